@@ -94,8 +94,6 @@ bench_window() {
     sync && echo 3 >/proc/sys/vm/drop_caches
     for at in "$bare" "$dir"; do cat "$at/complete" >/dev/null; done
     both on_complete "random read 4 KiB, preloaded" randread 128m 4k
-    export FOREBAY_MAPPED_READS=off
-    both on_complete "random read 4 KiB, preloaded, without mapped reads" randread 128m 4k
     rm "$bare/complete" "$dir/complete"'
   windowed "$scratch/huge" "$scratch/huge" '
     both acknowledged 8192 "acknowledged write of 8 KiB, write(2) there too"

@@ -5,7 +5,7 @@
 
 Links are written for the repository, so that they work where its files are browsed. Here they are changed: to the page
 that a document becomes, or to the repository's own page where it becomes none. Clauses of docs/semantics.md get anchors,
-and a link whose text is a clause's number, such as [S15](../../semantics.md), leads to the clause. Their tests are folded."""
+and a link whose text is a clause's number, such as [S15](../../semantics.md), leads to the clause."""
 import os
 import re
 import shutil
@@ -20,6 +20,7 @@ PAGES = {
     "docs/commands.md": "reference/commands.md",
     "docs/policies.md": "reference/policies.md",
     "docs/semantics.md": "reference/semantics.md",
+    "docs/clauses.md": "reference/clauses.md",
     "docs/window.md": "reference/windows.md",
     "docs/server.md": "reference/server.md",
     "docs/slowfs.md": "reference/slowfs.md",
@@ -31,7 +32,6 @@ PAGES = {
 LINK = re.compile(r"(\[[^\]]*\]\()<?([^)\s>]+)>?(\))")
 KEPT = re.compile(r"(^ *```.*?^ *```|`[^`\n]*`)", re.M | re.S)
 CLAUSE = re.compile(r"^\*\*(S\d+)\.\*\*", re.M)
-TESTS = re.compile(r"^((?:Further t|T)ests):((?:\s*`[^`]+`,?)+)\.?", re.M)
 
 
 def sources():
@@ -79,7 +79,6 @@ def main(out):
             text = text.replace(mark, "\n".join(links))
         if source == "docs/semantics.md":
             text = CLAUSE.sub(lambda clause: f'<a id="{clause.group(1).lower()}"></a>{clause.group()}', text)
-            text = TESTS.sub(r"\n<details><summary>\1</summary>\n\n\2\n\n</details>\n\n", text)
         (out / page).write_text(relinked(text, source, page, pages, repository))
 
 

@@ -14,7 +14,7 @@ cd "$(dirname "$0")/.." || exit 1
 # shellcheck source=scripts/environment.sh
 . scripts/environment.sh
 
-MINUTES_MAX=${FOREBAY_TEST_MINUTES:-45} # the whole run, compiling included
+MINUTES_MAX=${FOREBAY_TEST_MINUTES:-60} # the whole run, compiling included
 BUILD_SECONDS_MAX=1500  # from a clean clone on two slow cores
 BINARY_SECONDS_MAX=$((240 * ${FOREBAY_TEST_SLOWER:-1})) # one test binary
 KILL_AFTER_SECONDS=10   # between SIGTERM and SIGKILL

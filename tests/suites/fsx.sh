@@ -4,6 +4,8 @@
 # server that has the names. After the drain the global store must hold what the program last saw.
 #
 #   tests/suites/fsx.sh [RUN...]               FOREBAY_PLAIN=1 runs in the plain directory
+#
+# Clauses: S8, S30, S40, S48, S53
 cd "$(dirname "$0")" || exit 1
 . ./report.sh
 . ./accelerated.sh

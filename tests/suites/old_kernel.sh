@@ -15,7 +15,7 @@ SECONDS_MAX=$((${FOREBAY_OLD_KERNEL_SECONDS:-720} - 60)) # of the tests in the m
 SLOWER=8 # than this machine, at most
 
 names=("$@")
-[ $# -gt 0 ] || read -ra names <<<"${FOREBAY_OLD_KERNEL_TESTS:-fuse/ fuse-protocol/ cli/run cli/mount file-cache/stage file-cache/model}"
+[ $# -gt 0 ] || read -ra names <<<"${FOREBAY_OLD_KERNEL_TESTS:-fuse/ fuse-protocol/ cli/run cli/mount file-cache/stage}"
 
 case $top in
   /tmp/* | /run/* | /dev/* | *[\ \']*)

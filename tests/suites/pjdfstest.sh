@@ -5,6 +5,8 @@
 # docs/semantics.md, are allowed: at most one in a hundred, none in the calls that matter most, and one that passes fails the run.
 #
 #   tests/suites/pjdfstest.sh [CASE...]        FOREBAY_PLAIN=1 compares the plain directory with itself
+#
+# Clauses: S1, S48, S53
 cd "$(dirname "$0")" || exit 1
 . ./report.sh
 . ./accelerated.sh

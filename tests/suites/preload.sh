@@ -3,7 +3,9 @@
 # and in an accelerated one, without the library, with it, and with it and windows. Random operations by two processes,
 # either or both of them with windows, end in the same bytes. Real programs print and leave the same.
 #
-#   tests/suites/preload.sh [names|loading|windows|full|mapped|hung|failing|probes|chance|served|programs]...
+#   tests/suites/preload.sh [names|loading|windows|full|numbers|hung|probes|chance|served|programs]...
+#
+# Clauses: S9, S40
 cd "$(dirname "$0")" || exit 1
 . ./report.sh
 
@@ -45,7 +47,7 @@ compile() {
   done
   gcc -O1 -Wall -o "$scratch/chance" preload/chance.c && gcc -O1 -Wall -o "$scratch/windowed" preload/windowed.c &&
     gcc -O1 -Wall -o "$scratch/full" preload/full.c && gcc -O1 -Wall -pthread -o "$scratch/forked" preload/forked.c &&
-    gcc -O1 -Wall -pthread -o "$scratch/mapped" preload/mapped.c && gcc -O1 -Wall -pthread -o "$scratch/numbers" preload/numbers.c &&
+    gcc -O1 -Wall -pthread -o "$scratch/numbers" preload/numbers.c &&
     gcc -O1 -Wall -pthread -o "$scratch/interrupted" preload/interrupted.c && gcc -O1 -Wall -o "$scratch/hung" preload/hung.c && gcc -O1 -Wall -o "$scratch/streams" preload/streams.c
 }
 
@@ -154,93 +156,41 @@ PYTHON
   } >"$scratch/documented.py"
 }
 
-# A story of mapped.c in a new accelerated directory, and what it is to tell.
-mapped() { # WITH WANT STORY...
-  story mapped "$@"
-}
-
-# The same of numbers.c.
+# A story of numbers.c in a new accelerated directory, and what it is to tell.
 numbers() { # WANT STORY...
-  story numbers windows "$@"
+  story numbers "$@"
 }
 
 # The same of interrupted.c.
 interrupted() { # STORY ROUNDS
-  story interrupted windows "1 0" "$@"
+  story interrupted "1 0" "$@"
 }
 
 # The same of hung.c.
 hung() { # WANT STORY
-  story hung windows "$@"
+  story hung "$@"
 }
 
-story() { # PROGRAM WITH WANT STORY...
-  local program=$1 with=$2 want=$3 have name
-  shift 3
-  name=${program/numbers/mapped}::$1${2:+_${2##*/}}${with#windows}
+story() { # PROGRAM WANT STORY...
+  local program=$1 want=$2 have name
+  shift 2
+  name=$program::$1${2:+_${2##*/}}
   # shellcheck disable=SC2046
   have=$(in_new_directory accelerated timeout --kill-after=2 $CHANCE_SECONDS_MAX env $(environment windows) \
-    FOREBAY_MAPPED_READS="${with#windows}" "$scratch/$program" "$@" 2>&1 || echo "exit $?")
+    "$scratch/$program" "$@" 2>&1 || echo "exit $?")
   if [ "$have" = "$want" ]; then pass "$name"; else fail "$name" "'$have', not '$want'"; fi
-}
-
-# A program that looks at what all signals do when it begins.
-mapped_in_python() {
-  local have
-  # shellcheck disable=SC2046
-  have=$(in_new_directory accelerated env $(environment windows) python3 -c '
-import os
-open("file", "wb").write(bytes(range(256)) * 4096)
-fd = os.open("file", os.O_RDONLY)
-right = all(os.pread(fd, 100, 256 * n) == bytes(range(100)) for n in range(100))
-print(right, sum(" r--s " in line and "/file" in line for line in open("/proc/self/maps")))' 2>&1)
-  if [ "$have" = "True 1" ]; then pass mapped::python; else fail mapped::python "$have"; fi
 }
 
 # An agent that hangs is waited for no longer than a program that asks it nothing would.
 inside_hung() {
-  hung "1 2 0 2" read
   hung "1 1" write
   hung "1 0" advice
 }
 
-# Files are mapped when they are to be, and at no other time; what that could be noticed by.
-inside_mapped() {
-  local story
-  mapped windows "1 2 1 0" used 64
-  mapped windows "0 0 0 0" used 63
-  mapped off "0 0 0 0" used 70
-  mapped windows "1 707 1 1 0" plain
-  mapped windows "0 0 1 0 1" own
-  mapped windows "1 0 1 0 0" asked
-  mapped windows "1 0 1 0 1" late
-  mapped windows "0 0 1 0 0" masked
-  for story in held blocked set paused waited; do mapped windows "1 0 1 0 0" "${story}_as_of_old"; done
-  mapped windows "1 0 1 1 0" blocked "$scratch/buffer/replicas"
-  mapped windows "1 46 1 1 0" forked
-  mapped windows "0 0 1 0 0" limited
-  mapped windows "1 0 1 0 0" limits
-  mapped windows "0 0 1 0 0" locked
-  mapped windows "1 0 1 0 0" filtered
-  mapped windows "1 0 1 0 0" unshared
-  mapped windows "1 0 1 1 0" queried
-  mapped windows "1 0 1 0 0" vforked
-  mapped windows "1 0 1 1 0" lent
-  mapped windows "1 0 1 0 0" holed
-  numbers "64 4" crowded
-  numbers "1 0 0 0" apart memory
-  numbers "1 0 0 0" apart descriptors
-  numbers "1 0 0 0" apart call
-  numbers "1 0 0 0" apart clone3
-  numbers "1 0 0" replaced 40
+# A number comes to mean another file while a write by it is under way.
+inside_numbers() {
   numbers "0 1" moved 200
   numbers "0 0" rotated 60
-  mapped windows "1 0 1 1 0" suspended "$scratch/buffer/replicas"
-  mapped windows "1 0 1 1 0" jumped "$scratch/buffer/replicas"
-  mapped_in_python
-  mapped windows "1 3000 1" between
-  mapped windows "1 1 0 96 1" cut "$scratch/buffer/replicas"
-  mapped windows right beside 200
 }
 
 # What a probe told, but for what is another thing behind a server (S45: no O_TMPFILE).
@@ -372,19 +322,6 @@ run_full() {
   fi
 }
 
-# A medium that gives nothing any more: the loop device behind the burst buffer's file system is cut off.
-run_failing() {
-  local image=$scratch/image disk=$scratch/disk told
-  truncate -s 64M "$image" && mkdir -p "$disk" "$global/here" && mkfs.ext4 -q "$image" && mount -o loop "$image" "$disk" &&
-    mkdir "$disk/buffer" || return
-  told=$(cd "$global/here" && timeout --kill-after=5 $CHANCE_SECONDS_MAX "$forebay" run --quiet --window --policy stage_out=manual \
-    --dir "$global" --burst-buffer "$disk/buffer" -- "$scratch/mapped" failing "$disk/buffer/replicas" "$image" 2>"$scratch/failing.stderr")
-  umount --lazy "$disk"
-  if [ "$told" = "1 -1 EIO" ]; then pass "failing::what_cannot_be_read_is_told_as_an_error"; else
-    fail "failing::what_cannot_be_read_is_told_as_an_error" "$told $(tail -n 5 "$scratch/failing.stderr")"
-  fi
-}
-
 # How a command comes to load the library, and how not.
 run_loading() {
   local other=$scratch/other told
@@ -409,12 +346,12 @@ run_loading() {
   is another_version_is_told "$told" 1
 }
 
-# Every name that the library takes the place of is called by a probe, in one of its builds, or by `mapped`; but for these.
+# Every name that the library takes the place of is called by a probe, in one of its builds; but for these.
 UNCALLED="io_submit" # libaio's: asynchronous.c looks it up as a program does that loads libaio itself
 run_names() {
   local have
   have=$(comm -23 <(nm --dynamic --defined-only "$library" | awk '{ print $3 }' | sort) \
-    <(nm --undefined-only "$scratch"/bin/* "$scratch/mapped" | awk '{ sub(/@.*/, "", $2); print $2 }' | sort -u) | xargs)
+    <(nm --undefined-only "$scratch"/bin/* | awk '{ sub(/@.*/, "", $2); print $2 }' | sort -u) | xargs)
   if [ "$have" = "$UNCALLED" ]; then pass names::each_is_called; else fail names::each_is_called "not called: '$have'; known: '$UNCALLED'"; fi
 }
 
@@ -438,11 +375,11 @@ place=(--burst-buffer "$buffer")
 mkdir -p "$global" "$buffer" "$scratch/bin"
 [ -e "$library" ] || { fail "library" "$library is not there"; finish; }
 compile && compile_examples || { fail "programs of this suite" "they do not compile"; finish; }
-[ $# -gt 0 ] || set -- names loading windows full mapped hung failing probes chance served programs
+[ $# -gt 0 ] || set -- names loading windows full numbers hung probes chance served programs
 for part in "$@"; do
   case $part in
-    windows | mapped | hung | probes) run_inside "$part" ;;
-    names | loading | full | failing | chance | served | programs) "run_$part" ;;
+    windows | numbers | hung | probes) run_inside "$part" ;;
+    names | loading | full | chance | served | programs) "run_$part" ;;
     *) fail "$part" "no such part" ;;
   esac
 done

@@ -3,6 +3,8 @@
 # another. What they print and every file they leave in the global store must be the same.
 #
 #   tests/suites/programs.sh [PROGRAM...]        FOREBAY_PLAIN=1 runs both directly, to test the programs themselves
+#
+# Clauses: S7, S9, S11
 cd "$(dirname "$0")" || exit 1
 . ./report.sh
 . ./accelerated.sh

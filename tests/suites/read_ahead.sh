@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # A file on a store with a round trip is read in patterns while it is staged in. Counted is how many of the reads had to wait, with
 # the policy read_ahead=auto and with read_ahead=off; the bytes must be right both times.
+#
+# Clauses: S8
 cd "$(dirname "$0")" || exit 1
 . ./report.sh
 . ./accelerated.sh

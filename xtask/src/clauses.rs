@@ -1,30 +1,39 @@
-//! Promises are tests: each numbered clause of `docs/semantics.md` names the tests that prove it, and they exist.
+//! Promises are tests: each numbered clause of `docs/semantics.md` has a test that names it.
 //!
-//! A clause begins with a line `**S7.** ...` and ends before the next one; in it, `Tests:` is followed by names in
-//! backquotes: of functions in Rust sources, of promises in a suite, or, as `suite/NAME`, of a whole script in
-//! `tests/suites`.
+//! A clause begins with a line `**S7.** *Title.* ...`. One that begins `**S7.** *Withdrawn.*` retains its number and has
+//! no test. How a test names its clauses is in `proofs.rs`.
 
-use std::collections::BTreeSet;
-
+use crate::proofs::{self, Proof};
 use crate::report::Report;
 use crate::sources::Sources;
 
-const FILE: &str = "docs/semantics.md";
+/// The document of the clauses.
+pub const FILE: &str = "docs/semantics.md";
 
-struct Clause<'a> {
-    number: usize,
-    text: &'a str,
+/// One numbered promise.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Clause<'a> {
+    pub number: usize,
+    /// Without its full stop; empty if the clause has none.
+    pub title: &'a str,
 }
 
-/// Checks that the numbers of clauses rise, and that each names existing tests.
+impl Clause<'_> {
+    /// Whether the promise was withdrawn: the number stays, so that it never means another promise.
+    pub fn is_withdrawn(&self) -> bool {
+        self.title == "Withdrawn"
+    }
+}
+
+/// Checks that the numbers of clauses rise, that each clause has a test, and that each test names existing clauses.
 pub fn check(sources: &Sources) -> Report {
     let mut report = Report::default();
     let Some(text) = sources.file(FILE) else {
         report.error(format!("{FILE} is missing"));
         return report;
     };
-    let functions = function_names(sources);
     let clauses = clauses(text);
+    let proofs = proofs::of(sources, &mut report);
     if clauses.is_empty() {
         report.error(format!("{FILE}: no clause"));
     }
@@ -35,39 +44,18 @@ pub fn check(sources: &Sources) -> Report {
             report.error(format!("{FILE}: S{number} stands behind S{last}"));
         }
         last = number;
-        let tests = tests_of(clause.text);
-        if tests.is_empty() {
-            report.error(format!("{FILE}: S{number} names no test"));
+        if !clause.is_withdrawn() && !proofs.iter().any(|proof| proof.clauses.contains(&number)) {
+            report.error(format!("{FILE}: no test names S{number}"));
         }
-        for test in tests {
-            let exists = match test.strip_prefix("suite/") {
-                Some(suite) => sources.file(&format!("tests/suites/{suite}.sh")).is_some(),
-                None => functions.contains(test),
-            };
-            if !exists {
-                report.error(format!("{FILE}: S{number} names the test `{test}`, which does not exist"));
+    }
+    for Proof { path, name, clauses: named } in &proofs {
+        for number in named {
+            if !clauses.iter().any(|clause| clause.number == *number && !clause.is_withdrawn()) {
+                report.error(format!("{path}: `{name}` names S{number}, which {FILE} does not promise"));
             }
         }
     }
-    for (path, name, number) in promises(sources) {
-        let named = clauses.iter().any(|clause| clause.number == number && tests_of(clause.text).contains(&name));
-        if !named {
-            report.error(format!("{path}: `{name}` says that it is a test of S{number}, which does not name it"));
-        }
-    }
     report
-}
-
-/// The promises of suites, `name() { # S7, S8`, with each clause that they are said to be tests of.
-fn promises(sources: &Sources) -> Vec<(&str, &str, usize)> {
-    let mut found = Vec::new();
-    for (path, text) in sources.matching("tests/suites/", ".sh") {
-        for (name, rest) in text.lines().filter_map(|line| line.split_once("() { # S")) {
-            let numbers = rest.split(", S").map_while(|digits| digits.parse().ok());
-            found.extend(numbers.map(|number| (path, name, number)));
-        }
-    }
-    found
 }
 
 /// Checks that each line of each `tests/suites/*.expected` file, `TEST-CASE S7 REASON`, names an existing clause.
@@ -86,97 +74,64 @@ pub fn check_expected_failures(sources: &Sources) -> Report {
     report
 }
 
-fn clauses(text: &str) -> Vec<Clause<'_>> {
-    let mut clauses: Vec<Clause<'_>> = Vec::new();
-    let starts: Vec<(usize, usize)> = text
-        .match_indices("**S")
-        .filter(|(at, _)| *at == 0 || text[..*at].ends_with('\n'))
-        .filter_map(|(at, _)| Some((at, text[at + 3..].split_once(".**")?.0.parse().ok()?)))
-        .collect();
-    for (position, (at, number)) in starts.iter().enumerate() {
-        let end = starts.get(position + 1).map_or(text.len(), |next| next.0);
-        clauses.push(Clause { number: *number, text: &text[*at..end] });
+/// The clauses of a text, in its order.
+pub fn clauses(text: &str) -> Vec<Clause<'_>> {
+    let mut clauses = Vec::new();
+    for line in text.lines() {
+        let Some((digits, rest)) = line.strip_prefix("**S").and_then(|line| line.split_once(".**")) else { continue };
+        let Ok(number) = digits.parse() else { continue };
+        let title = rest.trim_start().strip_prefix('*').and_then(|rest| rest.split_once(".*"));
+        clauses.push(Clause { number, title: title.map_or("", |(title, _)| title) });
     }
     clauses
-}
-
-fn tests_of(clause: &str) -> Vec<&str> {
-    let Some((_, list)) = clause.split_once("Tests:") else { return Vec::new() };
-    let list = list.split("\n\n").next().unwrap_or(list);
-    list.split('`').skip(1).step_by(2).collect()
-}
-
-/// The name of every function marked as a test, `#[test]` in Rust and `name() { # S7` in a suite.
-fn function_names(sources: &Sources) -> BTreeSet<&str> {
-    let mut names = BTreeSet::new();
-    for (_, text) in sources.matching("crates/", ".rs") {
-        let mut marked = false;
-        for line in text.lines().map(str::trim) {
-            if line.starts_with("#[test]") {
-                marked = true;
-            } else if let Some(rest) = line.strip_prefix("fn ")
-                && std::mem::take(&mut marked)
-            {
-                names.extend(rest.split('(').next());
-            }
-        }
-    }
-    for (_, text) in sources.matching("tests/suites/", ".sh") {
-        names.extend(text.lines().filter_map(|line| Some(line.split_once("() { # S")?.0)));
-    }
-    names
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const TEST: (&str, &str) = ("crates/a/tests/b.rs", "#[test]\nfn a_fact() {}\nfn not_a_test() {}\n");
+    fn errors(semantics: &str, test: &str) -> usize {
+        check(&Sources::of(&[(FILE, semantics), ("crates/a/tests/b.rs", test)])).errors().len()
+    }
 
-    fn errors(semantics: &str) -> usize {
-        check(&Sources::of(&[(FILE, semantics), TEST, ("tests/suites/fsx.sh", "")])).errors().len()
+    fn test_of(clauses: &str) -> String {
+        format!("#[test] // {clauses}\nfn a_fact() {{}}\n")
     }
 
     #[test]
-    fn a_clause_with_an_existing_test_is_right() {
-        assert_eq!(
-            errors("**S1.** A promise.\nTests: `a_fact`.\n\n**S2.** One more.\nTests: `suite/fsx`,\n`a_fact`.\n"),
-            0
-        );
+    fn a_clause_has_a_number_and_a_title() {
+        let text = "# Head\n\n**S1.** *A title.* A promise, as **S2.** says.\n\n**S3.** One more.\n";
+        assert_eq!(clauses(text), [Clause { number: 1, title: "A title" }, Clause { number: 3, title: "" }]);
     }
 
     #[test]
-    fn a_clause_without_a_test_is_an_error() {
-        assert_eq!(errors("**S1.** A promise about `a_fact`.\n"), 1);
+    fn a_clause_that_a_test_names_is_right() {
+        assert_eq!(errors("**S1.** A promise.\n\n**S2.** One more.\n", &test_of("S1, S2")), 0);
     }
 
     #[test]
-    fn a_test_that_does_not_exist_is_an_error() {
-        assert_eq!(errors("**S1.** A promise. Tests: `not_a_test`, `nothing`, `suite/nothing`.\n"), 3);
+    fn a_clause_that_no_test_names_is_an_error() {
+        assert_eq!(errors("**S1.** A promise.\n\n**S2.** One more.\n", &test_of("S1")), 1);
     }
 
     #[test]
-    fn a_promise_of_a_suite_is_a_test() {
-        let suite = ("tests/suites/promises.sh", "a_promise() { # S1\n}\nnot_a_promise() {\n}\n");
-        let errors = |name: &str| {
-            let clause = format!("**S1.** One. Tests: `{name}`.\n");
-            check(&Sources::of(&[(FILE, &clause), suite])).errors().len()
-        };
-        // A clause that names no test, and a promise that its clause does not name.
-        assert_eq!((errors("a_promise"), errors("not_a_promise")), (0, 2));
+    fn a_withdrawn_clause_needs_no_test_and_no_test_may_name_it() {
+        let semantics =
+            "**S1.** *Withdrawn.* The promise was removed.\n\n**S2.** A promise. *Withdrawn.* Not at its start.\n";
+        assert_eq!(errors(semantics, &test_of("S2")), 0);
+        assert_eq!(errors(semantics, &test_of("S1, S2")), 1);
+        assert_eq!(errors(semantics, ""), 1);
     }
 
     #[test]
-    fn a_promise_of_another_clause_than_it_says_is_an_error() {
-        let suite = ("tests/suites/promises.sh", "a_promise() { # S1, S2\n}\n");
-        let semantics = "**S1.** One. Tests: `a_promise`.\n\n**S2.** Two. Tests: `a_fact`.\n";
-        assert_eq!(check(&Sources::of(&[(FILE, semantics), TEST, suite])).errors().len(), 1);
+    fn a_test_of_a_clause_that_does_not_exist_is_an_error() {
+        assert_eq!(errors("**S1.** A promise.\n", &test_of("S1, S2")), 1);
     }
 
     #[test]
     fn a_number_that_does_not_rise_is_an_error_and_a_gap_is_none() {
-        assert_eq!(errors("**S1.** One. Tests: `a_fact`.\n\n**S3.** Three. Tests: `a_fact`.\n"), 0);
-        assert_eq!(errors("**S3.** Three. Tests: `a_fact`.\n\n**S1.** One. Tests: `a_fact`.\n"), 1);
+        assert_eq!(errors("**S1.** One.\n\n**S3.** Three.\n", &test_of("S1, S3")), 0);
+        assert_eq!(errors("**S3.** Three.\n\n**S1.** One.\n", &test_of("S1, S3")), 1);
     }
 
     #[test]

@@ -1,77 +1,15 @@
-// What a number means, and to whom, while files are mapped for small reads (mapped.c). Each story prints one line.
-//   numbers replaced ROUNDS  a thread that sees what a number means by now reads that, and not what it meant
+// Writes by a number that comes to mean another file meanwhile. Each story prints one line.
 //   numbers moved ROUNDS     what a thread writes by a number that comes to mean another file is in the one or the other, whole
 //   numbers rotated ROUNDS   a handler of signals replaces the file that it interrupted a write to, as logs are rotated
-//   numbers apart HOW        a child has memory or descriptors of its own, and shares the other: by clone, its system call, or clone3
-//   numbers crowded          a forked child of a program with as many mappings as there may be
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/time.h>
-#include <sys/wait.h>
 #include <unistd.h>
-
-#include "mapped.h"
-
-// Another file, of zeroes.
-static int other_file(void) {
-  int fd = open("file.other", O_RDWR | O_CREAT | O_TRUNC, 0644);
-  if (fd < 0 || ftruncate(fd, PAGES * PAGE)) exit(97);
-  return fd;
-}
-
-struct replaced {
-  volatile int fd, seen, wrong, over;
-  ino_t other;
-};
-
-static void *looking_thread(void *argument) {
-  struct replaced *shared = argument;
-  static char got[64];
-  while (!shared->over) {
-    struct stat now, then;
-    int fd = shared->fd;
-    if (fd < 0 || fstat(fd, &now)) continue;
-    ssize_t read = pread(fd, got, sizeof got, PAGE + 1);
-    // The same number comes again for the file, too.
-    if (now.st_ino == shared->other && !fstat(fd, &then) && then.st_ino == shared->other)
-      shared->wrong += read != sizeof got || right(got, PAGE + 1, sizeof got);
-    __atomic_add_fetch(&shared->seen, 1, __ATOMIC_SEQ_CST);
-  }
-  return NULL;
-}
-
-static int replaced(int rounds) {
-  struct replaced shared = {.fd = -1};
-  struct stat status;
-  pthread_t thread;
-  make();
-  int other = other_file(), mapped = 0;
-  if (fstat(other, &status)) return 95;
-  shared.other = status.st_ino;
-  pthread_create(&thread, NULL, looking_thread, &shared);
-  for (int round = 0; round < rounds; round++) {
-    int fd = warm(WARM);
-    mapped += mappings() > 0;
-    shared.fd = fd;
-    for (int seen = shared.seen; shared.seen - seen < 2;) sched_yield();
-    if (round % 2 ? dup2(other, fd) != fd : dup3(other, fd, O_CLOEXEC) != fd) return 96;
-    for (int seen = shared.seen; shared.seen - seen < 2;) sched_yield();
-    shared.fd = -1;
-    close(fd);
-  }
-  shared.over = 1;
-  pthread_join(thread, NULL);
-  printf("%d %d %d\n", mapped == rounds, shared.wrong, mappings());
-  return 0;
-}
 
 enum { RECORD = 64, RECORDS = 400 };
 
@@ -184,87 +122,8 @@ static int rotated(int rounds) {
   return 0;
 }
 
-struct apart {
-  volatile int fd, turn, wrong;
-};
-
-// Shares the memory and has a table of its own: what the number means there is not what it means here.
-static int with_the_memory(void *argument) {
-  struct apart *shared = argument;
-  while (shared->turn != 1) sched_yield();
-  shared->wrong = !check(shared->fd);
-  shared->turn = 2;
-  syscall(SYS_exit, 0);
-  return 0;
-}
-
-// Shares the table.
-static int with_the_descriptors(void *argument) {
-  struct apart *shared = argument;
-  _exit(dup2(open("file.other", O_RDONLY), shared->fd) != shared->fd);
-}
-
-static int apart(const char *how) {
-  static char stack[1 << 16] __attribute__((aligned(16))), got[64];
-  static struct apart shared;
-  struct { unsigned long flags, unused[3], signal, more[3]; } arguments = {.flags = CLONE_FILES, .signal = SIGCHLD};
-  int status = 0, mapped;
-  pid_t pid = -1;
-  make();
-  close(other_file());
-  shared.fd = warm(WARM);
-  mapped = mappings();
-  if (!strcmp(how, "memory")) {
-    pid = clone(with_the_memory, stack + sizeof stack, CLONE_VM | SIGCHLD, &shared);
-    close(shared.fd);
-    int fd = open("file.other", O_RDONLY);
-    for (int n = 0; n < WARM; n++) (void)!pread(fd, got, sizeof got, 0);
-    mapped += fd != shared.fd;
-    shared.turn = 1;
-    while (shared.turn != 2) sched_yield();
-    waitpid(pid, &status, 0);
-    printf("%d %d %d %d\n", mapped, status, shared.wrong, mappings());
-    return 0;
-  }
-  if (!strcmp(how, "descriptors")) pid = clone(with_the_descriptors, stack + sizeof stack, CLONE_FILES | SIGCHLD, &shared);
-  if (!strcmp(how, "call")) pid = syscall(SYS_clone, CLONE_FILES | SIGCHLD, 0, 0, 0, 0);
-  if (!strcmp(how, "clone3")) pid = syscall(SYS_clone3, &arguments, sizeof arguments);
-  if (pid == 0) with_the_descriptors(&shared);
-  waitpid(pid, &status, 0);
-  ssize_t read = pread(shared.fd, got, sizeof got, PAGE + 1);
-  printf("%d %d %d %d\n", mapped, status, read != sizeof got || right(got, PAGE + 1, sizeof got), mappings());
-  return 0;
-}
-
-// All places for mappings are taken when the child is made, which has as many, and one of its own means nothing to what it inherited.
-static int crowded(void) {
-  enum { PLACES = 64 };
-  int fds[PLACES], status;
-  static char got[64];
-  make();
-  close(other_file());
-  for (int n = 0; n < PLACES; n++) fds[n] = warm(WARM);
-  int taken = mappings();
-  pid_t pid = fork();
-  if (pid == 0) {
-    int wrong = mappings() != 0;
-    for (int n = 0; n < PLACES; n++) wrong |= !check(fds[n]);
-    int other = open("file.other", O_RDONLY);
-    for (int n = 0; n < WARM; n++) wrong |= pread(other, got, sizeof got, PAGE) != sizeof got || got[1];
-    for (int n = 0; n < PLACES; n++) wrong |= !check(fds[n]) << 1;
-    _exit(wrong | mappings() << 2);
-  }
-  waitpid(pid, &status, 0);
-  for (int n = 0; n < PLACES; n++) close(fds[n]);
-  printf("%d %d\n", taken, WIFEXITED(status) ? WEXITSTATUS(status) : 999);
-  return 0;
-}
-
 int main(int count, char **words) {
-  if (count > 1 && !strcmp(words[1], "crowded")) return crowded();
-  if (count > 2 && !strcmp(words[1], "replaced")) return replaced(atoi(words[2]));
   if (count > 2 && !strcmp(words[1], "moved")) return moved(atoi(words[2]));
   if (count > 2 && !strcmp(words[1], "rotated")) return rotated(atoi(words[2]));
-  if (count > 2 && !strcmp(words[1], "apart")) return apart(words[2]);
   return 64;
 }

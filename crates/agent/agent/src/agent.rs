@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 
 use config::Policy;
 use file_cache::{FileCache, Residency};
-use global_store::calls::{Call, Store};
+use global_store::calls::{Store, StoreCall};
 use global_store::posix::PosixStore;
 use rustix::fs::{self, Mode, OFlags};
 use types::{Identity, Timestamp};
@@ -104,14 +104,14 @@ impl Agent {
     }
 
     /// Looks at the global store.
-    pub(crate) fn below<T>(&self, call: Call, run: impl FnOnce() -> T) -> T {
+    pub(crate) fn below<T>(&self, call: StoreCall, run: impl FnOnce() -> T) -> T {
         self.store.calls().call(call, run)
     }
 
     /// Changes the global store, unless who asked has been answered by somebody else.
     pub(crate) fn change_below<T, E: From<rustix::io::Errno>>(
         &self,
-        call: Call,
+        call: StoreCall,
         run: impl FnOnce() -> Result<T, E>,
     ) -> Result<T, E> {
         self.store.calls().change(call, run)

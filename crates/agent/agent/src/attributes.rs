@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 
 use file_cache::Overlay;
-use global_store::calls::Call;
+use global_store::calls::StoreCall;
 use rustix::fs::{self, AtFlags, FileType, Gid, Mode, Stat, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid};
 use rustix::io::Errno;
 use types::{Fingerprint, Timestamp};
@@ -40,7 +40,7 @@ pub struct Attributes {
 /// File system statistics; those of the global store, in blocks of `frsize` bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[allow(missing_docs, reason = "statvfs(3) documents them")]
-pub struct Space {
+pub struct FileSystemSpace {
     pub blocks: u64,
     pub bfree: u64,
     pub bavail: u64,
@@ -139,7 +139,7 @@ impl Attributes {
 impl Agent {
     /// What the global store says of a node.
     pub(crate) fn stat(&self, node: &Node) -> io::Result<Stat> {
-        let said = self.below(Call::Attributes, || fs::fstat(node.fd()));
+        let said = self.below(StoreCall::Attributes, || fs::fstat(node.fd()));
         let is_gone = said.as_ref().map_or_else(|error| *error == Errno::NOENT, |stat| stat.st_nlink == 0);
         self.check_place(node, is_gone)?;
         Ok(said?)
@@ -224,7 +224,7 @@ impl Agent {
             // Whether a group is one of his is what is asked.
             let judge = if new.gid.is_some() { Judge::Groups } else { Judge::Node(node, 0) };
             let change = || fs::chownat(node.fd(), "", uid, gid, AtFlags::EMPTY_PATH);
-            let change = || Ok(self.change_below(Call::Change, change)?);
+            let change = || Ok(self.change_below(StoreCall::Change, change)?);
             self.as_ours(node, || self.impersonator.act(caller, judge, change))?;
         }
         if let Some(mode) = new.mode {
@@ -237,7 +237,7 @@ impl Agent {
             // Set-group-id of a group that is none of his is left out without a refusal.
             let judge = if mode.contains(Mode::SGID) { Judge::Groups } else { Judge::Node(node, 0) };
             let change = || fs::chmodat(&self.descriptors, &name, mode, AtFlags::empty());
-            let change = || Ok(self.change_below(Call::Change, change)?);
+            let change = || Ok(self.change_below(StoreCall::Change, change)?);
             self.as_ours(node, || self.impersonator.act(caller, judge, change))?;
         }
         let in_use = match new.size {
@@ -288,7 +288,7 @@ impl Agent {
         let mut apply = || {
             self.impersonator.act(caller, Judge::Node(node, 2), || {
                 let change = || fs::utimensat(&self.descriptors, &name, &times, AtFlags::empty());
-                Ok(self.change_below(Call::Change, change)?)
+                Ok(self.change_below(StoreCall::Change, change)?)
             })
         };
         if !node.is_regular() {
@@ -312,9 +312,9 @@ impl Agent {
     }
 
     /// The global store's space.
-    pub fn space(&self) -> io::Result<Space> {
-        let stat = self.below(Call::Attributes, || fs::fstatvfs(self.root().fd()))?;
-        Ok(Space {
+    pub fn space(&self) -> io::Result<FileSystemSpace> {
+        let stat = self.below(StoreCall::Attributes, || fs::fstatvfs(self.root().fd()))?;
+        Ok(FileSystemSpace {
             blocks: stat.f_blocks,
             bfree: stat.f_bfree,
             bavail: stat.f_bavail,
@@ -342,7 +342,7 @@ mod tests {
 
     use config::Policy;
     use file_cache::{FileCache, Residency, Settings};
-    use global_store::posix::{Options, PosixStore};
+    use global_store::posix::{PosixStore, StoreOptions};
     use rustix::fs::OFlags;
 
     use super::*;
@@ -366,7 +366,7 @@ mod tests {
         let (data, buffer) = (directory.path().join("data"), directory.path().join("buffer"));
         std::fs::create_dir_all(&data).unwrap();
         let root = fs::open(&data, OFlags::PATH | OFlags::DIRECTORY, Mode::empty()).unwrap();
-        let store = PosixStore::new(root, Options::default()).unwrap();
+        let store = PosixStore::new(root, StoreOptions::default()).unwrap();
         let cache = FileCache::open(Settings::new(&buffer, std::sync::Arc::new(store.clone()), "test")).unwrap();
         let policies = PolicyTable::load(Policy::default(), buffer.join("policies.toml")).unwrap();
         let agent = Agent::new(Config { cache, store, policies }).unwrap();

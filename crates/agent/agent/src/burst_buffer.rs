@@ -122,9 +122,6 @@ pub trait BurstBuffer: Send + Sync {
     fn quiesce(&self, on: bool) -> io::Result<()>;
     /// Has `tell` called before each removal of a replica that the kernel may have; the first one stays.
     fn before_removals(&self, tell: Box<dyn Fn(Version) + Send + Sync>);
-    /// Has `tell` called with true before a whole replica of this node becomes shorter or gets a hole, and with false after that; the first
-    /// one stays.
-    fn on_cuts(&self, tell: Box<dyn Fn(Version, bool) + Send + Sync>);
     /// What this agent is to a server, of which it asks in its next life what others have changed since ([`BurstBuffer::changed_since`]);
     /// `None` without one.
     fn client(&self) -> Option<[u8; 16]> {
@@ -296,9 +293,6 @@ impl BurstBuffer for FileCache {
     }
     fn before_removals(&self, tell: Box<dyn Fn(Version) + Send + Sync>) {
         FileCache::before_removals(self, tell);
-    }
-    fn on_cuts(&self, tell: Box<dyn Fn(Version, bool) + Send + Sync>) {
-        FileCache::on_cuts(self, tell);
     }
     fn status(&self) -> io::Result<Status> {
         Ok(FileCache::status(self))

@@ -246,7 +246,7 @@ mod tests {
         assert_eq!(std::fs::metadata(directory.path().join("ours")).unwrap().uid(), 0);
     }
 
-    #[test]
+    #[test] // S1
     fn a_caller_cannot_do_what_its_user_cannot() {
         if !is_root() {
             return;
@@ -273,7 +273,7 @@ mod tests {
         assert_eq!(std::fs::metadata(outside).unwrap().mode() & 0o777, 0o664);
     }
 
-    #[test]
+    #[test] // S48
     fn a_caller_of_another_machine_has_the_groups_that_were_told_and_those_of_no_process_here() {
         if !is_root() {
             return;

@@ -7,7 +7,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 
-use global_store::calls::{Call, Store};
+use global_store::calls::{Store, StoreCall};
 use global_store::hidden::is_hidden;
 use parking_lot::Mutex;
 use rustix::fs::{self, FileType, Mode, OFlags, RawDir, SeekFrom};
@@ -53,7 +53,7 @@ impl Agent {
         // Not as `.` in it: who may read a directory need not be allowed to search it.
         let name = self.descriptor_name(node);
         let fd = self.impersonator.act(caller, Judge::Node(node, 4), || {
-            Ok(self.below(Call::List, || fs::openat(&self.descriptors, &name, flags, Mode::empty()))?)
+            Ok(self.below(StoreCall::List, || fs::openat(&self.descriptors, &name, flags, Mode::empty()))?)
         })?;
         Ok(OpenDirectory { calls: self.store_calls(), fd, read: Mutex::default() })
     }
@@ -80,7 +80,7 @@ impl OpenDirectory {
             if read.ended {
                 return Ok(());
             }
-            read.ended = !self.calls.call(Call::List, || self.fill(&mut read.entries))?;
+            read.ended = !self.calls.call(StoreCall::List, || self.fill(&mut read.entries))?;
         }
     }
 
@@ -110,6 +110,6 @@ impl OpenDirectory {
 
     /// Makes the directory's names durable.
     pub fn sync(&self) -> io::Result<()> {
-        Ok(self.calls.call(Call::Sync, || fs::fsync(&self.fd))?)
+        Ok(self.calls.call(StoreCall::Sync, || fs::fsync(&self.fd))?)
     }
 }

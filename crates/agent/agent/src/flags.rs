@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-use global_store::calls::Call;
+use global_store::calls::StoreCall;
 use rustix::fs::{self, Mode, OFlags};
 
 use crate::agent::Agent;
@@ -63,10 +63,10 @@ impl Agent {
         };
         if sets {
             let _steady = self.steady(node)?;
-            self.impersonator.act(caller, Judge::Node(node, 0), || self.change_below(Call::Change, &mut ask))?;
+            self.impersonator.act(caller, Judge::Node(node, 0), || self.change_below(StoreCall::Change, &mut ask))?;
             return Ok(Vec::new());
         }
-        self.below(Call::Attributes, ask)?;
+        self.below(StoreCall::Attributes, ask)?;
         Ok(argument[..bytes].to_vec())
     }
 
@@ -74,7 +74,7 @@ impl Agent {
         let kind = if node.is_directory() { OFlags::DIRECTORY } else { OFlags::NONBLOCK };
         let flags = OFlags::RDONLY | OFlags::NOCTTY | OFlags::CLOEXEC | kind;
         let name = self.descriptor_name(node);
-        Ok(self.below(Call::Open, || fs::openat(&self.descriptors, name, flags, Mode::empty()))?)
+        Ok(self.below(StoreCall::Open, || fs::openat(&self.descriptors, name, flags, Mode::empty()))?)
     }
 
     /// What is dirty of a file is in the global store when this returns.

@@ -8,7 +8,7 @@ use global_store::GlobalStore;
 use rustix::io::Errno;
 
 use crate::agent::Agent;
-use crate::locks::{Grant, LockRequest, Owner, RangeLock, StoreLocks, Ticket};
+use crate::locks::{LockOwner, LockRequest, LockTicket, OnGranted, RangeLock, StoreLocks};
 use crate::node::Node;
 
 /// Which programs a lock excludes.
@@ -83,9 +83,9 @@ impl Agent {
         node: &Arc<Node>,
         request: LockRequest,
         cancelled: &Arc<AtomicBool>,
-        grant: Grant,
-    ) -> Option<Ticket> {
-        let grant: Grant = match self.locks_below(node) {
+        grant: OnGranted,
+    ) -> Option<LockTicket> {
+        let grant: OnGranted = match self.locks_below(node) {
             Err(errno) => {
                 grant(Err(errno));
                 return None;
@@ -113,7 +113,7 @@ impl Agent {
     }
 
     /// Ends the wait for a lock with `EINTR`, unless it has ended. `ticket`: what [`lock`](Agent::lock) gave, if it has returned.
-    pub fn cancel_lock(&self, node: &Node, ticket: Option<Ticket>, cancelled: &AtomicBool) {
+    pub fn cancel_lock(&self, node: &Node, ticket: Option<LockTicket>, cancelled: &AtomicBool) {
         cancelled.store(true, Ordering::SeqCst);
         if let Some(ticket) = ticket {
             self.locks.cancel(node.identity(), ticket);
@@ -133,21 +133,21 @@ impl Agent {
     }
 
     /// Releases a range of an owner.
-    pub fn unlock(&self, node: &Node, owner: Owner, start: u64, end: u64) {
+    pub fn unlock(&self, node: &Node, owner: LockOwner, start: u64, end: u64) {
         let file = node.identity();
         self.store_locks.iter().for_each(|store| store.release(file, owner, start, end));
         self.locks.unlock(file, owner, start, end);
     }
 
     /// A descriptor of an open file was closed by the process that `owner` stands for: its ranges on the file end.
-    pub fn close_descriptor(&self, node: &Node, owner: Owner, handle: u64) {
+    pub fn close_descriptor(&self, node: &Node, owner: LockOwner, handle: u64) {
         let file = node.identity();
         self.store_locks.iter().for_each(|store| store.close(file, owner));
         self.locks.close_descriptor(file, owner, handle);
     }
 
     /// Releases an owner's flock.
-    pub fn unlock_flock(&self, node: &Node, owner: Owner) {
+    pub fn unlock_flock(&self, node: &Node, owner: LockOwner) {
         let file = node.identity();
         self.store_locks.iter().for_each(|store| store.release_flock(file, owner));
         self.locks.unlock_flock(file, owner);
@@ -171,7 +171,7 @@ impl Agent {
 mod tests {
     use config::{Policy, PolicySet};
     use file_cache::{FileCache, Settings};
-    use global_store::posix::{Options, PosixStore};
+    use global_store::posix::{PosixStore, StoreOptions};
     use rustix::fs::{self, Mode, OFlags};
 
     use super::*;
@@ -180,7 +180,7 @@ mod tests {
     use crate::policy_table::PolicyTable;
     use crate::{Caller, NewMode};
 
-    #[test]
+    #[test] // S68
     fn where_other_nodes_see_no_lock_of_this_one_the_policy_has_it_refused() {
         for (shared, policy, outcome) in [
             (true, "lock=refuse", Err(Errno::NOLCK)),
@@ -190,7 +190,7 @@ mod tests {
         ] {
             let tree = tempfile::tempdir().unwrap();
             let root = fs::open(tree.path(), OFlags::PATH | OFlags::DIRECTORY, Mode::empty()).unwrap();
-            let options = Options { shared: Some(shared), ..Options::default() };
+            let options = StoreOptions { shared: Some(shared), ..StoreOptions::default() };
             let (store, buffer) = (PosixStore::new(root, options).unwrap(), tempfile::tempdir().unwrap());
             let cache = FileCache::open(Settings::new(buffer.path(), Arc::new(store.clone()), "test")).unwrap();
             let rules = PolicySet::parse([policy]).unwrap().apply(Policy::default());

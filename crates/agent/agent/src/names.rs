@@ -7,7 +7,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::sync::Arc;
 
-use global_store::calls::Call;
+use global_store::calls::StoreCall;
 use global_store::descriptors;
 use global_store::hidden::is_hidden;
 use global_store::posix::{PosixStore, reopen_as_path};
@@ -22,7 +22,7 @@ use crate::limits;
 use crate::node::Node;
 
 /// A node with what is known of it at the moment it was found or made.
-pub struct Found {
+pub struct FoundNode {
     /// The node.
     pub node: Arc<Node>,
     /// Its attributes.
@@ -48,18 +48,19 @@ impl NewMode {
 
 impl Agent {
     /// Finds a name. `ENFILE`: the last descriptors are kept for files that are open.
-    pub fn lookup(&self, parent: &Node, name: &OsStr) -> io::Result<Found> {
+    pub fn lookup(&self, parent: &Node, name: &OsStr) -> io::Result<FoundNode> {
         let found = self.look_up(parent, name)?;
         if descriptors::is_last(found.node.fd()) { Err(Errno::NFILE.into()) } else { Ok(found) }
     }
 
-    pub(crate) fn look_up(&self, parent: &Node, name: &OsStr) -> io::Result<Found> {
+    pub(crate) fn look_up(&self, parent: &Node, name: &OsStr) -> io::Result<FoundNode> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         if is_hidden(name) {
             return Err(Errno::NOENT.into());
         }
         let name = plain(name)?;
-        let look = || self.found(self.below(Call::Lookup, || fs::openat(parent.fd(), name, flags, Mode::empty()))?);
+        let look =
+            || self.found(self.below(StoreCall::Lookup, || fs::openat(parent.fd(), name, flags, Mode::empty()))?);
         for _ in 1..limits::LOOKUP_TRIES {
             match look() {
                 // Another file took its place between the two questions.
@@ -79,33 +80,33 @@ impl Agent {
     /// The file or directory with this identity, which was seen at `hint`; `None`: it is not there any more.
     pub fn find(&self, identity: &Identity, hint: &Path) -> io::Result<Option<Arc<Node>>> {
         let Some(fd) = self.store.find(identity, hint)? else { return Ok(None) };
-        self.below(Call::Attributes, || {
+        self.below(StoreCall::Attributes, || {
             let stat = fs::fstat(&fd)?;
             Ok(Some(Arc::new(Node::new(&self.store, fd, stat.st_mode, stat.st_ino)?)))
         })
     }
 
-    fn found(&self, fd: OwnedFd) -> io::Result<Found> {
+    fn found(&self, fd: OwnedFd) -> io::Result<FoundNode> {
         let before = self.cache.settled();
         let (node, attributes) = self.looked_at(fd)?;
         self.check_place(&node, attributes.nlink == 0)?;
         let attributes = self.overlaid(&node, before, attributes)?;
-        Ok(Found { node: Arc::new(node), attributes })
+        Ok(FoundNode { node: Arc::new(node), attributes })
     }
 
     /// A node, and what the global store says of it.
     fn looked_at(&self, fd: OwnedFd) -> io::Result<(Node, Attributes)> {
-        self.below(Call::Attributes, || {
+        self.below(StoreCall::Attributes, || {
             let stat = fs::fstat(&fd)?;
             Ok((Node::new(&self.store, fd, stat.st_mode, stat.st_ino)?, of_stat(&stat)))
         })
     }
 
     /// Makes a directory.
-    pub fn make_directory(&self, caller: &Caller, parent: &Node, name: &OsStr, new: NewMode) -> io::Result<Found> {
+    pub fn make_directory(&self, caller: &Caller, parent: &Node, name: &OsStr, new: NewMode) -> io::Result<FoundNode> {
         let make = |mode| fs::mkdirat(parent.fd(), plain(name)?, Mode::from_raw_mode(mode & 0o7777));
         self.impersonator.act(caller, new.judge(parent), || {
-            Ok(self.change_below(Call::Create, || with_umask(new.mode, new.umask, make))?)
+            Ok(self.change_below(StoreCall::Create, || with_umask(new.mode, new.umask, make))?)
         })?;
         self.look_up(parent, name)
     }
@@ -118,37 +119,37 @@ impl Agent {
         name: &OsStr,
         new: NewMode,
         device: u32,
-    ) -> io::Result<Found> {
+    ) -> io::Result<FoundNode> {
         let kind = FileType::from_raw_mode(new.mode);
         let device = fs::makedev(device >> 8 & 0xfff, device & 0xff | device >> 12 & 0xfff00);
         let make = |mode| fs::mknodat(parent.fd(), plain(name)?, kind, Mode::from_raw_mode(mode & 0o7777), device);
         self.impersonator.act(caller, new.judge(parent), || {
-            Ok(self.change_below(Call::Create, || with_umask(new.mode, new.umask, make))?)
+            Ok(self.change_below(StoreCall::Create, || with_umask(new.mode, new.umask, make))?)
         })?;
         self.look_up(parent, name)
     }
 
     /// Makes a symbolic link.
-    pub fn make_symlink(&self, caller: &Caller, parent: &Node, name: &OsStr, target: &OsStr) -> io::Result<Found> {
+    pub fn make_symlink(&self, caller: &Caller, parent: &Node, name: &OsStr, target: &OsStr) -> io::Result<FoundNode> {
         self.impersonator.act(caller, names_in(parent), || {
-            Ok(self.change_below(Call::Create, || fs::symlinkat(target, parent.fd(), plain(name)?))?)
+            Ok(self.change_below(StoreCall::Create, || fs::symlinkat(target, parent.fd(), plain(name)?))?)
         })?;
         self.look_up(parent, name)
     }
 
     /// What a symbolic link holds.
     pub fn read_symlink(&self, node: &Node) -> io::Result<Vec<u8>> {
-        let target = self.below(Call::Read, || fs::readlinkat(node.fd(), "", Vec::new()))?;
+        let target = self.below(StoreCall::Read, || fs::readlinkat(node.fd(), "", Vec::new()))?;
         Ok(std::ffi::OsString::from_vec(target.into_bytes()).into_vec())
     }
 
     /// Gives a node another name; a file created without one gets its first.
-    pub fn link(&self, caller: &Caller, node: &Node, parent: &Node, name: &OsStr) -> io::Result<Found> {
+    pub fn link(&self, caller: &Caller, node: &Node, parent: &Node, name: &OsStr) -> io::Result<FoundNode> {
         {
             let _steady = self.steady(node)?;
             let (from, follow) = (self.descriptor_name(node), AtFlags::SYMLINK_FOLLOW);
             let link = || fs::linkat(&self.descriptors, &from, parent.fd(), plain(name)?, follow);
-            let change = || Ok(self.change_below(Call::Create, link)?);
+            let change = || Ok(self.change_below(StoreCall::Create, link)?);
             self.as_ours(node, || self.impersonator.act(caller, names_in(parent), change))?;
         }
         self.removes(node, false);
@@ -162,7 +163,7 @@ impl Agent {
         let victim = self.look_up(parent, name)?;
         self.loses_a_name(&victim);
         let remove =
-            || self.change_below(Call::Remove, || Ok(fs::unlinkat(parent.fd(), plain(name)?, AtFlags::empty())?));
+            || self.change_below(StoreCall::Remove, || Ok(fs::unlinkat(parent.fd(), plain(name)?, AtFlags::empty())?));
         let done = self.as_ours(&victim.node, || self.impersonator.act(caller, names_in(parent), remove));
         // Whatever it came to: the file tells how many names it has.
         let told = self.lost_a_name(&victim, name);
@@ -171,7 +172,7 @@ impl Agent {
 
     /// Before its name is taken away: if that is the last, recovery must know of it. Also of a file that is clean: what a crash of
     /// the machine leaves may still call it dirty.
-    pub(crate) fn loses_a_name(&self, victim: &Found) {
+    pub(crate) fn loses_a_name(&self, victim: &FoundNode) {
         // Of what nobody holds anything there is nothing to know. Where that cannot be found out, the removal tells.
         if victim.node.is_regular() && victim.attributes.nlink == 1 && self.may_hold(&victim.node).unwrap_or(false) {
             self.removes(&victim.node, true);
@@ -183,18 +184,20 @@ impl Agent {
     pub fn remove_directory(&self, caller: &Caller, parent: &Node, name: &OsStr) -> io::Result<()> {
         self.emptying(caller, parent, name, || {
             self.impersonator.act(caller, names_in(parent), || {
-                self.change_below(Call::Remove, || Ok(fs::unlinkat(parent.fd(), plain(name)?, AtFlags::REMOVEDIR)?))
+                self.change_below(StoreCall::Remove, || {
+                    Ok(fs::unlinkat(parent.fd(), plain(name)?, AtFlags::REMOVEDIR)?)
+                })
             })
         })
     }
 
     /// A name of it is gone: if it was the last, the replica goes once nobody has the file open.
-    pub(crate) fn lost_a_name(&self, victim: &Found, name: &OsStr) -> io::Result<()> {
+    pub(crate) fn lost_a_name(&self, victim: &FoundNode, name: &OsStr) -> io::Result<()> {
         let node = &victim.node;
         if !node.is_regular() || !self.may_hold(node)? {
             return Ok(());
         }
-        let links = self.below(Call::Attributes, || fs::fstat(node.fd()))?.st_nlink;
+        let links = self.below(StoreCall::Attributes, || fs::fstat(node.fd()))?.st_nlink;
         if links == 0 || (links == 1 && victim.attributes.nlink == 1 && self.is_left_over(node, name)?) {
             self.removes(node, true);
             self.cache.unlinked(node.identity());
@@ -222,7 +225,7 @@ impl Agent {
         name: Option<&OsStr>,
         new: NewMode,
         exclusive: bool,
-    ) -> io::Result<(Found, OwnedFd)> {
+    ) -> io::Result<(FoundNode, OwnedFd)> {
         let flags = OFlags::RDWR | OFlags::CLOEXEC;
         let (flags, name) = match name {
             Some(name) => (flags | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW, plain(name)?),
@@ -231,14 +234,14 @@ impl Agent {
         };
         let create = |mode| fs::openat(parent.fd(), name, flags, Mode::from_raw_mode(mode & 0o7777));
         let created = self.impersonator.act(caller, new.judge(parent), || {
-            match self.change_below(Call::Create, || with_umask(new.mode, new.umask, create)) {
+            match self.change_below(StoreCall::Create, || with_umask(new.mode, new.umask, create)) {
                 Err(Errno::EXIST) if !exclusive => Err(Errno::STALE.into()),
                 created => Ok(created?),
             }
         })?;
         // Nobody has data of a file that was made just now: a server need not be asked.
         let (node, attributes) = self.looked_at(reopen_as_path(created.as_fd())?)?;
-        Ok((Found { node: Arc::new(node), attributes }, created))
+        Ok((FoundNode { node: Arc::new(node), attributes }, created))
     }
 }
 
@@ -257,7 +260,7 @@ pub(crate) mod tests {
     use catalogue::{Catalogue, MemoryCatalogue, State};
     use config::{Policy, PolicySet};
     use file_cache::{FileCache, Settings};
-    use global_store::posix::Options;
+    use global_store::posix::StoreOptions;
 
     use super::*;
     use crate::agent::Config;
@@ -268,7 +271,7 @@ pub(crate) mod tests {
         let (data, buffer) = (tree.join("data"), tree.join("buffer"));
         std::fs::create_dir(&data).unwrap();
         let below = fs::open(&data, OFlags::PATH | OFlags::DIRECTORY, Mode::empty()).unwrap();
-        let store = PosixStore::new(below, Options::default()).unwrap();
+        let store = PosixStore::new(below, StoreOptions::default()).unwrap();
         let mut settings = Settings::new(&buffer, Arc::new(store.clone()), "test");
         let catalogue = MemoryCatalogue::new();
         settings.catalogue = Some(Arc::new(catalogue.clone()));
@@ -279,7 +282,7 @@ pub(crate) mod tests {
     }
 
     /// What the medium still calls dirty, a crash would bring back without its file.
-    #[test]
+    #[test] // S15
     fn before_the_name_of_a_clean_file_goes_the_medium_knows_that_it_is_clean() {
         let tree = tempfile::tempdir().unwrap();
         let (agent, catalogue) = agent_of(tree.path());
@@ -295,7 +298,7 @@ pub(crate) mod tests {
     }
 
     /// A client of NFS renames what it is told to remove while somebody has it.
-    #[test]
+    #[test] // S15
     fn a_file_that_was_renamed_instead_of_removed_is_removed_and_no_other_is() {
         let tree = tempfile::tempdir().unwrap();
         let data = tree.path().join("data");

@@ -15,12 +15,9 @@ use crate::burst_buffer::{BurstBuffer, DataVersion, OpenData};
 use crate::limits;
 use crate::mode::{Mode, WriteHow};
 use crate::node::Node;
-use crate::reader::{Bytes, Reader};
+use crate::reader::{ReadData, ReadObserver};
 use crate::remote::patiently;
-use crate::windows::{Kept, WindowRight, WindowRules, Windows};
-
-/// `f_type` of a tmpfs.
-const TMPFS: fs::FsWord = 0x0102_1994;
+use crate::windows::{CrashDurability, WindowRight, WindowRules, Windows};
 
 /// One open file description.
 pub struct OpenFile {
@@ -28,7 +25,7 @@ pub struct OpenFile {
     right: OnceLock<WindowRight>,
     windows: Option<Arc<Windows>>,
     rules: WindowRules,
-    reader: Reader,
+    reader: ReadObserver,
     node: Arc<Node>,
     handle: Box<dyn OpenData>,
     cache: Arc<dyn BurstBuffer>,
@@ -50,7 +47,7 @@ impl Agent {
         privileged: bool,
         nameless: bool,
         rules: WindowRules,
-        reader: Reader,
+        reader: ReadObserver,
     ) -> OpenFile {
         let (cache, right, windows) = (Arc::clone(&self.cache), OnceLock::new(), self.windows.get().cloned());
         let privileged = privileged.into();
@@ -148,25 +145,6 @@ impl OpenFile {
         self.handle.backing()
     }
 
-    /// Of a complete replica whose mappings show what its reads give, and leave nothing behind that those would not: its number, and
-    /// its size. `EOPNOTSUPP`: of none.
-    pub fn mappable(&self) -> io::Result<(Version, u64)> {
-        let never = io::Error::from_raw_os_error(libc::EOPNOTSUPP);
-        let (Some(version), Some(replica)) = (self.version(), self.backing()) else { return Err(never) };
-        // Reads in a mapping are not noted.
-        if self.mode.write || self.atime() != Atime::No {
-            return Err(never);
-        }
-        let stat = fs::fstat(&replica)?;
-        let size = stat.st_size as u64;
-        // A tmpfs fills a hole that is read in a mapping.
-        let holes = (stat.st_blocks as u64).saturating_mul(512) < size;
-        if holes && fs::fstatfs(replica)?.f_type == TMPFS {
-            return Err(never);
-        }
-        Ok((version, size))
-    }
-
     /// The complete replica's number, wherever [`backing`](OpenFile::backing) may give it.
     pub fn version(&self) -> Option<Version> {
         self.handle.version()
@@ -235,16 +213,16 @@ impl OpenFile {
     }
 
     /// [`OpenFile::read`], or the bytes where they lie, if that is in at most `parts_max` places of memory.
-    pub fn read_or_share(&self, buffer: &mut [u8], offset: u64, parts_max: usize) -> io::Result<Bytes> {
+    pub fn read_or_share(&self, buffer: &mut [u8], offset: u64, parts_max: usize) -> io::Result<ReadData> {
         let range = ByteRange::at(offset, buffer.len() as u64);
         if !self.is_windowed() {
             self.reader.reads(&*self.handle, range);
             if let Some(parts) = self.handle.read_in_place(range, parts_max) {
-                return Ok(Bytes::InPlace(parts));
+                return Ok(ReadData::InPlace(parts));
             }
-            return self.handle.read_at(buffer, offset).map(Bytes::Copied);
+            return self.handle.read_at(buffer, offset).map(ReadData::Copied);
         }
-        self.read(buffer, offset).map(Bytes::Copied)
+        self.read(buffer, offset).map(ReadData::Copied)
     }
 
     /// Cuts or extends.
@@ -266,12 +244,13 @@ impl OpenFile {
     }
 
     fn make_durable(&self, data_only: bool) -> io::Result<()> {
-        let kept = self.windows.as_ref().map_or(Kept::Nothing, |windows| windows.keeps(self.node.identity()));
-        if kept != Kept::Nothing
+        let kept =
+            self.windows.as_ref().map_or(CrashDurability::Nothing, |windows| windows.keeps(self.node.identity()));
+        if kept != CrashDurability::Nothing
             && let Some(told) = self.handle.sync_kept()
         {
             told?;
-            return if kept == Kept::All { Ok(()) } else { self.handle.sync_acknowledged(data_only) };
+            return if kept == CrashDurability::All { Ok(()) } else { self.handle.sync_acknowledged(data_only) };
         }
         self.settle()?;
         self.handle.sync(data_only)

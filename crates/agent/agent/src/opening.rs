@@ -8,16 +8,16 @@ use std::sync::Arc;
 use config::{Cache, Policy};
 use file_cache::OpenHow;
 use file_cache::limits::ONE_READ_BYTES;
-use global_store::calls::Call;
+use global_store::calls::StoreCall;
 use rustix::fs::{self, OFlags};
 
 use crate::agent::Agent;
 use crate::caller::{Caller, Judge};
 use crate::mode::Mode;
-use crate::names::{Found, NewMode};
+use crate::names::{FoundNode, NewMode};
 use crate::node::Node;
 use crate::open_file::OpenFile;
-use crate::reader::Reader;
+use crate::reader::ReadObserver;
 use crate::windows::WindowRules;
 
 impl Agent {
@@ -62,7 +62,7 @@ impl Agent {
             sync: mode.sync,
             policy,
         };
-        let (rules, reader) = (WindowRules::of(&how.policy), Reader::new(&how.policy));
+        let (rules, reader) = (WindowRules::of(&how.policy), ReadObserver::new(&how.policy));
         // Before: an open that is refused cuts nothing.
         let taken =
             (mode.truncate && privileged).then(|| self.take_privileges_of(node, mode.clear_set_id)).transpose()?;
@@ -91,7 +91,7 @@ impl Agent {
         if self.impersonator.is_privileged() {
             return Ok(policy);
         }
-        let owner = self.below(Call::Attributes, || fs::fstat(node.fd()))?.st_uid;
+        let owner = self.below(StoreCall::Attributes, || fs::fstat(node.fd()))?.st_uid;
         if owner == rustix::process::geteuid().as_raw() {
             return Ok(policy);
         }
@@ -120,7 +120,7 @@ impl Agent {
         let ask =
             || unsafe { libc::syscall(libc::SYS_faccessat2, descriptors, name.as_ptr(), access, libc::AT_EACCESS) };
         self.impersonator.act(caller, Judge::Node(node, access as u32), || {
-            self.below(Call::Attributes, || if ask() == 0 { Ok(()) } else { Err(io::Error::last_os_error()) })
+            self.below(StoreCall::Attributes, || if ask() == 0 { Ok(()) } else { Err(io::Error::last_os_error()) })
         })
     }
 
@@ -135,7 +135,10 @@ impl Agent {
         let name = self.descriptor_name(node);
         let wanted = if mode.read { 6 } else { 2 };
         self.impersonator.act(caller, Judge::Node(node, wanted), || {
-            self.below(Call::Open, || Ok(fs::openat(&self.descriptors, &name, flags, fs::Mode::empty()).map(drop)?))
+            self.below(
+                StoreCall::Open,
+                || Ok(fs::openat(&self.descriptors, &name, flags, fs::Mode::empty()).map(drop)?),
+            )
         })
     }
 
@@ -149,7 +152,7 @@ impl Agent {
         new: NewMode,
         exclusive: bool,
         mode: Mode,
-    ) -> io::Result<(Found, OpenFile)> {
+    ) -> io::Result<(FoundNode, OpenFile)> {
         if name.is_none() && self.cache.is_shared() {
             // Without a name a server cannot find it; programs then make a name and remove it.
             return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
@@ -157,7 +160,7 @@ impl Agent {
         let (found, created) = self.create_below(caller, parent, name, new, exclusive)?;
         let anchor = found.node.anchor_created(&self.store, created, name.map(|name| (parent, name)))?;
         let policy = if name.is_some() { self.policy_for(&found.node) } else { self.policy_for(parent) };
-        let (rules, reader) = (WindowRules::of(&policy), Reader::new(&policy));
+        let (rules, reader) = (WindowRules::of(&policy), ReadObserver::new(&policy));
         let (appends, sync) = (mode.appends_alone(), mode.sync);
         let how = OpenHow { read: true, write: true, appends, truncate: false, created: true, sync, policy };
         let opened = self.cache.open_unless(anchor, how, &|| false);

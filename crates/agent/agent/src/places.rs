@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
 
-use global_store::calls::{Call, Store};
+use global_store::calls::{Store, StoreCall};
 use global_store::hidden::is_hidden;
 use parking_lot::RwLockReadGuard;
 use rustix::fs::{self, AtFlags, Mode, OFlags};
@@ -17,7 +17,7 @@ use crate::node::Node;
 impl Agent {
     /// Before names are changed: no file takes another's place while that is held. Who waits for it waits for the global store.
     pub(crate) fn steady_names(&self) -> Option<RwLockReadGuard<'_, ()>> {
-        self.cache.steady_names(&mut |wait| self.below(Call::Change, wait))
+        self.cache.steady_names(&mut |wait| self.below(StoreCall::Change, wait))
     }
 
     /// The same before the attributes of a node are changed, or its names by way of it. `ESTALE` for one whose place another file
@@ -64,7 +64,7 @@ impl Agent {
 /// Removes what files left in a directory that were to take others' places (policy `publish = atomic`), if there is nothing
 /// else in it; whether there was any. Nobody sees them, and a directory that looks empty must be so for its remover.
 fn clear_hidden(calls: Store, parent: BorrowedFd<'_>, name: &OsStr) -> io::Result<bool> {
-    let (directory, left) = calls.call(Call::List, || -> io::Result<_> {
+    let (directory, left) = calls.call(StoreCall::List, || -> io::Result<_> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let directory = fs::openat(parent, name, flags, Mode::empty())?;
         let mut left = Vec::new();
@@ -79,7 +79,7 @@ fn clear_hidden(calls: Store, parent: BorrowedFd<'_>, name: &OsStr) -> io::Resul
         Ok((directory, left))
     })?;
     let remove = |name: &OsString| fs::unlinkat(&directory, name.as_os_str(), AtFlags::empty());
-    left.iter().try_for_each(|name| calls.change(Call::Remove, || remove(name)))?;
+    left.iter().try_for_each(|name| calls.change(StoreCall::Remove, || remove(name)))?;
     Ok(!left.is_empty())
 }
 
@@ -87,9 +87,9 @@ fn clear_hidden(calls: Store, parent: BorrowedFd<'_>, name: &OsStr) -> io::Resul
 mod tests {
     use std::os::fd::AsFd;
 
-    use global_store::calls::Errand;
+    use global_store::calls::RequestId;
     use global_store::hidden;
-    use global_store::posix::{Options, PosixStore};
+    use global_store::posix::{PosixStore, StoreOptions};
 
     use super::*;
 
@@ -97,18 +97,18 @@ mod tests {
     fn what_nobody_sees_is_removed_for_who_still_waits_and_where_there_is_nothing_else() {
         let tree = tempfile::tempdir().unwrap();
         let root = fs::open(tree.path(), OFlags::PATH | OFlags::DIRECTORY, Mode::empty()).unwrap();
-        let calls = PosixStore::new(root.try_clone().unwrap(), Options::default()).unwrap().calls();
+        let calls = PosixStore::new(root.try_clone().unwrap(), StoreOptions::default()).unwrap().calls();
         let directory = tree.path().join("directory");
         let hidden = directory.join(hidden::name("agent", 1));
         std::fs::create_dir(&directory).unwrap();
         let clear = || clear_hidden(calls, root.as_fd(), "directory".as_ref());
         assert!(!clear().unwrap());
         std::fs::write(&hidden, "").unwrap();
-        let errand = Errand { asker: Store::mint(), number: 2 };
+        let errand = RequestId { asker: Store::mint(), number: 2 };
         errand.begin();
         errand.give_up();
         assert_eq!(clear().unwrap_err().raw_os_error(), Some(libc::EIO));
-        Errand::end();
+        RequestId::end();
         assert!(hidden.exists());
         std::fs::write(directory.join("other"), "").unwrap();
         assert!(!clear().unwrap() && hidden.exists());

@@ -253,7 +253,7 @@ mod tests {
         PolicySet::parse(items.iter().copied()).unwrap()
     }
 
-    #[test]
+    #[test] // S34
     fn a_directory_inherits_and_may_say_otherwise() {
         let table = PolicyTable::new(Policy::default());
         assert!(table.is_empty());
@@ -286,7 +286,7 @@ mod tests {
         assert!(matches!(table.get(Path::new("/etc")), Err(PolicyError::Outside { .. })));
     }
 
-    #[test]
+    #[test] // S34
     fn rules_go_with_a_directory_that_is_moved_and_those_of_what_it_replaced_go() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("policies.toml");

@@ -9,7 +9,7 @@ use file_cache::Fared;
 use parking_lot::Mutex;
 use types::ByteRange;
 use window::attach::advice;
-use window::detector::{Advice, Detector, Outcome};
+use window::detector::{Advice, Detector, RequestOutcome};
 use window::read_queue::Part;
 
 use crate::burst_buffer::OpenData;
@@ -17,7 +17,7 @@ use crate::limits;
 
 /// The bytes that a read found.
 #[derive(Debug)]
-pub enum Bytes {
+pub enum ReadData {
     /// So many were copied to where they were wanted.
     Copied(usize),
     /// Here.
@@ -34,7 +34,7 @@ pub(crate) fn budget(policy: &Policy) -> u64 {
 }
 
 /// Looks at the reads of one open file.
-pub(crate) struct Reader {
+pub(crate) struct ReadObserver {
     /// Bytes to keep ahead; 0: none.
     budget: u64,
     /// Switched off by who has it open.
@@ -43,10 +43,10 @@ pub(crate) struct Reader {
     detector: Mutex<Option<Box<Detector>>>,
 }
 
-impl Reader {
+impl ReadObserver {
     /// By the rules of the file's directory.
-    pub fn new(policy: &Policy) -> Reader {
-        Reader { budget: budget(policy), off: AtomicBool::new(false), detector: Mutex::new(None) }
+    pub fn new(policy: &Policy) -> ReadObserver {
+        ReadObserver { budget: budget(policy), off: AtomicBool::new(false), detector: Mutex::new(None) }
     }
 
     /// `range` is about to be read.
@@ -57,9 +57,9 @@ impl Reader {
         let (share, mut spent) = (data.ahead_share(range.len()).min(data.ahead_earned(range.len())), None);
         data.read_ahead(range, &mut |size, fared, absent| {
             let outcome = match fared {
-                Fared::Hit => Outcome::Hit,
-                Fared::Late => Outcome::Late,
-                Fared::Miss => Outcome::Miss,
+                Fared::Hit => RequestOutcome::Hit,
+                Fared::Late => RequestOutcome::Late,
+                Fared::Miss => RequestOutcome::Miss,
             };
             let mut detector = self.detector.lock();
             let detector = self.made(&mut detector);

@@ -34,7 +34,7 @@ use std::time::Duration;
 use config::{Policy, PolicySet};
 use file_cache::{Anchor, DrainProgress, Keep, OpenHow, Overlay, Residency, Status, Stuck};
 use parking_lot::Mutex;
-use transport::{Call, CallError, Client, Memory};
+use transport::{Call, CallError, Client, SessionInstance};
 use types::{ByteRange, Fingerprint, Identity, Version};
 use wire::limits::DATA_BYTES_MAX;
 use wire::{Message, Text};
@@ -42,10 +42,10 @@ use wire::{Message, Text};
 use crate::attributes::NewTime;
 use crate::burst_buffer::{BurstBuffer, OpenData, ServerState};
 use crate::limits;
-use ahead::Versions;
-use fetches::Fetches;
+use ahead::ReadAheadVersions;
+use fetches::RemoteFetches;
 use handle::RemoteHandle;
-use later::Later;
+use later::DeferredMessages;
 use opened::AllMates;
 use width::Width;
 
@@ -73,10 +73,10 @@ struct Inner {
     numbers: AtomicU64,
     settled: Mutex<Settled>,
     written: Written,
-    later: Later,
-    ahead: Versions,
+    later: DeferredMessages,
+    ahead: ReadAheadVersions,
     mates: AllMates,
-    fetches: Fetches,
+    fetches: RemoteFetches,
     /// Rules as they are sent.
     policies: Mutex<Vec<(Policy, Text)>>,
 }
@@ -110,10 +110,10 @@ impl RemoteBuffer {
                 numbers: AtomicU64::new(1),
                 settled: Mutex::default(),
                 written: Written::default(),
-                later: Later::default(),
-                ahead: Versions::default(),
+                later: DeferredMessages::default(),
+                ahead: ReadAheadVersions::default(),
                 mates: AllMates::default(),
-                fetches: Fetches::default(),
+                fetches: RemoteFetches::default(),
                 policies: Mutex::default(),
             }),
         }
@@ -150,7 +150,7 @@ impl Inner {
 
     /// Asks for a change, for as long as it takes.
     /// By who remembers this node how it was done.
-    fn change(&self, message: &Message) -> io::Result<Memory> {
+    fn change(&self, message: &Message) -> io::Result<SessionInstance> {
         let answer = self.client.call(Call { interrupted: &is_interrupted, ..Call::new(message) })?;
         let Message::Done {} = answer.message else { return Err(unexpected(&answer.message)) };
         Ok(answer.memory)
@@ -198,11 +198,11 @@ fn residency(number: u8) -> Residency {
     }
 }
 
-fn new_time(time: Option<NewTime>) -> wire::NewTime {
+fn new_time(time: Option<NewTime>) -> wire::TimeChange {
     match time {
-        None => wire::NewTime::Keep,
-        Some(NewTime::Now) => wire::NewTime::Now,
-        Some(NewTime::At(at)) => wire::NewTime::At(at),
+        None => wire::TimeChange::Keep,
+        Some(NewTime::Now) => wire::TimeChange::Now,
+        Some(NewTime::At(at)) => wire::TimeChange::At(at),
     }
 }
 
@@ -387,9 +387,6 @@ impl BurstBuffer for RemoteBuffer {
 
     /// The kernel of this node has none.
     fn before_removals(&self, _tell: Box<dyn Fn(Version) + Send + Sync>) {}
-
-    /// Nor has a program of this node a replica.
-    fn on_cuts(&self, _tell: Box<dyn Fn(Version, bool) + Send + Sync>) {}
 
     fn status(&self) -> io::Result<Status> {
         let mut report = vec![0; wire::limits::DATA_BYTES_MAX as usize];

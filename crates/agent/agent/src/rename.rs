@@ -4,13 +4,13 @@ use std::ffi::OsStr;
 use std::io;
 use std::path::PathBuf;
 
-use global_store::calls::Call;
+use global_store::calls::StoreCall;
 use rustix::fs::{self, RenameFlags};
 use types::Shown;
 
 use crate::agent::Agent;
 use crate::caller::{Caller, names_in};
-use crate::names::{Found, plain};
+use crate::names::{FoundNode, plain};
 use crate::node::Node;
 
 impl Agent {
@@ -35,7 +35,7 @@ impl Agent {
                 Err(error) => Err(error),
             }
         };
-        let is_file = |found: &Option<Found>| found.as_ref().is_some_and(|found| found.node.is_regular());
+        let is_file = |found: &Option<FoundNode>| found.as_ref().is_some_and(|found| found.node.is_regular());
         let mut steady = self.steady_names();
         let (mut source, mut target) = look()?;
         if replaces && is_file(&target) && self.must_commit(&source) {
@@ -53,12 +53,12 @@ impl Agent {
         }
         let exchange = flags.contains(RenameFlags::EXCHANGE);
         let moves = source.is_directory() || exchange && target.as_ref().is_some_and(|found| found.node.is_directory());
-        let held = if moves { self.below(Call::Rename, || self.policies.moving()) } else { None };
+        let held = if moves { self.below(StoreCall::Rename, || self.policies.moving()) } else { None };
         let places = held.as_ref().and_then(|_| self.places(from, to));
         let began = self.begin_own(&source);
         let rename = || {
             self.impersonator.act(caller, names_in(from.0), || {
-                self.change_below(Call::Rename, || {
+                self.change_below(StoreCall::Rename, || {
                     Ok(fs::renameat_with(from.0.fd(), plain(from.1)?, to.0.fd(), plain(to.1)?, flags)?)
                 })
             })
@@ -119,7 +119,7 @@ mod tests {
     use crate::names::NewMode;
     use crate::names::tests::agent_of;
 
-    #[test]
+    #[test] // S34
     fn directories_that_are_renamed_at_once_keep_their_rules() {
         let tree = tempfile::tempdir().unwrap();
         let (agent, _) = agent_of(tree.path());

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use global_store::calls::Call;
+use global_store::calls::StoreCall;
 use rustix::fs::{self, AtFlags, Mode};
 use rustix::io::Errno;
 use types::Shown;
@@ -27,7 +27,8 @@ impl Agent {
     /// Whether a write to the file has privileges to take away: such a file's writes must pass through the agent.
     pub(crate) fn has_privileges(&self, node: &Node) -> io::Result<bool> {
         let mode = Mode::from_raw_mode(self.stat(node)?.st_mode);
-        Ok(mode.intersects(Mode::SUID | Mode::SGID) || self.below(Call::Attributes, || capability_of(node).is_some()))
+        Ok(mode.intersects(Mode::SUID | Mode::SGID)
+            || self.below(StoreCall::Attributes, || capability_of(node).is_some()))
     }
 
     /// What a write does to them: [`take_privileges_of`](Agent::take_privileges_of), for good.
@@ -54,9 +55,9 @@ impl Agent {
             taken.mode = Some((kept, mode));
         }
         // Asked for before it is taken: a store that refuses changes need not hear of a file that has none.
-        if let Some(capability) = self.below(Call::Attributes, || capability_of(node)) {
+        if let Some(capability) = self.below(StoreCall::Attributes, || capability_of(node)) {
             let change = || fs::removexattr(node.proc_path(), CAPABILITY);
-            match self.as_ours(node, || self.change_below(Call::Change, change)) {
+            match self.as_ours(node, || self.change_below(StoreCall::Change, change)) {
                 Ok(()) => taken.capability = Some(capability),
                 Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::PERM | Errno::ACCESS) => {}
                 Err(error) => {
@@ -79,7 +80,7 @@ impl Agent {
         }
         if let Some(capability) = taken.capability {
             let set = || fs::setxattr(node.proc_path(), CAPABILITY, &capability, fs::XattrFlags::CREATE);
-            failed = failed.and(self.as_ours(node, || self.change_below(Call::Change, set)));
+            failed = failed.and(self.as_ours(node, || self.change_below(StoreCall::Change, set)));
         }
         if let Err(error) = failed {
             tracing::warn!(%error, file = %node.identity(), "a change failed and its file has lost set-id bits or capabilities");
@@ -89,7 +90,7 @@ impl Agent {
     fn change_mode(&self, node: &Node, mode: Mode) -> Result<(), Errno> {
         let name = self.descriptor_name(node);
         let change = || fs::chmodat(&self.descriptors, name, mode, AtFlags::empty());
-        self.as_ours(node, || self.change_below(Call::Change, change))
+        self.as_ours(node, || self.change_below(StoreCall::Change, change))
     }
 
     /// Before a file gets privileges: what is dirty is staged out, for the write below would take them away again. A

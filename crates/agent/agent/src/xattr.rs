@@ -3,7 +3,7 @@
 use std::ffi::CStr;
 use std::io;
 
-use global_store::calls::Call;
+use global_store::calls::StoreCall;
 use rustix::fs::{self, Mode, XattrFlags};
 use rustix::io::Errno;
 
@@ -48,13 +48,13 @@ impl Agent {
         if name.to_bytes() == CAPABILITY.as_bytes() && node.take_plain() {
             return Err(Errno::NODATA.into());
         }
-        self.below(Call::Attributes, || value_of(node, name))
+        self.below(StoreCall::Attributes, || value_of(node, name))
     }
 
     /// All names, each ended by a NUL byte. `trusted.` ones are the superuser's.
     pub fn xattr_names(&self, caller: &Caller, node: &Node) -> io::Result<Vec<u8>> {
         let mut names = vec![0; limits::XATTR_LIST_BYTES_MAX];
-        let len = self.below(Call::Attributes, || fs::listxattr(node.proc_path(), &mut names[..]))?;
+        let len = self.below(StoreCall::Attributes, || fs::listxattr(node.proc_path(), &mut names[..]))?;
         names.truncate(len);
         let seen = names
             .split_inclusive(|&byte| byte == 0)
@@ -84,14 +84,14 @@ impl Agent {
         self.impersonator.act(caller, judge, || {
             let flags = XattrFlags::from_bits_retain(flags);
             let change = || fs::setxattr(node.proc_path(), name, value, flags);
-            Ok(self.as_ours(node, || self.change_below(Call::Change, change))?)
+            Ok(self.as_ours(node, || self.change_below(StoreCall::Change, change))?)
         })?;
         if clear_set_gid {
             let mode = Mode::from_raw_mode(self.stat(node)?.st_mode & 0o7777);
             if mode.contains(Mode::SGID) {
                 let name = self.descriptor_name(node);
                 let change = || fs::chmodat(&self.descriptors, name, mode - Mode::SGID, fs::AtFlags::empty());
-                self.as_ours(node, || self.change_below(Call::Change, change))?;
+                self.as_ours(node, || self.change_below(StoreCall::Change, change))?;
             }
         }
         self.tell_server(node)
@@ -102,7 +102,8 @@ impl Agent {
         refuse_hidden(name)?;
         let _steady = self.steady(node)?;
         self.impersonator.act(caller, Judge::Node(node, 2), || {
-            Ok(self.as_ours(node, || self.change_below(Call::Change, || fs::removexattr(node.proc_path(), name)))?)
+            Ok(self
+                .as_ours(node, || self.change_below(StoreCall::Change, || fs::removexattr(node.proc_path(), name)))?)
         })?;
         self.tell_server(node)
     }

@@ -11,9 +11,9 @@ use std::time::Instant;
 
 use types::{ByteRange, Epoch};
 use window::layout::{HEADER_BYTES, RingId};
-use window::ring::{Found, Grant, Reader, Writer};
+use window::ring::{RingGrant, RingItem, RingReader, Writer};
 use window::sequence::{Sequence, WORD_BYTES};
-use window::{Mapping, Medium};
+use window::{Mapping, WindowMedium};
 
 /// The default size of a window.
 const CAPACITY: u64 = 16 << 20;
@@ -22,20 +22,20 @@ const ROUNDS: usize = 51;
 const ROUND: usize = 8 << 20;
 
 struct Window {
-    reader: Reader<Mapping>,
+    reader: RingReader<Mapping>,
     writer: Writer<Mapping, Mapping>,
 }
 
-fn window(dir: &Path, medium: Medium) -> std::io::Result<Window> {
+fn window(dir: &Path, medium: WindowMedium) -> std::io::Result<Window> {
     let path = dir.join(format!("ring-{medium:?}"));
-    let grant = Grant {
+    let grant = RingGrant {
         ring: RingId(0x0123_4567_89ab_cdef_1122_3344_5566_7788),
         capacity: CAPACITY,
         epochs: Epoch(0)..=Epoch(0),
         writable: ByteRange::new(0, u64::MAX),
     };
     let ring = Mapping::create(&path, HEADER_BYTES + CAPACITY as usize, medium)?;
-    let reader = Reader::create(ring, grant.clone()).map_err(std::io::Error::other)?;
+    let reader = RingReader::create(ring, grant.clone()).map_err(std::io::Error::other)?;
     let sequence = Mapping::create(&dir.join(format!("sequence-{medium:?}")), WORD_BYTES, medium)?;
     let writer = Writer::new(Mapping::open(&path, medium)?, grant.ring, CAPACITY, Sequence::new(sequence));
     Ok(Window { reader, writer: writer.map_err(std::io::Error::other)? })
@@ -48,7 +48,7 @@ impl Window {
             self.writer.append(offset as u64, bytes, &mut || false).expect("the ring has room for a round");
         });
         while self.reader.used() > 0 {
-            self.reader.take(&mut |found| assert!(matches!(found, Found::Record(_))));
+            self.reader.take(&mut |found| assert!(matches!(found, RingItem::Record(_))));
             self.reader.release(u64::MAX);
         }
         time
@@ -77,8 +77,8 @@ fn main() -> std::io::Result<()> {
 }
 
 fn measure(dir: &Path) -> std::io::Result<()> {
-    let mut volatile = window(dir, Medium::Volatile)?;
-    let mut emulated = window(dir, Medium::Emulated)?;
+    let mut volatile = window(dir, WindowMedium::Volatile)?;
+    let mut emulated = window(dir, WindowMedium::Emulated)?;
     let file = File::create_new(dir.join("file"))?;
     let mut copy = vec![1u8; ROUND + 64];
     println!("us per call, median of {ROUNDS} rounds    64 B    8 KiB  128 KiB");

@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 
 use types::{ByteRange, Epoch};
 use window::layout::{HEADER_BYTES, RingId};
-use window::ring::{Backpressure, Found, Grant, Reader, Writer};
+use window::ring::{Backpressure, RingGrant, RingItem, RingReader, Writer};
 use window::sequence::{Sequence, WORD_BYTES};
-use window::{Mapping, Medium};
+use window::{Mapping, WindowMedium};
 
 /// The default size of a window.
 const CAPACITY: u64 = 16 << 20;
@@ -45,16 +45,16 @@ fn main() -> std::io::Result<()> {
 
 /// Seconds of a burst, and of the longest write in it: medians.
 fn bursts(dir: &Path, rule: Backpressure) -> std::io::Result<[f64; 2]> {
-    let grant = Grant {
+    let grant = RingGrant {
         ring: RingId(0x0123_4567_89ab_cdef_1122_3344_5566_7788),
         capacity: CAPACITY,
         epochs: Epoch(0)..=Epoch(0),
         writable: ByteRange::new(0, u64::MAX),
     };
-    let ring = Mapping::create(&dir.join("ring"), HEADER_BYTES + CAPACITY as usize, Medium::Volatile)?;
-    let mut reader = Reader::create(ring, grant.clone()).map_err(std::io::Error::other)?;
-    let sequence = Sequence::new(Mapping::create(&dir.join("sequence"), WORD_BYTES, Medium::Volatile)?);
-    let ring = Mapping::open(&dir.join("ring"), Medium::Volatile)?;
+    let ring = Mapping::create(&dir.join("ring"), HEADER_BYTES + CAPACITY as usize, WindowMedium::Volatile)?;
+    let mut reader = RingReader::create(ring, grant.clone()).map_err(std::io::Error::other)?;
+    let sequence = Sequence::new(Mapping::create(&dir.join("sequence"), WORD_BYTES, WindowMedium::Volatile)?);
+    let ring = Mapping::open(&dir.join("ring"), WindowMedium::Volatile)?;
     let writer = Writer::new(ring, grant.ring, CAPACITY, sequence).map_err(std::io::Error::other)?;
     let (writer, ended, bytes) = (writer.with_backpressure(rule), AtomicBool::new(false), vec![1; WRITE]);
     let mut times = Vec::new();
@@ -77,10 +77,10 @@ fn bursts(dir: &Path, rule: Backpressure) -> std::io::Result<[f64; 2]> {
 }
 
 /// Takes what is there, and gives its room back when a burst buffer would have it.
-fn drain(reader: &mut Reader<Mapping>, ended: &AtomicBool) {
+fn drain(reader: &mut RingReader<Mapping>, ended: &AtomicBool) {
     let (mut free, mut taken) = (Instant::now(), Vec::new());
     while !ended.load(Ordering::Acquire) || reader.used() > 0 {
-        reader.take(&mut |found| taken.extend(if let Found::Record(record) = found { Some(record) } else { None }));
+        reader.take(&mut |found| taken.extend(if let RingItem::Record(record) = found { Some(record) } else { None }));
         if taken.is_empty() {
             thread::sleep(Duration::from_micros(50));
         }

@@ -2,9 +2,9 @@
 //!
 //! Three small surfaces, all little-endian, all with a version and a size; `docs/window.md` tells how they are used:
 //!
-//! * [`Message`]: 64 bytes on a `SOCK_SEQPACKET` Unix socket. `Hello` is answered `Welcome` with one descriptor (the
-//!   [`page`]), `Fetch` is answered `Ring` with two (ring, sequence counter), `Watch` is answered `Cuts` with one
-//!   (the page of [`crate::cuts`]), `Here` is answered `Here`; each may be answered `Refused`. One is asked after the other has been
+//! * [`WindowMessage`]: 64 bytes on a `SOCK_SEQPACKET` Unix socket. `Hello` is answered `Welcome` with one descriptor (the
+//!   [`page`]), `Fetch` is answered `Ring` with two (ring, sequence counter),
+//!   `Here` is answered `Here`; each may be answered `Refused`. One is asked after the other has been
 //!   answered, so that no answer needs to say of what it is one.
 //! * [`Control`]: the argument of the ioctl [`CONTROL`] on a descriptor of an accelerated file.
 //! * [`page`]: memory in which a thread says that it is about to open a file.
@@ -29,7 +29,7 @@ pub const CONTROL: u32 = 3 << 30 | (CONTROL_BYTES as u32) << 16 | 0xfb << 8 | 1;
 /// What a message is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u16)]
-pub enum Kind {
+pub enum MessageKind {
     /// Program: register me.
     Hello = 1,
     /// Agent: done; the page is attached.
@@ -40,19 +40,15 @@ pub enum Kind {
     Ring = 4,
     /// Agent: no, and why in `status`.
     Refused = 5,
-    /// Program: the page that tells of cuts.
-    Watch = 6,
-    /// Agent: here it is.
-    Cuts = 7,
     /// Program: do you answer? Agent: yes.
     Here = 8,
 }
 
 /// One message. What its kind does not use is zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Message {
+pub struct WindowMessage {
     /// What it is.
-    pub kind: Kind,
+    pub kind: MessageKind,
     /// An errno, for `Refused`.
     pub status: i32,
     /// Names one attachment; valid once.
@@ -76,10 +72,10 @@ pub enum NotAMessage {
     Kind(u16),
 }
 
-impl Message {
+impl WindowMessage {
     /// A message with nothing but its kind.
-    pub fn new(kind: Kind) -> Message {
-        Message { kind, status: 0, token: 0, ring: RingId(0), capacity: 0, medium: 0 }
+    pub fn new(kind: MessageKind) -> WindowMessage {
+        WindowMessage { kind, status: 0, token: 0, ring: RingId(0), capacity: 0, medium: 0 }
     }
 
     /// Its bytes.
@@ -99,7 +95,7 @@ impl Message {
     }
 
     /// The message in `bytes`.
-    pub fn from_bytes(bytes: &[u8]) -> Result<Message, NotAMessage> {
+    pub fn from_bytes(bytes: &[u8]) -> Result<WindowMessage, NotAMessage> {
         let bytes: &[u8; MESSAGE_BYTES] = bytes.try_into().map_err(|_| NotAMessage::Foreign)?;
         if u32_at(bytes, 0) != MAGIC {
             return Err(NotAMessage::Foreign);
@@ -112,10 +108,10 @@ impl Message {
             return Err(NotAMessage::Foreign);
         }
         let kind = u16::from_le_bytes([bytes[6], bytes[7]]);
-        use Kind::{Cuts, Fetch, Hello, Here, Refused, Ring, Watch, Welcome};
-        let kinds = [Hello, Welcome, Fetch, Ring, Refused, Watch, Cuts, Here];
+        use MessageKind::{Fetch, Hello, Here, Refused, Ring, Welcome};
+        let kinds = [Hello, Welcome, Fetch, Ring, Refused, Here];
         let kind = kinds.into_iter().find(|known| *known as u16 == kind).ok_or(NotAMessage::Kind(kind))?;
-        Ok(Message {
+        Ok(WindowMessage {
             kind,
             status: u32_at(bytes, 12) as i32,
             token: u64_at(bytes, 16),
@@ -138,11 +134,8 @@ pub enum Command {
     Off = 2,
     /// Its next window is of `bytes`; one that it has is drained and ends.
     Size = 3,
-    /// A token for [`Kind::Fetch`].
+    /// A token for [`MessageKind::Fetch`].
     Attach = 4,
-    /// Whether a mapping of the open file has at any time what its reads give, but for the size: then `token` names the page of
-    /// [`crate::cuts`] and the group there ([`reads_token`]), and `bytes` is the size now.
-    Reads = 5,
     /// How the program will read the open file: `state` is one of [`advice`]; of what will be needed soon `token` is the first byte, and
     /// `bytes` says how many, 0 for all up to the end.
     Advise = 6,
@@ -174,16 +167,6 @@ pub mod state {
     pub const ENDS: u32 = 8;
 }
 
-/// The token of [`Command::Reads`]: the page's name, whose low 16 bits are zero, and the group.
-pub const fn reads_token(name: u64, pair: usize) -> u64 {
-    name | pair as u64
-}
-
-/// Page and group of a token.
-pub const fn page_and_pair(token: u64) -> (u64, usize) {
-    (token & !0xffff, (token & 0xffff) as usize)
-}
-
 /// The argument of [`CONTROL`]: `struct forebay_window` of `docs/window.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Control {
@@ -191,7 +174,7 @@ pub struct Control {
     pub command: Command,
     /// In: the wanted window in bytes, 0 for what the policy says. Out: the window's size, 0 if it has none.
     pub bytes: u64,
-    /// Out, of `Attach` and `Reads`. In, of `Advise`: the first byte.
+    /// Out, of `Attach`. In, of `Advise`: the first byte.
     pub token: u64,
     /// Out: bits of [`state`]. In, of `Advise`: one of [`advice`]; of `Off`: [`state::ENDS`] or nothing.
     pub state: u32,
@@ -222,8 +205,8 @@ impl Control {
         if u32_at(bytes, 0) as usize != CONTROL_BYTES || u32_at(bytes, 28) != CONTROL_VERSION {
             return None;
         }
-        use Command::{Advise, Attach, Get, Off, On, Reads, Size, SyncAll};
-        let commands = [Get, On, Off, Size, Attach, Reads, Advise, SyncAll];
+        use Command::{Advise, Attach, Get, Off, On, Size, SyncAll};
+        let commands = [Get, On, Off, Size, Attach, Advise, SyncAll];
         let command = commands.into_iter().find(|known| *known as u32 == u32_at(bytes, 4))?;
         Some(Control { command, bytes: u64_at(bytes, 8), token: u64_at(bytes, 16), state: u32_at(bytes, 24) })
     }
@@ -285,8 +268,8 @@ mod tests {
 
     #[test]
     fn messages_have_the_bytes_that_other_builds_know() {
-        let ring = Message {
-            kind: Kind::Ring,
+        let ring = WindowMessage {
+            kind: MessageKind::Ring,
             status: 0,
             token: 0x1122_3344_5566_7788,
             ring: RingId(0x0f0e_0d0c_0b0a_0908_0706_0504_0302_0100),
@@ -296,25 +279,25 @@ mod tests {
         let golden = "6662774102000400400000000000000088776655443322110001020304050607\
                       08090a0b0c0d0e0f000000010000000001000000000000000000000000000000";
         assert_eq!(hex(&ring.to_bytes()), golden);
-        assert_eq!(Message::from_bytes(&ring.to_bytes()), Ok(ring));
-        let refused = Message { status: -1, ..Message::new(Kind::Refused) };
+        assert_eq!(WindowMessage::from_bytes(&ring.to_bytes()), Ok(ring));
+        let refused = WindowMessage { status: -1, ..WindowMessage::new(MessageKind::Refused) };
         assert_eq!(
             hex(&refused.to_bytes()[..24]),
             "66627741020005004000\
                       0000ffffffff0000000000000000"
         );
-        assert_eq!(Message::from_bytes(&refused.to_bytes()), Ok(refused));
-        use Kind::{Cuts, Fetch, Hello, Here, Refused, Ring, Watch, Welcome};
-        for (kind, number) in [Hello, Welcome, Fetch, Ring, Refused, Watch, Cuts, Here].into_iter().zip(1..) {
+        assert_eq!(WindowMessage::from_bytes(&refused.to_bytes()), Ok(refused));
+        use MessageKind::{Fetch, Hello, Here, Refused, Ring, Welcome};
+        for (kind, number) in [(Hello, 1), (Welcome, 2), (Fetch, 3), (Ring, 4), (Refused, 5), (Here, 8)] {
             let golden = format!("666277410200{number:02x}0040{}", "0".repeat(110));
-            assert_eq!(hex(&Message::new(kind).to_bytes()), golden);
+            assert_eq!(hex(&WindowMessage::new(kind).to_bytes()), golden);
         }
     }
 
     #[test]
     fn what_is_no_message_is_refused() {
-        let good = Message::new(Kind::Hello).to_bytes();
-        assert_eq!(Message::from_bytes(&good[..63]), Err(NotAMessage::Foreign));
+        let good = WindowMessage::new(MessageKind::Hello).to_bytes();
+        assert_eq!(WindowMessage::from_bytes(&good[..63]), Err(NotAMessage::Foreign));
         for (at, value, error) in [
             (0, 0, NotAMessage::Foreign),
             (4, 1, NotAMessage::Version(1)),
@@ -324,7 +307,7 @@ mod tests {
         ] {
             let mut bytes = good;
             bytes[at] = value;
-            assert_eq!(Message::from_bytes(&bytes), Err(error));
+            assert_eq!(WindowMessage::from_bytes(&bytes), Err(error));
         }
     }
 

@@ -11,6 +11,6 @@ mod home;
 mod registration;
 mod window;
 
-pub use home::Home;
+pub use home::ForkGuard;
 pub use registration::{Announcement, Registration, control, might_answer};
 pub use window::Window;

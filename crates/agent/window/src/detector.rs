@@ -8,4 +8,4 @@ mod reference;
 mod streams;
 
 pub use reference::{Reference, Variant};
-pub use streams::{Advice, Detector, Outcome};
+pub use streams::{Advice, Detector, RequestOutcome};

@@ -19,7 +19,7 @@ use crate::sync::Ordering::{Acquire, Relaxed, Release};
 
 /// What is drained of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Progress {
+pub struct AppliedProgress {
     /// Every record with a smaller number.
     pub below: u64,
     /// Of the records with a smaller number than this, those that joined the sweep...
@@ -28,10 +28,10 @@ pub struct Progress {
     pub swept: u64,
 }
 
-impl Progress {
+impl AppliedProgress {
     /// Everything below `number`, and no more.
-    pub fn all_below(number: u64) -> Progress {
-        Progress { below: number, joined: number, swept: 0 }
+    pub fn all_below(number: u64) -> AppliedProgress {
+        AppliedProgress { below: number, joined: number, swept: 0 }
     }
 
     /// Which bytes of a record are not drained: all behind some byte, or none.
@@ -61,7 +61,7 @@ fn marked(number: u64) -> u64 {
     number << 16 | XxHash3_64::oneshot(&number.to_le_bytes()) >> 48
 }
 
-fn check_of(progress: Progress) -> u64 {
+fn check_of(progress: AppliedProgress) -> u64 {
     let words = [progress.below, progress.joined, progress.swept];
     let mut bytes = [0; 24];
     bytes.chunks_exact_mut(8).zip(words).for_each(|(bytes, word)| bytes.copy_from_slice(&word.to_le_bytes()));
@@ -82,9 +82,9 @@ impl<M: Memory> Drained<M> {
     }
 
     /// What is drained. `None`: the mark is damaged, and nobody knows.
-    pub fn progress(&self) -> Option<Progress> {
+    pub fn progress(&self) -> Option<AppliedProgress> {
         let below = self.below()?;
-        let mut newest = Progress::all_below(below);
+        let mut newest = AppliedProgress::all_below(below);
         for line in LINES {
             let Some(progress) = self.line(line)? else { continue };
             if progress.below > below {
@@ -99,13 +99,13 @@ impl<M: Memory> Drained<M> {
 
     /// Records that so much is in the burst buffer, as durable as the medium of the rings is. Before the tails are released.
     /// `progress` is never less than before.
-    pub fn advance(&self, progress: Progress) {
+    pub fn advance(&self, progress: AppliedProgress) {
         let below = progress.below.min(ALL);
         if self.below().is_none_or(|before| below > before) {
             self.mark(below);
         }
         if progress.swept > 0 {
-            self.mark_line(Progress { below, ..progress });
+            self.mark_line(AppliedProgress { below, ..progress });
         }
     }
 
@@ -122,10 +122,10 @@ impl<M: Memory> Drained<M> {
     }
 
     /// What a line says, or nothing; `None` if it is damaged.
-    fn line(&self, line: usize) -> Option<Option<Progress>> {
+    fn line(&self, line: usize) -> Option<Option<AppliedProgress>> {
         let check = self.0.word(line + CHECK).load(Acquire);
         let word = |at: usize| self.0.word(line + at).load(Relaxed);
-        let progress = Progress { below: word(BELOW), joined: word(JOINED), swept: word(SWEPT) };
+        let progress = AppliedProgress { below: word(BELOW), joined: word(JOINED), swept: word(SWEPT) };
         match check {
             0 => Some(None),
             check => (check == check_of(progress)).then_some(Some(progress)),
@@ -133,7 +133,7 @@ impl<M: Memory> Drained<M> {
     }
 
     /// Over the older line.
-    fn mark_line(&self, progress: Progress) {
+    fn mark_line(&self, progress: AppliedProgress) {
         let age = |line: &usize| {
             let found = self.line(*line).flatten();
             found.map(|found| (found.below, found.joined, found.swept))

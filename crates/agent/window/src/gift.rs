@@ -68,7 +68,7 @@ impl<T> Gift<T> {
     /// Takes it out.
     ///
     /// # Safety
-    /// Nobody else looks at it: what it is part of is free for another afterwards ([`Life`](crate::life::Life)), and not before.
+    /// Nobody else looks at it: what it is part of is free for another afterwards ([`Life`](crate::life::EntryUse)), and not before.
     pub unsafe fn take(&self) -> Option<T> {
         // SAFETY: as the caller says.
         let what = self.what.with_mut(|what| unsafe { (*what).take() });

@@ -101,7 +101,7 @@ const STATE_MASK: u64 = RECORD_BYTES - 1;
 
 /// What a record's commit word says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum State {
+pub enum RecordState {
     /// A length is there, the payload is not.
     Reserved = 0x11,
     /// Complete.
@@ -113,16 +113,16 @@ pub enum State {
 }
 
 /// The commit word of `state` at `position`.
-pub(crate) fn commit_word(id: RingId, position: u64, state: State) -> u64 {
+pub(crate) fn commit_word(id: RingId, position: u64, state: RecordState) -> u64 {
     (position ^ id.key()) & !STATE_MASK | state as u64
 }
 
 /// The state that `word` gives the record at `position`; `None` when it is no commit word of that position.
-pub(crate) fn state_of(id: RingId, position: u64, word: u64) -> Option<State> {
+pub(crate) fn state_of(id: RingId, position: u64, word: u64) -> Option<RecordState> {
     if (word ^ id.key() ^ position) & !STATE_MASK != 0 {
         return None;
     }
-    [State::Reserved, State::Published, State::Taken, State::Retracted]
+    [RecordState::Reserved, RecordState::Published, RecordState::Taken, RecordState::Retracted]
         .into_iter()
         .find(|state| *state as u64 == word & STATE_MASK)
 }
@@ -135,7 +135,7 @@ pub(crate) fn position_of(id: RingId, word: u64) -> u64 {
 /// What a record is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u16)]
-pub enum Kind {
+pub enum RecordKind {
     /// Bytes written at an offset.
     Write = 1,
 }
@@ -152,7 +152,7 @@ pub struct RecordHeader {
     /// Payload bytes.
     pub length: u32,
     /// What it is.
-    pub kind: Kind,
+    pub kind: RecordKind,
     /// Checksum of the payload.
     pub payload_sum: u32,
     /// When it was written, as the program's node knows the time: ns since 1970.
@@ -219,7 +219,7 @@ impl RecordHeader {
             epoch: Epoch(word(at::RECORD_EPOCH)),
             offset: word(at::OFFSET),
             length: shape as u32,
-            kind: Kind::Write,
+            kind: RecordKind::Write,
             payload_sum: sums as u32,
             written_ns: word(at::WRITTEN),
         };
@@ -229,7 +229,7 @@ impl RecordHeader {
 }
 
 /// Length and kind in one word.
-pub(crate) fn shape(length: u32, kind: Kind) -> u64 {
+pub(crate) fn shape(length: u32, kind: RecordKind) -> u64 {
     u64::from(length) | (kind as u64) << 32
 }
 

@@ -7,7 +7,6 @@
 //! * [`sequence`]: the order of a file's writes over the rings of several programs; [`drained`]: how much of them is done.
 //! * [`plan`]: which bytes to drain next, superseded ones dropped, neighbours merged, files in turn.
 //! * [`recover`]: what is left after a kill, replayed.
-//! * [`cuts`]: how programs that read replicas in mappings learn that one becomes shorter.
 //! * [`life`], [`gift`]: entries of a program's table, which calls look at without a lock, and what one thread fetches for all.
 //! * [`attach`]: what programs and the agent say to each other; [`client`]: the half that lives in programs.
 //! * [`read_queue`], [`detector`]: blocks fetched ahead, and what to fetch next.
@@ -18,8 +17,6 @@ pub mod attach;
 #[cfg(not(loom))]
 pub mod client;
 pub mod clock;
-#[cfg(not(loom))]
-pub mod cuts;
 pub mod detector;
 pub mod drained;
 pub mod environment;
@@ -39,12 +36,10 @@ pub mod recover;
 mod region;
 pub mod ring;
 pub mod sequence;
-#[cfg(any(not(loom), test))]
-mod standing;
 #[cfg(not(loom))]
 mod summed_copy;
 mod sync;
 
 #[cfg(not(loom))]
-pub use mapping::{Gather, Mapping, Medium};
+pub use mapping::{Gather, Mapping, WindowMedium};
 pub use memory::Memory;

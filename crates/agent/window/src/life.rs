@@ -43,22 +43,6 @@ impl Word {
     pub fn replace(&self, what: usize) -> usize {
         self.0.swap(what, SeqCst)
     }
-
-    /// The same if it says `before` still.
-    #[inline]
-    pub fn exchange(&self, before: usize, what: usize) -> bool {
-        self.0.compare_exchange(before, what, AcqRel, Relaxed).is_ok()
-    }
-
-    /// Of those who found `before`, one asks what it is to say, which holds unless it says something else by now; whether it holds. Until
-    /// then it says `question`, which is nobody else's.
-    pub fn ask<T>(&self, before: usize, question: usize, ask: impl FnOnce() -> (usize, T)) -> Option<(bool, T)> {
-        if !self.exchange(before, question) {
-            return None;
-        }
-        let (what, rest) = ask();
-        Some((self.exchange(question, what), rest))
-    }
 }
 
 /// In use, by a word or by a call that still runs.
@@ -69,20 +53,20 @@ const LEFT: u32 = 1 << 30;
 /// [`OCCUPIED`], [`LEFT`], and the number of calls that look at it.
 ///
 /// `empty`, where it is asked for, is called if nobody uses the entry any more, by one alone; the entry is free afterwards.
-pub struct Life(AtomicU32);
+pub struct EntryUse(AtomicU32);
 
 #[allow(clippy::new_without_default, reason = "for statics")]
-impl Life {
+impl EntryUse {
     /// Of an entry that is free.
     #[cfg(not(loom))]
-    pub const fn new() -> Life {
-        Life(AtomicU32::new(0))
+    pub const fn new() -> EntryUse {
+        EntryUse(AtomicU32::new(0))
     }
 
     /// The same.
     #[cfg(loom)]
-    pub fn new() -> Life {
-        Life(AtomicU32::new(0))
+    pub fn new() -> EntryUse {
+        EntryUse(AtomicU32::new(0))
     }
 
     /// Takes a free entry; false if it is not free.
@@ -91,11 +75,11 @@ impl Life {
         self.0.compare_exchange(0, OCCUPIED, AcqRel, Relaxed).is_ok()
     }
 
-    /// A call that `found` the entry's address in `word` looks at it from now on, until [`Life::exit`]. False: not at all, for the
+    /// A call that `found` the entry's address in `word` looks at it from now on, until [`EntryUse::exit`]. False: not at all, for the
     /// word leads elsewhere by now.
     #[inline]
     pub fn enter(&self, word: &Word, found: usize, empty: impl FnOnce()) -> bool {
-        // SeqCst for who asks [`Life::entered`].
+        // SeqCst for who asks [`EntryUse::entered`].
         self.0.fetch_add(1, SeqCst);
         // Against `leave`: either it sees us, or we see that the word was emptied.
         if word.0.load(SeqCst) == found {
@@ -105,7 +89,7 @@ impl Life {
         false
     }
 
-    /// The call is over: once for each that [`Life::enter`] let in.
+    /// The call is over: once for each that [`EntryUse::enter`] let in.
     #[inline]
     pub fn exit(&self, empty: impl FnOnce()) {
         if self.0.fetch_sub(1, AcqRel) - 1 == OCCUPIED | LEFT {

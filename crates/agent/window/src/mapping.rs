@@ -26,7 +26,7 @@ pub use gather::Gather;
 
 /// What keeps the bytes of a window.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Medium {
+pub enum WindowMedium {
     /// DRAM behind a tmpfs: survives processes, not the machine.
     Volatile,
     /// Persistent memory behind a DAX file system; the kernel is asked to confirm it (`MAP_SYNC`).
@@ -35,40 +35,42 @@ pub enum Medium {
     Emulated,
 }
 
-impl Medium {
+impl WindowMedium {
     /// What keeps the bytes of files in the directory `dir`: the kernel and the processor are asked, by a file without a name, of which
     /// nobody else knows and nothing stays. Errors: those of making it.
-    pub fn of(dir: &Path) -> io::Result<Medium> {
+    pub fn of(dir: &Path) -> io::Result<WindowMedium> {
         let nameless = OpenOptions::new().read(true).write(true).mode(0o600).custom_flags(libc::O_TMPFILE).open(dir);
         let mapped = nameless.and_then(|file| {
             file.set_len(PROBE_BYTES)?;
-            Mapping::of(file, Medium::Persistent)
+            Mapping::of(file, WindowMedium::Persistent)
         });
         match mapped.map_err(|error| (error.raw_os_error(), error)) {
-            Ok(_) => Ok(Medium::Persistent),
+            Ok(_) => Ok(WindowMedium::Persistent),
             // No file system on persistent memory is without such files.
-            Err((Some(libc::EOPNOTSUPP | libc::EINVAL | libc::EISDIR), _)) => Ok(Medium::Volatile),
+            Err((Some(libc::EOPNOTSUPP | libc::EINVAL | libc::EISDIR), _)) => Ok(WindowMedium::Volatile),
             Err((_, error)) => Err(error),
         }
     }
 
-    /// Its number in [`crate::attach::Message::medium`].
+    /// Its number in [`crate::attach::WindowMessage::medium`].
     pub fn number(self) -> u32 {
         match self {
-            Medium::Volatile => 0,
-            Medium::Persistent => 1,
-            Medium::Emulated => 2,
+            WindowMedium::Volatile => 0,
+            WindowMedium::Persistent => 1,
+            WindowMedium::Emulated => 2,
         }
     }
 
     /// That of a number; `None` for one that this version does not know.
-    pub fn numbered(number: u32) -> Option<Medium> {
-        [Medium::Volatile, Medium::Persistent, Medium::Emulated].into_iter().find(|medium| medium.number() == number)
+    pub fn numbered(number: u32) -> Option<WindowMedium> {
+        [WindowMedium::Volatile, WindowMedium::Persistent, WindowMedium::Emulated]
+            .into_iter()
+            .find(|medium| medium.number() == number)
     }
 
     /// Whether what was flushed and fenced there is taken to survive the machine.
     pub fn is_durable(self) -> bool {
-        self != Medium::Volatile
+        self != WindowMedium::Volatile
     }
 }
 
@@ -99,12 +101,12 @@ impl Mapping {
     /// Creates the file `path` (mode 0600, it must not exist) with `len` zero bytes and maps it. Errors: those of open,
     /// fallocate (a full file system is found here, not by a signal later) and mmap; `EOPNOTSUPP` when `Persistent` is asked
     /// of a medium or processor without it. The name of a persistent one is the caller's to sync.
-    pub fn create(path: &Path, len: usize, medium: Medium) -> io::Result<Mapping> {
+    pub fn create(path: &Path, len: usize, medium: WindowMedium) -> io::Result<Mapping> {
         let mut file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)?;
         // Its size first: older kernels take huge pages (`huge=within_size`) only for what lies within that.
         file.set_len(len as u64)?;
         rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, len as u64)?;
-        if medium == Medium::Persistent {
+        if medium == WindowMedium::Persistent {
             // Written, not only allocated: else the kernel would commit its journal at the first touch of each page.
             let zeroes = vec![0; len.min(ZERO_CHUNK)];
             for at in (0..len).step_by(ZERO_CHUNK) {
@@ -116,23 +118,23 @@ impl Mapping {
     }
 
     /// Maps the existing file `path`. Errors: those of open and mmap; `EINVAL` for an empty file.
-    pub fn open(path: &Path, medium: Medium) -> io::Result<Mapping> {
+    pub fn open(path: &Path, medium: WindowMedium) -> io::Result<Mapping> {
         Mapping::of(OpenOptions::new().read(true).write(true).open(path)?, medium)
     }
 
     /// Maps an open file, as a program does that was handed the descriptor.
-    pub fn of(file: File, medium: Medium) -> io::Result<Mapping> {
+    pub fn of(file: File, medium: WindowMedium) -> io::Result<Mapping> {
         let len = usize::try_from(file.metadata()?.len()).map_err(|_| io::ErrorKind::FileTooLarge)?;
         // DRAM is touched by whoever fills it, when he does: new memory takes longer to be had than to be filled, and meanwhile nothing
         // else of the process could be mapped.
         let flags = match medium {
-            Medium::Volatile => MapFlags::SHARED,
-            Medium::Emulated => MapFlags::SHARED | MapFlags::POPULATE,
-            Medium::Persistent => MapFlags::SHARED_VALIDATE | MapFlags::SYNC | MapFlags::POPULATE,
+            WindowMedium::Volatile => MapFlags::SHARED,
+            WindowMedium::Emulated => MapFlags::SHARED | MapFlags::POPULATE,
+            WindowMedium::Persistent => MapFlags::SHARED_VALIDATE | MapFlags::SYNC | MapFlags::POPULATE,
         };
         let write_back = match medium {
-            Medium::Volatile => None,
-            Medium::Persistent | Medium::Emulated => {
+            WindowMedium::Volatile => None,
+            WindowMedium::Persistent | WindowMedium::Emulated => {
                 Some(WriteBack::detect().ok_or(io::Error::from_raw_os_error(libc::EOPNOTSUPP))?)
             }
         };
@@ -144,7 +146,7 @@ impl Mapping {
     }
 
     /// Maps a file that was handed over, and closes its descriptor.
-    pub fn handed(file: OwnedFd, medium: Medium) -> io::Result<Mapping> {
+    pub fn handed(file: OwnedFd, medium: WindowMedium) -> io::Result<Mapping> {
         let mut mapping = Mapping::of(File::from(file), medium)?;
         mapping.file = None;
         Ok(mapping)
@@ -278,11 +280,11 @@ mod tests {
     use super::*;
     use crate::sync::Ordering::Relaxed;
 
-    #[test]
+    #[test] // S39
     fn a_guarded_mapping_outlives_the_truncation_of_its_file() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("ring");
-        let ours = Mapping::create(&path, 1 << 20, Medium::Volatile).unwrap().guarded().unwrap();
+        let ours = Mapping::create(&path, 1 << 20, WindowMedium::Volatile).unwrap().guarded().unwrap();
         ours.word(512 << 10).store(7, Relaxed);
         assert!(!ours.is_broken());
         OpenOptions::new().write(true).open(&path).unwrap().set_len(4096).unwrap();
@@ -290,7 +292,7 @@ mod tests {
         assert!(ours.is_broken());
         ours.word(0).store(1, Relaxed); // no further signal
         let cut_within_a_page =
-            Mapping::create(&dir.path().join("other"), 8192, Medium::Volatile).unwrap().guarded().unwrap();
+            Mapping::create(&dir.path().join("other"), 8192, WindowMedium::Volatile).unwrap().guarded().unwrap();
         assert!(!cut_within_a_page.is_cut());
         OpenOptions::new().write(true).open(dir.path().join("other")).unwrap().set_len(8000).unwrap();
         assert_eq!(cut_within_a_page.word(8184).load(Relaxed), 0);
@@ -301,9 +303,9 @@ mod tests {
     #[test]
     fn a_directory_without_persistent_memory_is_found_out_and_left_as_it_was() {
         let dir = tempfile::tempdir().unwrap();
-        assert_eq!(Medium::of(dir.path()).unwrap(), Medium::Volatile);
+        assert_eq!(WindowMedium::of(dir.path()).unwrap(), WindowMedium::Volatile);
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
-        assert!(Medium::of(&dir.path().join("absent")).is_err());
+        assert!(WindowMedium::of(&dir.path().join("absent")).is_err());
     }
 
     #[test]
@@ -311,7 +313,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         for number in 0..2 * crate::limits::GUARDED_MAX {
             let path = dir.path().join(number.to_string());
-            Mapping::create(&path, 4096, Medium::Volatile).unwrap().guarded().unwrap();
+            Mapping::create(&path, 4096, WindowMedium::Volatile).unwrap().guarded().unwrap();
         }
     }
 }

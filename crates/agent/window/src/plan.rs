@@ -1,6 +1,6 @@
 //! What to drain next.
 //!
-//! A [`Queue`] holds the taken records of one file from all its rings and hands out batches. They come in *sweeps*: a sweep goes once
+//! A [`ApplyQueue`] holds the taken records of one file from all its rings and hands out batches. They come in *sweeps*: a sweep goes once
 //! over the file, from its begin to its end, and takes with it what joined it. It keeps:
 //!
 //! 1. what has joined the sweep under way or former ones is always a prefix of the file's sequence, over all rings: a number that no ring
@@ -12,7 +12,7 @@
 //! 4. pieces that touch travel as one write, of at most [`BATCH_BYTES_MAX`] bytes;
 //! 5. room is given back only below the oldest record that is not drained.
 //!
-//! [`Reader::known_below`]: crate::ring::Reader::known_below
+//! [`Reader::known_below`]: crate::ring::RingReader::known_below
 
 mod sweep;
 
@@ -20,18 +20,18 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use types::{ByteRange, RangeSet};
 
-use crate::drained::Progress;
+use crate::drained::AppliedProgress;
 use crate::limits::{BATCH_BYTES_MAX, MERGE_BYTES_MIN};
 use crate::ring::Taken;
 use sweep::Sweep;
 
-/// Names a ring within one [`Queue`].
+/// Names a ring within one [`ApplyQueue`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RingSlot(pub usize);
 
 /// Bytes of one record that are the newest at their place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Piece {
+pub struct RecordPiece {
     /// The ring that holds them.
     pub ring: RingSlot,
     /// The record.
@@ -40,7 +40,7 @@ pub struct Piece {
     pub range: ByteRange,
 }
 
-impl Piece {
+impl RecordPiece {
     /// Bytes of the record's payload before this piece.
     pub fn skip(&self) -> u64 {
         self.range.start - self.record.range.start
@@ -53,7 +53,7 @@ pub struct Write {
     /// The bytes of the file.
     pub range: ByteRange,
     /// Where they are.
-    pub pieces: Vec<Piece>,
+    pub pieces: Vec<RecordPiece>,
 }
 
 impl Write {
@@ -63,13 +63,13 @@ impl Write {
     }
 }
 
-/// A step of the drain. When all writes are done: [`crate::drained::Drained::advance`] to `progress`, then [`Queue::done`].
+/// A step of the drain. When all writes are done: [`crate::drained::Drained::advance`] to `progress`, then [`ApplyQueue::done`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Batch {
     /// Disjoint, in file order.
     pub writes: Vec<Write>,
     /// What is drained with it.
-    pub progress: Progress,
+    pub progress: AppliedProgress,
     /// Bytes that newer ones made needless since the last batch.
     pub superseded: u64,
     /// The sweep has passed all before this.
@@ -87,7 +87,7 @@ struct RingState {
 
 /// The undrained records of one file.
 #[derive(Debug)]
-pub struct Queue {
+pub struct ApplyQueue {
     /// Records that have not joined the sweep.
     waiting: BTreeMap<Key, (Taken, ByteRange)>,
     sweep: Sweep,
@@ -100,17 +100,17 @@ pub struct Queue {
     lone_bytes_max: u64,
 }
 
-impl Default for Queue {
-    fn default() -> Queue {
-        Queue::with_batches_of(BATCH_BYTES_MAX, BATCH_BYTES_MAX)
+impl Default for ApplyQueue {
+    fn default() -> ApplyQueue {
+        ApplyQueue::with_batches_of(BATCH_BYTES_MAX, BATCH_BYTES_MAX)
     }
 }
 
-impl Queue {
+impl ApplyQueue {
     /// An empty queue, whose batches have at most so many bytes, or `lone_bytes_max` if none of their writes has [`MERGE_BYTES_MIN`].
-    pub fn with_batches_of(batch_bytes_max: u64, lone_bytes_max: u64) -> Queue {
+    pub fn with_batches_of(batch_bytes_max: u64, lone_bytes_max: u64) -> ApplyQueue {
         let (waiting, sweep, rings) = (BTreeMap::new(), Sweep::default(), BTreeMap::new());
-        Queue { waiting, sweep, rings, waiting_bytes: 0, try_at: 0, batch_bytes_max, lone_bytes_max }
+        ApplyQueue { waiting, sweep, rings, waiting_bytes: 0, try_at: 0, batch_bytes_max, lone_bytes_max }
     }
 
     /// A ring joins the file. A ring that was left is never named again.
@@ -180,17 +180,19 @@ impl Queue {
     }
 
     /// The newest undrained bytes within `range`, in file order: what a read finds of bytes that cannot be drained now.
-    pub fn undrained(&self, range: ByteRange) -> Vec<Piece> {
+    pub fn undrained(&self, range: ByteRange) -> Vec<RecordPiece> {
         let (mut covered, mut pieces) = (RangeSet::new(), Vec::new());
-        let mut add = |piece: Piece| {
+        let mut add = |piece: RecordPiece| {
             let part = piece.range.intersection(&range);
             if !part.is_empty() {
-                pieces.extend(covered.missing(part).into_iter().map(|range| Piece { range, ..piece }));
+                pieces.extend(covered.missing(part).into_iter().map(|range| RecordPiece { range, ..piece }));
                 covered.insert(part);
             }
         };
         let waiting = self.waiting.iter().rev();
-        waiting.for_each(|((_, ring, ..), (record, part))| add(Piece { ring: *ring, record: *record, range: *part }));
+        waiting.for_each(|((_, ring, ..), (record, part))| {
+            add(RecordPiece { ring: *ring, record: *record, range: *part })
+        });
         self.sweep.pieces_of(range).for_each(add);
         pieces.sort_by_key(|piece| piece.range.start);
         pieces
@@ -204,7 +206,7 @@ impl Queue {
     /// The file was cut to `len` bytes after all that waits was written: what lies behind never travels. How many bytes of records are
     /// dropped so, of those that no batch has drained or counted as superseded.
     pub fn cut(&mut self, len: u64) -> u64 {
-        let undrained = |queue: &Queue| queue.waiting_bytes + queue.sweep.undrained() + queue.sweep.superseded;
+        let undrained = |queue: &ApplyQueue| queue.waiting_bytes + queue.sweep.undrained() + queue.sweep.superseded;
         let undrained_before = undrained(self);
         for (key, (record, part)) in std::mem::take(&mut self.waiting) {
             let kept = part.intersection(&ByteRange::new(0, len));
@@ -223,7 +225,7 @@ impl Queue {
         undrained_before - undrained(self)
     }
 
-    /// The next batch, if there is one; ask again only after [`Queue::done`]. Without `urgent` (nobody waits and no ring is
+    /// The next batch, if there is one; ask again only after [`ApplyQueue::done`]. Without `urgent` (nobody waits and no ring is
     /// short of room) only one that is worth a request: up to the last of its merged writes of [`MERGE_BYTES_MIN`] or more.
     pub fn batch(&mut self, urgent: bool) -> Option<Batch> {
         if !urgent && self.bytes() < self.try_at.max(MERGE_BYTES_MIN) {
@@ -264,7 +266,7 @@ impl Queue {
             }
             first.remove();
             self.waiting_bytes -= part.len();
-            self.sweep.join(Piece { ring, record, range: part });
+            self.sweep.join(RecordPiece { ring, record, range: part });
         }
         false
     }

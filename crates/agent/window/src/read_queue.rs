@@ -39,15 +39,15 @@ pub struct Hit {
 
 /// A fetch under way, from [`ReadQueue::begin`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Ticket(u64);
+pub struct FetchTicket(u64);
 
 /// Bytes of a fetch, which the queue shares with those who read them.
-pub type Data = Arc<dyn AsRef<[u8]> + Send + Sync>;
+pub type SharedBytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
 
 /// Part of a fetched buffer; cutting one copies nothing.
 #[derive(Clone)]
 struct Block {
-    data: Data,
+    data: SharedBytes,
     from: usize,
     len: usize,
     /// The insertion it came with: what is older goes first.
@@ -90,7 +90,7 @@ pub struct ReadQueue {
     ages: u64,
     /// Age and offset of every block.
     order: BTreeSet<(u64, u64)>,
-    fetches: BTreeMap<Ticket, Vec<ByteRange>>,
+    fetches: BTreeMap<FetchTicket, Vec<ByteRange>>,
     tickets: u64,
 }
 
@@ -194,15 +194,15 @@ impl ReadQueue {
     }
 
     /// A fetch of `range` begins.
-    pub fn begin(&mut self, range: ByteRange) -> Ticket {
+    pub fn begin(&mut self, range: ByteRange) -> FetchTicket {
         self.tickets += 1;
-        self.fetches.insert(Ticket(self.tickets), vec![range]);
-        Ticket(self.tickets)
+        self.fetches.insert(FetchTicket(self.tickets), vec![range]);
+        FetchTicket(self.tickets)
     }
 
     /// The bytes of a fetch, from `offset` on, have arrived; a short one (end of file) is fine. What was invalidated meanwhile
     /// is dropped. A ticket counts once.
-    pub fn arrive(&mut self, ticket: Ticket, offset: u64, data: Data) {
+    pub fn arrive(&mut self, ticket: FetchTicket, offset: u64, data: SharedBytes) {
         let arrived = ByteRange::at(offset, (*data).as_ref().len() as u64);
         for valid in self.fetches.remove(&ticket).unwrap_or_default() {
             let part = valid.intersection(&arrived);
@@ -214,7 +214,7 @@ impl ReadQueue {
     }
 
     /// A fetch failed or is not wanted any more.
-    pub fn cancel(&mut self, ticket: Ticket) {
+    pub fn cancel(&mut self, ticket: FetchTicket) {
         self.fetches.remove(&ticket);
     }
 

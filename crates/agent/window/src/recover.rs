@@ -9,11 +9,11 @@ use std::io;
 
 use types::{ByteRange, Epoch, RangeSet};
 
-use crate::drained::{Drained, Progress};
+use crate::drained::{AppliedProgress, Drained};
 use crate::layout::RingId;
 use crate::memory::Memory;
-use crate::plan::{Queue, RingSlot, Write};
-use crate::ring::{Found, Reader, Reason, Taken};
+use crate::plan::{ApplyQueue, RingSlot, Write};
+use crate::ring::{Reason, RingItem, RingReader, Taken};
 
 /// Bytes that somebody else may have changed since: records of an older epoch are not replayed over them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,7 +49,7 @@ pub trait Replay {
     fn sync(&mut self) -> io::Result<()>;
 
     /// What was done and lost, before it is marked: after a crash it is told again, and never not at all.
-    fn tell(&mut self, _report: &Report) {}
+    fn tell(&mut self, _report: &RecoveryReport) {}
 }
 
 /// Why bytes could not be replayed.
@@ -74,7 +74,7 @@ pub struct Loss {
 
 /// What recovery did.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Report {
+pub struct RecoveryReport {
     /// Records replayed, wholly or in part.
     pub records: u64,
     /// The bytes of the file that were written.
@@ -89,23 +89,23 @@ pub struct Report {
 /// On an error of `to` nothing is marked: the same call can be made again. `InvalidData`: the mark in `drained` is damaged, and
 /// nothing was touched.
 pub fn recover<M: Memory, D: Memory>(
-    rings: &mut [Reader<M>],
+    rings: &mut [RingReader<M>],
     drained: &Drained<D>,
     bounds: Bounds<'_>,
     to: &mut dyn Replay,
-) -> io::Result<Report> {
+) -> io::Result<RecoveryReport> {
     let done = drained
         .progress()
         .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the mark of what is drained already is damaged"))?;
-    let mut report = Report::default();
-    let mut queue = Queue::default();
+    let mut report = RecoveryReport::default();
+    let mut queue = ApplyQueue::default();
     for (number, ring) in rings.iter_mut().enumerate() {
         let id = ring.grant().ring;
         ring.take_left(done, &mut |found| match found {
-            Found::Damage(damage) => {
+            RingItem::Damage(damage) => {
                 report.lost.push(Loss { ring: id, range: damage.range, why: Why::Damaged(damage.reason) });
             }
-            Found::Record(record) => offer(&mut queue, RingSlot(number), id, (record, done), bounds, &mut report),
+            RingItem::Record(record) => offer(&mut queue, RingSlot(number), id, (record, done), bounds, &mut report),
         });
         if ring.memory().is_cut() {
             // Its program lives and has cut it: nobody can tell what else it held.
@@ -122,17 +122,17 @@ pub fn recover<M: Memory, D: Memory>(
     }
     to.sync()?;
     to.tell(&report);
-    drained.advance(Progress::all_below(u64::MAX));
+    drained.advance(AppliedProgress::all_below(u64::MAX));
     Ok(report)
 }
 
 fn offer(
-    queue: &mut Queue,
+    queue: &mut ApplyQueue,
     slot: RingSlot,
     id: RingId,
-    (record, done): (Taken, Progress),
+    (record, done): (Taken, AppliedProgress),
     bounds: Bounds<'_>,
-    report: &mut Report,
+    report: &mut RecoveryReport,
 ) {
     let rest = done.rest(record.sequence, record.range);
     let mut fenced = RangeSet::new();
@@ -147,10 +147,15 @@ fn offer(
     parts.into_iter().for_each(|part| queue.offer_part(slot, record, part));
 }
 
-fn copy<M: Memory>(rings: &[Reader<M>], write: &Write, to: &mut dyn Replay, report: &mut Report) -> io::Result<()> {
+fn copy<M: Memory>(
+    rings: &[RingReader<M>],
+    write: &Write,
+    to: &mut dyn Replay,
+    report: &mut RecoveryReport,
+) -> io::Result<()> {
     // At most `BATCH_BYTES_MAX`, or one record.
     let (mut bytes, mut start) = (Vec::with_capacity(write.range.len() as usize), write.range.start);
-    let mut send = |bytes: &[u8], start: u64, report: &mut Report| {
+    let mut send = |bytes: &[u8], start: u64, report: &mut RecoveryReport| {
         if !bytes.is_empty() {
             to.write(start, bytes, write.written_ns())?;
             report.replayed.insert(ByteRange::at(start, bytes.len() as u64));

@@ -21,7 +21,7 @@
 //! multiple of 64, and a commit word names ring and position (layout, 2), so that neither payload nor former laps answer.
 //!
 //! Order of the file: a number below the file's counter belongs to a writer that had passed step 2 and had all its room
-//! before the counter was read. [`Reader::known_below`] rests on this.
+//! before the counter was read. [`RingReader::known_below`] rests on this.
 
 #[cfg(all(test, not(loom)))]
 mod golden;
@@ -32,10 +32,12 @@ mod interleavings;
 mod reader;
 mod writer;
 
-pub use reader::{Damage, Found, Grant, Reader, Reason, Stop, Taken, revoke, sleep_on};
-pub use writer::{Backpressure, Refused, Writer};
+pub use reader::{Damage, Reason, RingGrant, RingItem, RingReader, Stop, Taken, revoke, sleep_on};
+pub use writer::{AppendRefused, Backpressure, Writer};
 
-use crate::layout::{HEADER_BYTES, NotThisRing, RECORD_BYTES, RingId, State, at, commit_word, identify, state_of};
+use crate::layout::{
+    HEADER_BYTES, NotThisRing, RECORD_BYTES, RecordState, RingId, at, commit_word, identify, state_of,
+};
 use crate::limits::COPY_CHUNK;
 use crate::memory::Memory;
 use crate::sync::AtomicU64;
@@ -91,16 +93,16 @@ impl<M: Memory> Ring<M> {
         self.word(self.place(position))
     }
 
-    fn state(&self, position: u64) -> Option<State> {
+    fn state(&self, position: u64) -> Option<RecordState> {
         state_of(self.id, position, self.commit(position).load(Acquire))
     }
 
-    fn set_state(&self, position: u64, state: State) {
+    fn set_state(&self, position: u64, state: RecordState) {
         self.commit(position).store(commit_word(self.id, position, state), Release);
     }
 
     /// Moves the record from one state to another unless somebody was faster; whether it did.
-    fn swap_state(&self, position: u64, from: State, to: State) -> bool {
+    fn swap_state(&self, position: u64, from: RecordState, to: RecordState) -> bool {
         let (from, to) = (commit_word(self.id, position, from), commit_word(self.id, position, to));
         self.commit(position).compare_exchange(from, to, crate::sync::Ordering::AcqRel, Acquire).is_ok()
     }

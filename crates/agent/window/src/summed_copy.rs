@@ -191,7 +191,7 @@ mod tests {
         }
     }
 
-    #[test]
+    #[test] // S38
     fn what_changes_while_it_is_copied_is_summed_as_it_arrived() {
         let changing: Vec<AtomicU8> = (0..512).map(|_| AtomicU8::new(0)).collect();
         let over = AtomicBool::new(false);

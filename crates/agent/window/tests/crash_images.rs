@@ -16,7 +16,7 @@ use testkit::Random;
 use window::drained::Drained;
 use window::memory::Heap;
 use window::recover::{Bounds, Replay, recover};
-use window::ring::{Reader, Refused, Stop, Writer};
+use window::ring::{AppendRefused, RingReader, Stop, Writer};
 use window::sequence::Sequence;
 
 const CAPACITY: u64 = 64 << 10;
@@ -38,7 +38,7 @@ fn story(seed: u64, omitted: Omitted) -> Vec<Image> {
     let rings: Vec<_> = (0..RINGS).map(|_| Arc::new(machine.memory(ring_bytes(CAPACITY)))).collect();
     let sequence = Arc::new(Arc::new(machine.memory(COUNTER)));
     let drained = Arc::new(machine.memory(COUNTER));
-    let new = |ring: usize| Reader::create(rings[ring].clone(), grant(id(ring), CAPACITY)).unwrap();
+    let new = |ring: usize| RingReader::create(rings[ring].clone(), grant(id(ring), CAPACITY)).unwrap();
     let readers = (0..RINGS).map(new).collect();
     let program = |ring: usize| {
         let sequence = Sequence::new(sequence.clone());
@@ -65,7 +65,7 @@ fn story(seed: u64, omitted: Omitted) -> Vec<Image> {
             patient
         });
         if let Err(refused) = done {
-            assert!(matches!(refused, Refused::Impatient | Refused::Revoked), "{refused:?}");
+            assert!(matches!(refused, AppendRefused::Impatient | AppendRefused::Revoked), "{refused:?}");
         }
         machine.ended(done.is_ok());
     }
@@ -87,7 +87,7 @@ fn wrong(image: &Image) -> Result<(), String> {
     let mut readers = Vec::new();
     for ring in 0..RINGS {
         let memory = Heap::from_image(&image.memories[ring]);
-        let reader = Reader::left_behind(memory, grant(id(ring), CAPACITY));
+        let reader = RingReader::left_behind(memory, grant(id(ring), CAPACITY));
         readers.push(reader.map_err(|error| format!("a ring that was granted: {error}"))?);
     }
     let drained = Drained::left_behind(Heap::from_image(&image.memories[RINGS + 1]));
@@ -106,7 +106,7 @@ fn wrong(image: &Image) -> Result<(), String> {
     if whole || under_way { Ok(()) } else { Err("the file is neither with nor without the write under way".into()) }
 }
 
-#[test]
+#[test] // S50
 fn after_a_crash_of_the_machine_every_acknowledged_write_is_there_and_nothing_else_whatever_lines_were_lost() {
     let mut images = 0;
     for seed in 0..60 {
@@ -118,7 +118,7 @@ fn after_a_crash_of_the_machine_every_acknowledged_write_is_there_and_nothing_el
     assert!(images > 1000, "{images} images");
 }
 
-#[test]
+#[test] // S50
 fn a_flush_a_fence_or_a_sync_that_is_left_out_is_noticed() {
     let mut unnoticed = Vec::new();
     for omitted in Omitted::ALL {

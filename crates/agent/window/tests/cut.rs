@@ -8,10 +8,10 @@ use types::{ByteRange, Epoch};
 use window::drained::Drained;
 use window::layout::{HEADER_BYTES, RingId};
 use window::memory::Heap;
-use window::recover::{Bounds, Loss, Replay, Report, recover};
-use window::ring::{Grant, Reader, Writer};
+use window::recover::{Bounds, Loss, RecoveryReport, Replay, recover};
+use window::ring::{RingGrant, RingReader, Writer};
 use window::sequence::{Sequence, WORD_BYTES};
-use window::{Mapping, Medium};
+use window::{Mapping, WindowMedium};
 
 const CAPACITY: u64 = 256 << 10;
 
@@ -41,26 +41,26 @@ impl Replay for Cuts {
 }
 
 /// Three records of 40,000 bytes that do not touch, and the ring is cut before the scan or after the first was written.
-fn replayed(before: bool, len: u64) -> (Vec<u8>, Report) {
+fn replayed(before: bool, len: u64) -> (Vec<u8>, RecoveryReport) {
     let dir = tempfile::tempdir().unwrap();
     let ring = dir.path().join("ring");
-    let grant = Grant {
+    let grant = RingGrant {
         ring: RingId(7),
         capacity: CAPACITY,
         epochs: Epoch(0)..=Epoch(0),
         writable: ByteRange::new(0, 1 << 30),
     };
-    let memory = Mapping::create(&ring, HEADER_BYTES + CAPACITY as usize, Medium::Volatile).unwrap();
-    drop(Reader::create(memory, grant.clone()).unwrap());
-    let program = Mapping::open(&ring, Medium::Volatile).unwrap();
+    let memory = Mapping::create(&ring, HEADER_BYTES + CAPACITY as usize, WindowMedium::Volatile).unwrap();
+    drop(RingReader::create(memory, grant.clone()).unwrap());
+    let program = Mapping::open(&ring, WindowMedium::Volatile).unwrap();
     let sequence = Sequence::new(Heap::zeroed(WORD_BYTES));
     let writer = Writer::new(program, grant.ring, CAPACITY, sequence).unwrap();
     for number in 0..3u8 {
         writer.append(u64::from(number) * 50_000, &[number + 1; 40_000], &mut || false).unwrap();
     }
     std::mem::forget(writer); // its memory is gone
-    let memory = Mapping::open(&ring, Medium::Volatile).unwrap().guarded().unwrap();
-    let left = Reader::left_behind(memory, grant).unwrap();
+    let memory = Mapping::open(&ring, WindowMedium::Volatile).unwrap().guarded().unwrap();
+    let left = RingReader::left_behind(memory, grant).unwrap();
     if before {
         cut(&ring, len);
     }
@@ -70,7 +70,7 @@ fn replayed(before: bool, len: u64) -> (Vec<u8>, Report) {
     (to.replica, report)
 }
 
-#[test]
+#[test] // S39
 fn what_is_cut_off_a_ring_while_it_is_replayed_is_told_and_nothing_else_comes_in_its_place() {
     for len in [0, 100, 4096, 44_160, 50_000, 65_536, 90_112] {
         for before in [true, false] {

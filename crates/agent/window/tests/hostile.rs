@@ -3,33 +3,32 @@
 
 use proptest::prelude::*;
 use window::attach::{
-    CONTROL_BYTES, CONTROL_VERSION, Command, Control, Kind, MAGIC, MESSAGE_BYTES, Message, NotAMessage, VERSION,
+    CONTROL_BYTES, CONTROL_VERSION, Command, Control, MAGIC, MESSAGE_BYTES, MessageKind, NotAMessage, VERSION,
+    WindowMessage,
 };
 use window::layout::RingId;
 
 /// Bytes of a message that stand for something.
 const MEANT: usize = 52;
 
-const KINDS: [Kind; 8] =
-    [Kind::Hello, Kind::Welcome, Kind::Fetch, Kind::Ring, Kind::Refused, Kind::Watch, Kind::Cuts, Kind::Here];
-
-const COMMANDS: [Command; 8] = [
-    Command::Get,
-    Command::On,
-    Command::Off,
-    Command::Size,
-    Command::Attach,
-    Command::Reads,
-    Command::Advise,
-    Command::SyncAll,
+const KINDS: [MessageKind; 6] = [
+    MessageKind::Hello,
+    MessageKind::Welcome,
+    MessageKind::Fetch,
+    MessageKind::Ring,
+    MessageKind::Refused,
+    MessageKind::Here,
 ];
+
+const COMMANDS: [Command; 7] =
+    [Command::Get, Command::On, Command::Off, Command::Size, Command::Attach, Command::Advise, Command::SyncAll];
 
 fn word(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap())
 }
 
 fn check_message(bytes: &[u8]) {
-    let decoded = Message::from_bytes(bytes);
+    let decoded = WindowMessage::from_bytes(bytes);
     if bytes.len() != MESSAGE_BYTES || word(bytes, 0) != MAGIC {
         return assert_eq!(decoded, Err(NotAMessage::Foreign));
     }
@@ -47,7 +46,7 @@ fn check_message(bytes: &[u8]) {
     let message = decoded.unwrap();
     let encoded = message.to_bytes();
     assert_eq!((&encoded[..MEANT], &encoded[MEANT..]), (&bytes[..MEANT], [0; MESSAGE_BYTES - MEANT].as_slice()));
-    assert_eq!(Message::from_bytes(&encoded), Ok(message));
+    assert_eq!(WindowMessage::from_bytes(&encoded), Ok(message));
 }
 
 fn check_control(bytes: &[u8]) {
@@ -90,8 +89,8 @@ fn changes() -> impl Strategy<Value = Changes> {
 prop_compose! {
     fn message()(
         kind in prop::sample::select(&KINDS), status: i32, token: u64, ring: u128, capacity: u64, medium: u32,
-    ) -> Message {
-        Message { kind, status, token, ring: RingId(ring), capacity, medium }
+    ) -> WindowMessage {
+        WindowMessage { kind, status, token, ring: RingId(ring), capacity, medium }
     }
 }
 
@@ -118,7 +117,7 @@ proptest! {
 
     #[test]
     fn what_is_encoded_comes_back(message in message(), control in control()) {
-        prop_assert_eq!(Message::from_bytes(&message.to_bytes()), Ok(message));
+        prop_assert_eq!(WindowMessage::from_bytes(&message.to_bytes()), Ok(message));
         prop_assert_eq!(Control::from_bytes(&control.to_bytes()), Some(control));
     }
 
@@ -136,7 +135,7 @@ proptest! {
 #[test]
 fn every_kind_and_every_command_that_there_is_and_no_other_is_known() {
     for number in 0..=u16::MAX {
-        let mut bytes = Message::new(Kind::Hello).to_bytes();
+        let mut bytes = WindowMessage::new(MessageKind::Hello).to_bytes();
         bytes[6..8].copy_from_slice(&number.to_le_bytes());
         check_message(&bytes);
         let mut bytes = Control::new(Command::Get, 0).to_bytes();

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use types::{ByteRange, Epoch};
 use window::layout::{HEADER_BYTES, RingId};
-use window::ring::{Grant, Reader, Writer};
+use window::ring::{RingGrant, RingReader, Writer};
 use window::sequence::{Sequence, WORD_BYTES};
-use window::{Mapping, Medium, Memory};
+use window::{Mapping, Memory, WindowMedium};
 
 const CAPACITY: u64 = 4 << 20;
 const APPENDS: u64 = 200;
@@ -39,15 +39,15 @@ unsafe impl GlobalAlloc for Counting {
 static ALLOCATOR: Counting = Counting;
 
 /// A writer of a fresh ring, warmed up.
-fn writer(dir: &std::path::Path, medium: Medium) -> Writer<Mapping, Mapping> {
-    let grant = Grant {
+fn writer(dir: &std::path::Path, medium: WindowMedium) -> Writer<Mapping, Mapping> {
+    let grant = RingGrant {
         ring: RingId(0x1357_9bdf_0246_8ace << 40),
         capacity: CAPACITY,
         epochs: Epoch(0)..=Epoch(0),
         writable: ByteRange::new(0, u64::MAX),
     };
     let ring = Mapping::create(&dir.join("ring"), HEADER_BYTES + CAPACITY as usize, medium).unwrap();
-    drop(Reader::create(ring, grant.clone()).unwrap());
+    drop(RingReader::create(ring, grant.clone()).unwrap());
     let ring = Mapping::open(&dir.join("ring"), medium).unwrap();
     let sequence = Mapping::create(&dir.join("sequence"), WORD_BYTES, medium).unwrap();
     let writer = Writer::new(ring, grant.ring, CAPACITY, Sequence::new(sequence)).unwrap();
@@ -58,7 +58,7 @@ fn writer(dir: &std::path::Path, medium: Medium) -> Writer<Mapping, Mapping> {
 #[test]
 fn an_append_allocates_nothing() {
     let dir = tempfile::tempdir().unwrap();
-    let writer = writer(dir.path(), Medium::Emulated);
+    let writer = writer(dir.path(), WindowMedium::Emulated);
     let bytes = [7; 8192];
     let before = ALLOCATIONS.with(Cell::get);
     for number in 0..APPENDS {
@@ -73,8 +73,8 @@ fn an_append_allocates_nothing() {
 fn without_system_calls() {
     let Ok(dir) = std::env::var("WINDOW_TEST_DIRECTORY") else { return };
     let dir: &std::path::Path = dir.as_ref();
-    let writer = writer(dir, Medium::Volatile);
-    let done = Mapping::open(&dir.join("done"), Medium::Volatile).unwrap();
+    let writer = writer(dir, WindowMedium::Volatile);
+    let done = Mapping::open(&dir.join("done"), WindowMedium::Volatile).unwrap();
     // SAFETY: takes no pointers; it forbids this thread every call but read, write, exit and sigreturn.
     assert_eq!(unsafe { libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_STRICT) }, 0);
     for number in 0..APPENDS {
@@ -87,7 +87,7 @@ fn without_system_calls() {
 #[test]
 fn an_append_makes_no_system_call() {
     let dir = tempfile::tempdir().unwrap();
-    let done = Mapping::create(&dir.path().join("done"), WORD_BYTES, Medium::Volatile).unwrap();
+    let done = Mapping::create(&dir.path().join("done"), WORD_BYTES, WindowMedium::Volatile).unwrap();
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "without_system_calls", "--ignored"])
         .env("WINDOW_TEST_DIRECTORY", dir.path())

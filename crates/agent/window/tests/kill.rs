@@ -12,9 +12,9 @@ use common::{COUNTER, Drain, FILE, Replica, grant, ring_bytes};
 use testkit::Random;
 use window::drained::Drained;
 use window::recover::{Bounds, recover};
-use window::ring::{Reader, Stop, Writer};
+use window::ring::{RingReader, Stop, Writer};
 use window::sequence::Sequence;
-use window::{Mapping, Medium, Memory};
+use window::{Mapping, Memory, WindowMedium};
 
 const CAPACITY: u64 = 256 << 10;
 const PROGRAMS: usize = 2;
@@ -31,7 +31,7 @@ fn write(seed: u64, program: usize, number: u64) -> (u64, Vec<u8>) {
 }
 
 fn map(dir: &Path, name: &str) -> Arc<Mapping> {
-    Arc::new(Mapping::open(&dir.join(name), Medium::Volatile).unwrap())
+    Arc::new(Mapping::open(&dir.join(name), WindowMedium::Volatile).unwrap())
 }
 
 /// The killed program: writes for ever, and counts in shared memory what was acknowledged.
@@ -54,7 +54,7 @@ fn program() {
     }
 }
 
-fn grant_of(program: usize) -> window::ring::Grant {
+fn grant_of(program: usize) -> window::ring::RingGrant {
     grant(program as u128, CAPACITY)
 }
 
@@ -100,9 +100,10 @@ fn serve(drain: &mut Drain<Arc<Mapping>>, replica: &mut Replica, mut enough: imp
 /// One round; how many writes had been acknowledged. With `agent_too`, recovery finishes the work; else the live agent.
 fn round(seed: u64, agent_too: bool) -> u64 {
     let dir = tempfile::tempdir().unwrap();
-    let create = |name: &str, len| Arc::new(Mapping::create(&dir.path().join(name), len, Medium::Volatile).unwrap());
+    let create =
+        |name: &str, len| Arc::new(Mapping::create(&dir.path().join(name), len, WindowMedium::Volatile).unwrap());
     let readers: Vec<_> = (0..PROGRAMS)
-        .map(|program| Reader::create(create(&format!("ring{program}"), ring_bytes(CAPACITY)), grant_of(program)))
+        .map(|program| RingReader::create(create(&format!("ring{program}"), ring_bytes(CAPACITY)), grant_of(program)))
         .collect::<Result<_, _>>()
         .unwrap();
     let counters: Vec<_> = (0..PROGRAMS).map(|program| create(&format!("acknowledged{program}"), COUNTER)).collect();
@@ -132,7 +133,7 @@ fn round(seed: u64, agent_too: bool) -> u64 {
         let Drain { readers, drained, .. } = drain;
         drop((readers, drained));
         let mut left: Vec<_> = (0..PROGRAMS)
-            .map(|p| Reader::left_behind(map(dir.path(), &format!("ring{p}")), grant_of(p)).unwrap())
+            .map(|p| RingReader::left_behind(map(dir.path(), &format!("ring{p}")), grant_of(p)).unwrap())
             .collect();
         let report =
             recover(&mut left, &Drained::left_behind(map(dir.path(), "drained")), Bounds::NONE, &mut apply).unwrap();

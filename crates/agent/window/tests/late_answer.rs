@@ -17,10 +17,10 @@ use rustix::net::{
     SocketAddrUnix, SocketFlags, SocketType, accept, bind, connect, listen, recvmsg, sendmsg, socket_with,
 };
 use testkit::{PATIENCE, wait_until};
-use window::attach::{Kind, MESSAGE_BYTES, Message, page};
+use window::attach::{MESSAGE_BYTES, MessageKind, WindowMessage, page};
 use window::client::Registration;
 use window::limits::{AGENT_ANSWERS_WITHIN, AGENT_IS_THERE_WITHIN};
-use window::{Mapping, Medium, Memory};
+use window::{Mapping, Memory, WindowMedium};
 
 /// Not in a hurry, on a busy machine.
 const AT_ONCE: Duration = Duration::from_millis(AGENT_IS_THERE_WITHIN.as_millis() as u64 / 2);
@@ -29,15 +29,15 @@ const AT_ONCE: Duration = Duration::from_millis(AGENT_IS_THERE_WITHIN.as_millis(
 struct End(OwnedFd);
 
 impl End {
-    fn question(&self, flags: RecvFlags) -> Result<Kind, Errno> {
+    fn question(&self, flags: RecvFlags) -> Result<MessageKind, Errno> {
         let mut bytes = [0; MESSAGE_BYTES];
         let mut nothing: [MaybeUninit<u8>; 0] = [];
         let mut control = RecvAncillaryBuffer::new(&mut nothing);
         recvmsg(&self.0, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags)?;
-        Ok(Message::from_bytes(&bytes).unwrap().kind)
+        Ok(WindowMessage::from_bytes(&bytes).unwrap().kind)
     }
 
-    fn answer(&self, message: &Message, descriptors: &[BorrowedFd<'_>]) {
+    fn answer(&self, message: &WindowMessage, descriptors: &[BorrowedFd<'_>]) {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         assert!(descriptors.is_empty() || control.push(SendAncillaryMessage::ScmRights(descriptors)));
@@ -62,12 +62,12 @@ fn connected(path: &Path) -> io::Result<Registration> {
 
 /// Answers a program's first question.
 fn welcome(end: &End) {
-    assert_eq!(end.question(RecvFlags::empty()), Ok(Kind::Hello));
+    assert_eq!(end.question(RecvFlags::empty()), Ok(MessageKind::Hello));
     let memory = memfd_create("opens", MemfdFlags::CLOEXEC).unwrap();
     ftruncate(&memory, page::BYTES as u64).unwrap();
-    let opens = Mapping::of(File::from(memory), Medium::Volatile).unwrap();
+    let opens = Mapping::of(File::from(memory), WindowMedium::Volatile).unwrap();
     opens.word(0).store(page::identification(), std::sync::atomic::Ordering::Release);
-    end.answer(&Message::new(Kind::Welcome), &[opens.as_fd()]);
+    end.answer(&WindowMessage::new(MessageKind::Welcome), &[opens.as_fd()]);
 }
 
 fn registered(dir: &Path) -> (End, Registration) {
@@ -92,36 +92,30 @@ fn crowd(path: &Path) -> Vec<OwnedFd> {
     waiting
 }
 
-#[test]
+#[test] // S40
 fn who_is_not_answered_in_time_asks_nothing_more_until_the_late_answer_has_come() {
     let tree = tempfile::tempdir().unwrap();
     let (end, registration) = registered(tree.path());
     assert!(!registration.is_answered());
     let began = Instant::now();
     assert!(!registration.is_answered());
-    assert_eq!(registration.watch().unwrap_err().kind(), io::ErrorKind::WouldBlock);
     assert!(began.elapsed() < AT_ONCE);
-    assert_eq!(end.question(RecvFlags::empty()), Ok(Kind::Here));
+    assert_eq!(end.question(RecvFlags::empty()), Ok(MessageKind::Here));
     assert_eq!(end.question(RecvFlags::DONTWAIT), Err(Errno::AGAIN), "asked again");
 
-    end.answer(&Message::new(Kind::Here), &[]);
-    let refused = Message { status: libc::EOPNOTSUPP, ..Message::new(Kind::Refused) };
+    end.answer(&WindowMessage::new(MessageKind::Here), &[]);
     thread::scope(|scope| {
-        let asks = scope.spawn(|| (registration.watch().unwrap_err(), registration.is_answered()));
-        assert_eq!(end.question(RecvFlags::empty()), Ok(Kind::Watch));
-        end.answer(&refused, &[]);
-        assert_eq!(end.question(RecvFlags::empty()), Ok(Kind::Here));
-        end.answer(&Message::new(Kind::Here), &[]);
-        let (watch, answered) = asks.join().unwrap();
-        assert_eq!((watch.raw_os_error(), answered), (Some(libc::EOPNOTSUPP), true));
+        let asks = scope.spawn(|| registration.is_answered());
+        assert_eq!(end.question(RecvFlags::empty()), Ok(MessageKind::Here));
+        end.answer(&WindowMessage::new(MessageKind::Here), &[]);
+        assert!(asks.join().unwrap());
     });
 
     drop(end);
     assert!(!registration.is_answered(), "the agent has gone");
-    assert_eq!(registration.watch().unwrap_err().kind(), io::ErrorKind::NotConnected);
 }
 
-#[test]
+#[test] // S40
 fn a_connection_that_nobody_accepts_is_given_up() {
     let tree = tempfile::tempdir().unwrap();
     let path = tree.path().join("socket");
@@ -160,7 +154,7 @@ fn interrupt(thread: i32, call: libc::c_long) {
     wait_until("a thread in the system call again", PATIENCE, waits);
 }
 
-#[test]
+#[test] // S40
 fn handlers_of_signals_end_neither_the_connection_nor_the_wait_for_an_answer() {
     let tree = tempfile::tempdir().unwrap();
     let path = tree.path().join("socket");
@@ -178,7 +172,7 @@ fn handlers_of_signals_end_neither_the_connection_nor_the_wait_for_an_answer() {
     let end = End(accept(&listening).unwrap());
     interrupt(thread, libc::SYS_ppoll);
     welcome(&end);
-    assert_eq!(end.question(RecvFlags::empty()), Ok(Kind::Here));
-    end.answer(&Message::new(Kind::Here), &[]);
+    assert_eq!(end.question(RecvFlags::empty()), Ok(MessageKind::Here));
+    end.answer(&WindowMessage::new(MessageKind::Here), &[]);
     assert!(program.join().unwrap().unwrap());
 }

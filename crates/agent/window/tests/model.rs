@@ -7,10 +7,10 @@ use std::sync::Arc;
 use common::{COUNTER, Drain, FILE, Image, Stepped, World, grant, ring_bytes};
 use testkit::Random;
 use types::{ByteRange, Epoch};
-use window::drained::{Drained, Progress};
+use window::drained::{AppliedProgress, Drained};
 use window::memory::Heap;
-use window::recover::{Bounds, Fence, Report, Why, recover};
-use window::ring::{Reader, Refused, Stop, Writer};
+use window::recover::{Bounds, Fence, RecoveryReport, Why, recover};
+use window::ring::{AppendRefused, RingReader, Stop, Writer};
 use window::sequence::Sequence;
 
 const CAPACITY: u64 = 64 << 10;
@@ -25,7 +25,7 @@ fn story(seed: u64, crash_at: u64) -> Arc<World> {
     let sequence = Arc::new(Arc::new(world.memory(COUNTER)));
     let drained = Arc::new(world.memory(COUNTER));
     let readers: Vec<_> = (0..RINGS)
-        .map(|ring| Reader::create(rings[ring].clone(), grant(ring as u128 * 7919 + 1, CAPACITY)).unwrap())
+        .map(|ring| RingReader::create(rings[ring].clone(), grant(ring as u128 * 7919 + 1, CAPACITY)).unwrap())
         .collect();
     let writers: Vec<_> = (0..RINGS)
         .map(|ring| {
@@ -53,7 +53,9 @@ fn story(seed: u64, crash_at: u64) -> Arc<World> {
         state.under_way = None;
         match done {
             Ok(()) => state.acknowledged[offset..offset + len].copy_from_slice(&bytes),
-            Err(refused) => assert!(matches!(refused, Refused::Impatient | Refused::Revoked), "{refused:?}"),
+            Err(refused) => {
+                assert!(matches!(refused, AppendRefused::Impatient | AppendRefused::Revoked), "{refused:?}")
+            }
         }
     }
     world
@@ -72,17 +74,17 @@ fn pump(drain: &mut Drain<Arc<Stepped>>, world: &Arc<World>, rng: &mut Random) {
 }
 
 /// Recovers what stands in `memories`; the replica afterwards.
-fn recovered(image: &Image, memories: &[Vec<u8>], fences: &[Fence]) -> (Vec<u8>, Report) {
+fn recovered(image: &Image, memories: &[Vec<u8>], fences: &[Fence]) -> (Vec<u8>, RecoveryReport) {
     let mut readers: Vec<_> = (0..RINGS)
         .map(|ring| {
             let memory = Heap::from_image(&memories[ring]);
-            Reader::left_behind(memory, grant(ring as u128 * 7919 + 1, CAPACITY)).unwrap()
+            RingReader::left_behind(memory, grant(ring as u128 * 7919 + 1, CAPACITY)).unwrap()
         })
         .collect();
     let drained = Drained::left_behind(Heap::from_image(&memories[RINGS + 1]));
     let mut replica = image.replica.clone();
     let report = recover(&mut readers, &drained, Bounds { fences, cut: u64::MAX }, &mut replica).unwrap();
-    assert_eq!(drained.progress(), Some(Progress::all_below(u64::MAX)));
+    assert_eq!(drained.progress(), Some(AppliedProgress::all_below(u64::MAX)));
     let before = replica.clone();
     let again = recover(&mut readers, &drained, Bounds { fences, cut: u64::MAX }, &mut replica).unwrap();
     assert!(before == replica && again.records == 0, "a second recovery does nothing");
@@ -121,7 +123,7 @@ fn crashes(count: u64, check: impl Fn(&Image, u64)) {
 fn formatted(image: &Image) -> bool {
     (0..RINGS).all(|ring| {
         let memory = Heap::from_image(&image.memories[ring]);
-        Reader::left_behind(memory, grant(ring as u128 * 7919 + 1, CAPACITY)).is_ok()
+        RingReader::left_behind(memory, grant(ring as u128 * 7919 + 1, CAPACITY)).is_ok()
     }) && Drained::left_behind(Heap::from_image(&image.memories[RINGS + 1])).progress().is_some()
 }
 

@@ -10,22 +10,23 @@ use std::time::{Duration, Instant};
 
 use common::{COUNTER, Drain, FILE, grant, ring_bytes};
 use testkit::Random;
-use window::ring::{Backpressure, Found, Reader, Refused, Stop, Writer};
+use window::ring::{AppendRefused, Backpressure, RingItem, RingReader, Stop, Writer};
 use window::sequence::Sequence;
-use window::{Mapping, Medium};
+use window::{Mapping, WindowMedium};
 
 const CAPACITY: u64 = 64 << 10;
 
 fn map(dir: &Path, name: &str) -> Arc<Mapping> {
-    Arc::new(Mapping::open(&dir.join(name), Medium::Volatile).unwrap())
+    Arc::new(Mapping::open(&dir.join(name), WindowMedium::Volatile).unwrap())
 }
 
 /// A directory with `rings` rings of one file, and their agent.
 fn agent(rings: usize) -> (tempfile::TempDir, Drain<Arc<Mapping>>) {
     let dir = tempfile::tempdir().unwrap();
-    let create = |name: &str, len| Arc::new(Mapping::create(&dir.path().join(name), len, Medium::Volatile).unwrap());
+    let create =
+        |name: &str, len| Arc::new(Mapping::create(&dir.path().join(name), len, WindowMedium::Volatile).unwrap());
     let readers = (0..rings)
-        .map(|ring| Reader::create(create(&format!("{ring}"), ring_bytes(CAPACITY)), grant(ring as u128, CAPACITY)))
+        .map(|ring| RingReader::create(create(&format!("{ring}"), ring_bytes(CAPACITY)), grant(ring as u128, CAPACITY)))
         .collect::<Result<Vec<_>, _>>()
         .unwrap();
     let drain = Drain::new(readers, Arc::new(create("sequence", COUNTER)), create("drained", COUNTER));
@@ -59,8 +60,8 @@ fn neither_the_beginning_nor_the_end_of_a_ring_touches_memory_that_nobody_used()
     const CAPACITY: u64 = 16 << 20;
     let file = tempfile::tempfile_in("/dev/shm").unwrap();
     file.set_len(ring_bytes(CAPACITY) as u64).unwrap();
-    let map = |file: &std::fs::File| Arc::new(Mapping::of(file.try_clone().unwrap(), Medium::Volatile).unwrap());
-    let mut reader = Reader::create(map(&file), grant(1, CAPACITY)).unwrap();
+    let map = |file: &std::fs::File| Arc::new(Mapping::of(file.try_clone().unwrap(), WindowMedium::Volatile).unwrap());
+    let mut reader = RingReader::create(map(&file), grant(1, CAPACITY)).unwrap();
     let counter = tempfile::tempfile_in("/dev/shm").unwrap();
     counter.set_len(COUNTER as u64).unwrap();
     let program = Writer::new(map(&file), grant(1, CAPACITY).ring, CAPACITY, Sequence::new(map(&counter))).unwrap();
@@ -68,8 +69,8 @@ fn neither_the_beginning_nor_the_end_of_a_ring_touches_memory_that_nobody_used()
         program.append(number, &[7; 5000], &mut || false).unwrap();
     }
     let mut found = 0;
-    reader.take_rest(&mut |one| found += usize::from(matches!(one, Found::Record(_))));
-    assert_eq!((found, program.append(0, b"late", &mut || false)), (3, Err(Refused::Revoked)));
+    reader.take_rest(&mut |one| found += usize::from(matches!(one, RingItem::Record(_))));
+    assert_eq!((found, program.append(0, b"late", &mut || false)), (3, Err(AppendRefused::Revoked)));
     let touched = file.metadata().unwrap().blocks() * 512;
     assert!(touched <= 64 << 10, "{touched} bytes");
 }
@@ -79,9 +80,10 @@ fn neither_the_beginning_nor_the_end_of_a_ring_touches_memory_that_nobody_used()
 fn a_write_of_many_buffers_is_one_record_wherever_it_lies_in_the_ring() {
     const CAPACITY: u64 = 256 << 10;
     let dir = tempfile::tempdir().unwrap();
-    let create = |name: &str, len| Arc::new(Mapping::create(&dir.path().join(name), len, Medium::Volatile).unwrap());
+    let create =
+        |name: &str, len| Arc::new(Mapping::create(&dir.path().join(name), len, WindowMedium::Volatile).unwrap());
     let (ring, counter) = (create("ring", ring_bytes(CAPACITY)), create("sequence", COUNTER));
-    let mut reader = Reader::create(ring.clone(), grant(1, CAPACITY)).unwrap();
+    let mut reader = RingReader::create(ring.clone(), grant(1, CAPACITY)).unwrap();
     let program = Writer::new(ring, grant(1, CAPACITY).ring, CAPACITY, Sequence::new(counter)).unwrap();
     let mut random = Random(7);
     let all = random.bytes(FILE);
@@ -94,7 +96,7 @@ fn a_write_of_many_buffers_is_one_record_wherever_it_lies_in_the_ring() {
         program.append_parts(0, &parts, &mut || false).unwrap();
         let mut taken = None;
         reader.take(&mut |found| taken = Some(found));
-        let Some(Found::Record(record)) = taken else { panic!("{length} bytes cut at {cuts:?}: {taken:?}") };
+        let Some(RingItem::Record(record)) = taken else { panic!("{length} bytes cut at {cuts:?}: {taken:?}") };
         let mut bytes = vec![0; length];
         assert!(reader.copy(&record, 0, &mut bytes));
         assert!(bytes == all[..length], "{length} bytes cut at {cuts:?}");
@@ -107,9 +109,9 @@ fn sizes_that_no_record_can_have_are_refused_and_leave_no_trace() {
     let (dir, agent) = agent(1);
     let program = program(dir.path(), 0);
     let long = vec![0; program.payload_max() as usize + 1];
-    assert_eq!(program.append(0, &long, &mut || false), Err(Refused::Size));
-    assert_eq!(program.append(i64::MAX as u64, b"x", &mut || false), Err(Refused::Size));
-    assert_eq!(program.append(u64::MAX, b"x", &mut || false), Err(Refused::Size));
+    assert_eq!(program.append(0, &long, &mut || false), Err(AppendRefused::Size));
+    assert_eq!(program.append(i64::MAX as u64, b"x", &mut || false), Err(AppendRefused::Size));
+    assert_eq!(program.append(u64::MAX, b"x", &mut || false), Err(AppendRefused::Size));
     assert_eq!(program.append(0, b"", &mut || false), Ok(()));
     assert_eq!(agent.readers[0].used(), 0);
 }
@@ -130,7 +132,7 @@ fn a_full_ring_waits_for_room_or_for_the_whole_queue() {
             .append(number, &[2; 16 << 10], &mut || {
                 // Gives back one record at a time.
                 if agent.readers[0].held() == 0 {
-                    agent.readers[0].take(&mut |found| assert!(matches!(found, Found::Record(_))));
+                    agent.readers[0].take(&mut |found| assert!(matches!(found, RingItem::Record(_))));
                 }
                 released += 1;
                 agent.readers[0].release(released * (64 + (16 << 10)));
@@ -152,8 +154,8 @@ fn a_writer_that_will_not_wait_ends_the_ring_and_what_it_was_told_stays() {
             Err(refused) => break refused,
         }
     };
-    assert_eq!(refused, Refused::Impatient);
-    assert_eq!(program.append(0, b"more", &mut || true), Err(Refused::Revoked));
+    assert_eq!(refused, AppendRefused::Impatient);
+    assert_eq!(program.append(0, b"more", &mut || true), Err(AppendRefused::Revoked));
     assert_eq!(agent.take(0), Stop::Revoke);
     agent.end(0);
     let mut file = vec![0xff; 5000];
@@ -183,7 +185,7 @@ fn threads_and_programs_lose_nothing_while_the_agent_drains_and_then_revokes() {
                         match program.append((thread * SHARE + at) as u64, &bytes, &mut || true) {
                             Ok(()) => part[at..at + len].copy_from_slice(&bytes),
                             Err(refused) => {
-                                assert_eq!(refused, Refused::Revoked);
+                                assert_eq!(refused, AppendRefused::Revoked);
                                 break;
                             }
                         }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::policy::{Atime, Cache, KeepAfter, Lock, OnConflict, Policy, StageOut, Verify, Window};
+use crate::policy::{Atime, Cache, KeepAfter, Lock, OnConflict, Policy, StageOut, Verify, WindowPolicy};
 use crate::units::{format_duration, format_size, parse_duration, parse_size};
 
 /// One key of a policy.
@@ -357,7 +357,7 @@ pub static KEYS: [Key; 24] = [
         syntax: "auto|off|N",
         default: "auto",
         meaning: "the memory in which a preloaded program's writes to an open file are acknowledged, where the agent serves windows (docs/window.md)",
-        read: |p, text| Window::parse(text).map(|value| p.window = value),
+        read: |p, text| WindowPolicy::parse(text).map(|value| p.window = value),
         write: |p| p.window.format(),
     },
     Key {
@@ -381,7 +381,7 @@ pub static KEYS: [Key; 24] = [
         syntax: "auto|off|N",
         default: "auto",
         meaning: "how far ahead of a pattern of reads a file that is being staged in is fetched before anything else, and one at a server at all; off: in file order from where it was read last, and from a server not",
-        read: |p, text| Window::parse(text).map(|value| p.read_ahead = value),
+        read: |p, text| WindowPolicy::parse(text).map(|value| p.read_ahead = value),
         write: |p| p.read_ahead.format(),
     },
     Key {

@@ -87,7 +87,7 @@ pub enum Lock {
 
 /// The window of an open file, for its writes where the agent serves windows or ahead of its reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Window {
+pub enum WindowPolicy {
     /// As the agent chooses.
     #[default]
     Auto,
@@ -97,32 +97,32 @@ pub enum Window {
     Size(u64),
 }
 
-impl Window {
+impl WindowPolicy {
     /// Bytes wanted, 0 for the agent's choice; `None`: none.
     pub fn wish(self) -> Option<u64> {
         match self {
-            Window::Auto => Some(0),
-            Window::Off => None,
-            Window::Size(bytes) => Some(bytes),
+            WindowPolicy::Auto => Some(0),
+            WindowPolicy::Off => None,
+            WindowPolicy::Size(bytes) => Some(bytes),
         }
     }
 
-    pub(crate) fn parse(text: &str) -> Result<Window, String> {
+    pub(crate) fn parse(text: &str) -> Result<WindowPolicy, String> {
         match text {
-            "auto" => Ok(Window::Auto),
-            "off" => Ok(Window::Off),
+            "auto" => Ok(WindowPolicy::Auto),
+            "off" => Ok(WindowPolicy::Off),
             size => match parse_size(size)? {
                 0 => Err("0 is no size: write off".to_string()),
-                bytes => Ok(Window::Size(bytes)),
+                bytes => Ok(WindowPolicy::Size(bytes)),
             },
         }
     }
 
     pub(crate) fn format(self) -> String {
         match self {
-            Window::Auto => "auto".to_string(),
-            Window::Off => "off".to_string(),
-            Window::Size(bytes) => format_size(bytes),
+            WindowPolicy::Auto => "auto".to_string(),
+            WindowPolicy::Off => "off".to_string(),
+            WindowPolicy::Size(bytes) => format_size(bytes),
         }
     }
 }
@@ -167,9 +167,9 @@ pub struct Policy {
     /// `lock`
     pub lock: Lock,
     /// `window`
-    pub window: Window,
+    pub window: WindowPolicy,
     /// `read_ahead`: bytes of the burst buffer, for each open file.
-    pub read_ahead: Window,
+    pub read_ahead: WindowPolicy,
     /// `unavailable`: how long a call waits for a global store that does not answer; `None`: for ever.
     pub unavailable: Option<Duration>,
     /// `rw_conflict`: true for `disable`, false for `invalidate`.
@@ -199,8 +199,8 @@ impl Default for Policy {
             rate_bytes_per_s: 0,
             atime: Atime::No,
             lock: Lock::Auto,
-            window: Window::Auto,
-            read_ahead: Window::Auto,
+            window: WindowPolicy::Auto,
+            read_ahead: WindowPolicy::Auto,
             unavailable: None,
             read_ends_windows: false,
             write_back_early: true,

@@ -65,7 +65,7 @@ impl Shown for str {
 mod tests {
     use super::*;
 
-    #[test]
+    #[test] // S21
     fn a_name_is_shown_as_it_is_or_written_out_where_a_terminal_would_obey_it() {
         for plain in ["/scratch/a b", "it's", "\u{e9}t\u{e9}", "a\\nb", ""] {
             assert_eq!(Path::new(plain).shown(), plain);

@@ -7,7 +7,7 @@ use types::Timestamp;
 
 use crate::abi::{self, InHeader, Opcode, Plain, fattr, init_flags, take};
 use crate::init::Agreed;
-use crate::{Errno, Handle, LockArgs, NodeId, SetAttr, TimeOrNow, WriteHow, limits};
+use crate::{Errno, Handle, LockArgs, NodeId, SetAttr, TimeOrNow, WriteFlags, limits};
 
 /// What is asked, with its arguments; the node is in the header.
 #[derive(Debug)]
@@ -31,7 +31,7 @@ pub(crate) enum Operation<'a> {
     Create { name: &'a OsStr, mode: u32, umask: u32, flags: i32 },
     Tmpfile { mode: u32, umask: u32, flags: i32 },
     Read { handle: Handle, offset: u64, size: usize },
-    Write { handle: Handle, offset: u64, data: &'a [u8], how: WriteHow },
+    Write { handle: Handle, offset: u64, data: &'a [u8], how: WriteFlags },
     Flush { handle: Handle, owner: u64 },
     Release { handle: Handle, flags: i32, flock_owner: Option<u64> },
     Fsync { handle: Handle, data_only: bool },
@@ -58,7 +58,7 @@ pub(crate) enum Operation<'a> {
 
 /// A message that is no request of ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Refused {
+pub(crate) enum NotARequest {
     /// Too short to say whom to answer.
     Headless,
     /// To be answered with this.
@@ -66,9 +66,9 @@ pub(crate) enum Refused {
 }
 
 /// Splits a message into header and operation.
-pub(crate) fn decode<'a>(message: &'a [u8], agreed: &Agreed) -> Result<(InHeader, Operation<'a>), Refused> {
-    let (header, body) = take::<InHeader>(message).ok_or(Refused::Headless)?;
-    let refuse = |errno| Refused::Answer { unique: header.unique, errno };
+pub(crate) fn decode<'a>(message: &'a [u8], agreed: &Agreed) -> Result<(InHeader, Operation<'a>), NotARequest> {
+    let (header, body) = take::<InHeader>(message).ok_or(NotARequest::Headless)?;
+    let refuse = |errno| NotARequest::Answer { unique: header.unique, errno };
     if header.len as usize != message.len() {
         return Err(refuse(Errno::EIO));
     }
@@ -191,8 +191,8 @@ fn naming<'a>(opcode: Opcode, mut body: Body<'a>) -> Option<Operation<'a>> {
     })
 }
 
-fn write_how(fixed: &abi::WriteIn) -> WriteHow {
-    WriteHow {
+fn write_how(fixed: &abi::WriteIn) -> WriteFlags {
+    WriteFlags {
         kill_suidgid: fixed.write_flags & abi::WRITE_KILL_SUIDGID != 0,
         cached: fixed.write_flags & abi::WRITE_CACHE != 0,
         // Also of one write alone: pwritev2(2) with RWF_DSYNC or RWF_SYNC.

@@ -31,9 +31,9 @@ fn a_write_has_exactly_the_bytes_it_announces() {
     let whole = message(16, &[bytes_of(&fixed), b"data"]);
     let (_, operation) = decode(&whole, &AGREED).unwrap();
     let Operation::Write { handle: 3, offset: 5, data: b"data", how } = operation else { panic!("{operation:?}") };
-    assert_eq!(how, WriteHow { kill_suidgid: true, cached: false, sync: true, append: true });
+    assert_eq!(how, WriteFlags { kill_suidgid: true, cached: false, sync: true, append: true });
     let short = message(16, &[bytes_of(&fixed), b"dat"]);
-    assert_eq!(decode(&short, &AGREED).unwrap_err(), Refused::Answer { unique: 2, errno: Errno::EIO });
+    assert_eq!(decode(&short, &AGREED).unwrap_err(), NotARequest::Answer { unique: 2, errno: Errno::EIO });
 }
 
 #[test]
@@ -67,7 +67,7 @@ fn setattr_keeps_only_what_is_valid() {
 
 #[test]
 fn an_unknown_request_is_enosys_and_a_malformed_one_eio() {
-    let answer = |errno| Refused::Answer { unique: 2, errno };
+    let answer = |errno| NotARequest::Answer { unique: 2, errno };
     assert_eq!(decode(&message(9999, &[]), &AGREED).unwrap_err(), answer(Errno::ENOSYS));
     assert_eq!(decode(&message(1, &[b"no end"]), &AGREED).unwrap_err(), answer(Errno::EIO));
     assert_eq!(decode(&message(1, &[b"a/b\0"]), &AGREED).unwrap_err(), answer(Errno::EIO));
@@ -75,7 +75,7 @@ fn an_unknown_request_is_enosys_and_a_malformed_one_eio() {
     let mut longer = message(1, &[b"a\0"]);
     longer.push(0);
     assert_eq!(decode(&longer, &AGREED).unwrap_err(), answer(Errno::EIO));
-    assert_eq!(decode(&[0; 39], &AGREED).unwrap_err(), Refused::Headless);
+    assert_eq!(decode(&[0; 39], &AGREED).unwrap_err(), NotARequest::Headless);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::abi::{OutHeader, take};
-use crate::dispatch::{Handler, Scratch, Server};
+use crate::dispatch::{Dispatcher, Handler, Scratch};
 use crate::reply::Channel;
 use crate::session::answer_init;
 use crate::transport::Transport;
@@ -25,7 +25,7 @@ pub trait Events: Send + Sync + 'static {
 
 /// A file system and another machine's kernel.
 pub struct Direct {
-    server: Server,
+    server: Dispatcher,
     kernel: u64,
 }
 
@@ -59,7 +59,7 @@ impl Direct {
         let mut agreed = Ok(None);
         let (answer, _) = capture((kernel, unique), Vec::new(), || agreed = answer_init(&handler, &channel, init));
         let agreed = agreed?.ok_or_else(refused)?;
-        Ok((Direct { server: Server { handler, channel, agreed, foreign: true }, kernel }, answer))
+        Ok((Direct { server: Dispatcher { handler, channel, agreed, foreign: true }, kernel }, answer))
     }
 
     /// Sends notifications, from any thread.
@@ -192,7 +192,7 @@ mod tests {
         [bytes_of(&header), body].concat()
     }
 
-    #[test]
+    #[test] // S49
     fn a_process_of_another_machine_is_not_told_and_the_answer_comes_back_to_who_asked() {
         let fs = Arc::new(Asked(AtomicU32::new(1)));
         let init = InitCompatIn { major: 7, minor: 45, max_readahead: 0, flags: u32::MAX };

@@ -5,12 +5,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use crate::abi::{self, InHeader, Opcode, Plain, bytes_of, take};
-use crate::decode::{Operation, Refused, decode};
+use crate::decode::{NotARequest, Operation, decode};
 use crate::dir_sink::looked_up;
 use crate::init::Agreed;
 use crate::interrupts::Arrived;
 use crate::reply::{Channel, attr_reply_out, entry_out, open_out, statfs_out, statx_out};
-use crate::{AttrReply, DirSink, Entry, Envelope, Errno, Filesystem, NodeId, Opened, Parked, Raw, ReadBytes, Request};
+use crate::{
+    AttrReply, DirSink, Entry, Envelope, Errno, Filesystem, NodeId, OpenReply, Parked, Raw, ReadBytes, Request,
+};
 
 /// The attribute that holds a file's capabilities.
 const CAPABILITY: &CStr = c"security.capability";
@@ -59,7 +61,7 @@ impl Handler {
 }
 
 /// One file system and its way back to the kernel.
-pub(crate) struct Server {
+pub(crate) struct Dispatcher {
     pub handler: Handler,
     pub channel: Arc<Channel>,
     pub agreed: Agreed,
@@ -67,7 +69,7 @@ pub(crate) struct Server {
     pub foreign: bool,
 }
 
-impl Server {
+impl Dispatcher {
     /// Notes that a request is here, so that an interrupt finds it. To be called as soon as it was read.
     pub fn arrived(&self, message: &[u8]) -> Urgency {
         let Some((header, body)) = take::<InHeader>(message) else { return Urgency::Immediate };
@@ -84,15 +86,15 @@ impl Server {
         }
     }
 
-    /// Runs one message that has [`Server::arrived`] and answers it, except a lock, which the file system answers.
+    /// Runs one message that has [`Dispatcher::arrived`] and answers it, except a lock, which the file system answers.
     pub fn serve(&self, message: &[u8], scratch: &mut Scratch) {
         let (header, operation) = match decode(message, &self.agreed) {
             Ok(decoded) => decoded,
-            Err(Refused::Headless) => {
+            Err(NotARequest::Headless) => {
                 tracing::error!(bytes = message.len(), "a message from the kernel is too short");
                 return;
             }
-            Err(Refused::Answer { unique, errno }) => {
+            Err(NotARequest::Answer { unique, errno }) => {
                 if errno != Errno::ENOSYS {
                     tracing::error!(unique, ?errno, "a request from the kernel is malformed");
                 }
@@ -133,7 +135,7 @@ impl Server {
     }
 }
 
-impl Server {
+impl Dispatcher {
     /// Marks a running request; `own` is the number of the interrupt itself. False: it does not run here.
     fn interrupt(&self, own: u64, unique: u64) -> bool {
         let runs = self.channel.interrupts.interrupt(unique);
@@ -177,7 +179,7 @@ impl Server {
 
 /// One request being answered.
 struct Answer<'a> {
-    server: &'a Server,
+    server: &'a Dispatcher,
     fs: &'a dyn Filesystem,
     req: &'a Request,
     node: NodeId,
@@ -218,7 +220,7 @@ impl Answer<'_> {
     }
 
     /// As with entries: an open file that the kernel does not hear of is never released by it.
-    fn opened(&self, outcome: Result<Opened, Errno>, flags: i32, directory: bool) {
+    fn opened(&self, outcome: Result<OpenReply, Errno>, flags: i32, directory: bool) {
         let handle = outcome.as_ref().ok().map(|opened| opened.handle);
         let delivered =
             self.body(outcome.map(|opened| open_out(&opened)).as_ref().map(bytes_of).map_err(|errno| *errno));
@@ -229,7 +231,7 @@ impl Answer<'_> {
         }
     }
 
-    fn created(&self, outcome: Result<(Entry, Opened), Errno>, flags: i32) {
+    fn created(&self, outcome: Result<(Entry, OpenReply), Errno>, flags: i32) {
         let (entry, opened) = match outcome {
             Ok(created) => created,
             Err(errno) => return self.unit(Err(errno)),

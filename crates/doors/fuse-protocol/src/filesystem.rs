@@ -5,8 +5,8 @@ use std::ffi::{CStr, OsStr};
 use types::Timestamp;
 
 use crate::{
-    AttrReply, DirSink, Entry, Errno, InitReply, KernelConfig, Late, LockArgs, Opened, Parked, Patience, ReadBytes,
-    Request, SetAttr, StatFs, WriteHow,
+    AttrReply, DelayAction, DirSink, Entry, Errno, InitReply, KernelConfig, Late, LockArgs, OpenReply, Parked,
+    ReadBytes, Request, SetAttr, StatFs, WriteFlags,
 };
 
 /// A file as the kernel names it: 1 is the root, others are minted by the file system and die at `forget`.
@@ -28,8 +28,8 @@ pub trait Filesystem: Send + Sync + 'static {
     /// And has ended.
     fn ends(&self) {}
     /// Asked again and again of a request that is not answered for long, from another thread. Must not wait.
-    fn late(&self, request: &Late) -> Patience {
-        Patience::Wait
+    fn late(&self, request: &Late) -> DelayAction {
+        DelayAction::Wait
     }
     /// Finds `name` in `parent`; each success adds one to the node's lookup count.
     fn lookup(&self, req: &Request, parent: NodeId, name: &OsStr) -> Result<Entry, Errno> {
@@ -104,7 +104,7 @@ pub trait Filesystem: Send + Sync + 'static {
     }
     /// Opens; `flags` are those of open(2) without `O_CREAT`, `O_EXCL`; `O_TRUNC` is there if atomic truncation was agreed.
     /// `kill_suidgid` asks to clear the set-id bits on truncation.
-    fn open(&self, req: &Request, node: NodeId, flags: i32, kill_suidgid: bool) -> Result<Opened, Errno> {
+    fn open(&self, req: &Request, node: NodeId, flags: i32, kill_suidgid: bool) -> Result<OpenReply, Errno> {
         Err(Errno::ENOSYS)
     }
     /// Creates and opens.
@@ -116,7 +116,7 @@ pub trait Filesystem: Send + Sync + 'static {
         mode: u32,
         umask: u32,
         flags: i32,
-    ) -> Result<(Entry, Opened), Errno> {
+    ) -> Result<(Entry, OpenReply), Errno> {
         Err(Errno::ENOSYS)
     }
     /// Creates and opens a file without a name.
@@ -127,7 +127,7 @@ pub trait Filesystem: Send + Sync + 'static {
         mode: u32,
         umask: u32,
         flags: i32,
-    ) -> Result<(Entry, Opened), Errno> {
+    ) -> Result<(Entry, OpenReply), Errno> {
         Err(Errno::ENOSYS)
     }
     /// Fills `buffer` from `offset`; fewer bytes than asked mean the end of the file.
@@ -160,7 +160,7 @@ pub trait Filesystem: Send + Sync + 'static {
         handle: Handle,
         offset: u64,
         data: &[u8],
-        how: WriteHow,
+        how: WriteFlags,
     ) -> Result<usize, Errno> {
         Err(Errno::ENOSYS)
     }
@@ -175,7 +175,7 @@ pub trait Filesystem: Send + Sync + 'static {
         Err(Errno::ENOSYS)
     }
     /// Opens a directory.
-    fn opendir(&self, req: &Request, node: NodeId, flags: i32) -> Result<Opened, Errno> {
+    fn opendir(&self, req: &Request, node: NodeId, flags: i32) -> Result<OpenReply, Errno> {
         Err(Errno::ENOSYS)
     }
     /// Fills `sink` with entries that follow `offset` (0: from the start; else the offset given with an entry). With

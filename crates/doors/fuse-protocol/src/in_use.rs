@@ -110,7 +110,7 @@ fn unescaped(word: &[u8]) -> PathBuf {
 mod tests {
     use super::*;
 
-    #[test]
+    #[test] // S33
     fn words_of_mounts_on_fuse_file_systems_are_in_use_and_no_others() {
         let table = b"20 1 8:1 / / rw - ext4 /dev/sda rw\n\
             21 20 0:30 / /scratch rw,nosuid shared:7 - fuse.forebay /bb rw\n\

@@ -156,7 +156,7 @@ mod tests {
         Arrived { unique, node: 1, caller: 0, attributes: false, capabilities: false }
     }
 
-    #[test]
+    #[test] // S51
     fn a_request_is_late_from_the_second_look_on() {
         let interrupts = Interrupts::default();
         let looks = || {

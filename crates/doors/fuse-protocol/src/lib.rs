@@ -33,6 +33,6 @@ pub use init::{InitReply, KernelConfig};
 pub use notify::{BackingId, Notifier, name_to_forget};
 pub use raw::Raw;
 pub use request::{Parked, Request};
-pub use session::{End, Session, Threads};
+pub use session::{Session, SessionEnd, ThreadCounts};
 pub use transport::{Device, Transport};
 pub use types::*;

@@ -11,7 +11,7 @@ use rustix::mount::{MountFlags, UnmountFlags};
 
 /// How a file system is mounted.
 #[derive(Debug, Clone)]
-pub struct Options {
+pub struct MountOptions {
     /// What `findmnt` shows as the source.
     pub source: String,
     /// The type is shown as `fuse.` and this; only `fuse` when empty.
@@ -35,7 +35,7 @@ pub fn device() -> io::Result<OwnedFd> {
 
 /// Mounts over `dir`, which then shows what the session of `device` serves. Returns before INIT is answered. Errors are
 /// those of mount(2): `EPERM` without `CAP_SYS_ADMIN`.
-pub fn mount(dir: &Path, device: BorrowedFd<'_>, options: &Options) -> io::Result<()> {
+pub fn mount(dir: &Path, device: BorrowedFd<'_>, options: &MountOptions) -> io::Result<()> {
     let mut kind = String::from("fuse");
     if !options.subtype.is_empty() {
         kind = format!("fuse.{}", options.subtype);
@@ -47,7 +47,7 @@ pub fn mount(dir: &Path, device: BorrowedFd<'_>, options: &Options) -> io::Resul
     Ok(())
 }
 
-fn data(device: BorrowedFd<'_>, options: &Options) -> String {
+fn data(device: BorrowedFd<'_>, options: &MountOptions) -> String {
     let read_max = crate::limits::READ_MAX as u32;
     let max_read = if options.max_read == 0 { read_max } else { options.max_read.min(read_max) };
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
@@ -69,7 +69,7 @@ pub fn unmount(dir: &Path, lazy: bool) -> io::Result<()> {
 }
 
 /// The mount flags of the file system that holds `dir` (`nosuid`, `nodev`, `noexec`, `noatime`, ...), so that what is
-/// mounted over it behaves alike, and whether it is read-only ([`Options::read_only`]).
+/// mounted over it behaves alike, and whether it is read-only ([`MountOptions::read_only`]).
 pub fn flags_of(dir: BorrowedFd<'_>) -> io::Result<(MountFlags, bool)> {
     use rustix::fs::StatVfsMountFlags as Below;
     let below = rustix::fs::fstatvfs(dir)?.f_flag;

@@ -61,7 +61,7 @@ impl Notifier {
         self.send(notify_code::INVAL_INODE, bytes_of(&body), &[], false)
     }
 
-    /// Registers a file - an `O_PATH` descriptor serves - for [`crate::Opened::backing`]. `EPERM` without
+    /// Registers a file - an `O_PATH` descriptor serves - for [`crate::OpenReply::backing`]. `EPERM` without
     /// `CAP_SYS_ADMIN`, `ELOOP` when its file system is stacked deeper than agreed.
     pub fn backing_open(&self, file: BorrowedFd<'_>) -> io::Result<BackingId> {
         self.transport.backing_open(file)
@@ -128,7 +128,7 @@ mod tests {
         }
     }
 
-    #[test]
+    #[test] // S33
     fn a_name_to_forget_is_told_from_all_else() {
         let sent = Arc::new(Sent::default());
         let notifier = Notifier::new(sent.clone());

@@ -17,11 +17,11 @@ use std::sync::{Arc, Weak};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use rustix::thread::CpuSet;
 
-use crate::dispatch::{Arrival, Scratch, Server, Urgency};
+use crate::dispatch::{Arrival, Dispatcher, Scratch, Urgency};
 use crate::follow::{self, Follower};
 use crate::session::is_transient;
 use crate::shift::{Done, Follow, Rhythm, Shift, Take};
-use crate::{Errno, Threads, limits};
+use crate::{Errno, ThreadCounts, limits};
 
 struct State {
     shift: Shift,
@@ -50,8 +50,8 @@ enum Next {
     End,
 }
 
-pub(crate) struct Pool {
-    server: Server,
+pub(crate) struct ThreadPool {
+    server: Dispatcher,
     state: Mutex<State>,
     /// Spares wait here, the watch there.
     spare: Condvar,
@@ -69,7 +69,7 @@ pub(crate) struct Pool {
     lent: AtomicBool,
     /// Readers that may be modest. Only threads that are not take this lock.
     following: Mutex<Vec<i32>>,
-    myself: Weak<Pool>,
+    myself: Weak<ThreadPool>,
 }
 
 /// What a thread has for itself.
@@ -81,8 +81,8 @@ struct Reader {
     follower: Follower,
 }
 
-impl Pool {
-    pub fn new(server: Server, threads: Threads) -> Arc<Pool> {
+impl ThreadPool {
+    pub fn new(server: Dispatcher, threads: ThreadCounts) -> Arc<ThreadPool> {
         let rhythm = Rhythm {
             eager: limits::EAGER_TICKS,
             quiet: limits::QUIET_TICKS,
@@ -95,7 +95,7 @@ impl Pool {
             State { shift, waiting: VecDeque::new(), waiting_bytes: 0, stuck: HashSet::new(), ended: None, looks: 0 };
         let processors = follow::allowed();
         let modest = follow::may_be_modest(processors.as_deref());
-        Arc::new_cyclic(|myself| Pool {
+        Arc::new_cyclic(|myself| ThreadPool {
             server,
             state: Mutex::new(state),
             spare: Condvar::new(),
@@ -378,7 +378,7 @@ impl Pool {
 }
 
 /// Counts a thread out, also when it panics.
-struct Gone<'a>(&'a Pool);
+struct Gone<'a>(&'a ThreadPool);
 
 impl Drop for Gone<'_> {
     fn drop(&mut self) {

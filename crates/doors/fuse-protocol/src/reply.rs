@@ -10,7 +10,7 @@ use crate::abi::{self, OutHeader, bytes_of};
 use crate::interrupts::Interrupts;
 use crate::limits::READ_PARTS_MAX;
 use crate::transport::Transport;
-use crate::{Attr, AttrReply, Entry, Errno, Opened, StatFs, fopen};
+use crate::{Attr, AttrReply, Entry, Errno, OpenReply, StatFs, fopen};
 
 /// What every answer needs: where it goes, and who is still running.
 pub(crate) struct Channel {
@@ -160,7 +160,7 @@ pub(crate) fn entry_out(entry: &Entry) -> abi::EntryOut {
     }
 }
 
-pub(crate) fn open_out(opened: &Opened) -> abi::OpenOut {
+pub(crate) fn open_out(opened: &OpenReply) -> abi::OpenOut {
     let flags = opened.flags & !fopen::PASSTHROUGH;
     match opened.backing {
         None => abi::OpenOut { fh: opened.handle, open_flags: flags, backing_id: 0 },

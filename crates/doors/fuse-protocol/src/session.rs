@@ -6,16 +6,16 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use crate::abi::{InHeader, InitCompatIn, InitOut, KERNEL_MAJOR, Opcode, OutHeader, bytes_of, init_flags, take};
-use crate::dispatch::{Handler, Server};
+use crate::dispatch::{Dispatcher, Handler};
 use crate::init::{Agreed, agree, offer};
-use crate::pool::Pool;
+use crate::pool::ThreadPool;
 use crate::reply::Channel;
 use crate::transport::{Device, Transport};
 use crate::{Errno, Filesystem, Notifier, Raw, limits};
 
 /// How many threads serve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Threads {
+pub struct ThreadCounts {
     /// These many read while several programs ask or handlers are slow; at least 1. For a lone program it is one.
     pub readers: usize,
     /// Never more than these; at least 2 are used, so that an interrupt is read while a handler blocks.
@@ -24,15 +24,15 @@ pub struct Threads {
     pub wait: bool,
 }
 
-impl Default for Threads {
-    fn default() -> Threads {
-        Threads { readers: limits::THREADS_READING, max: limits::THREADS_MAX, wait: false }
+impl Default for ThreadCounts {
+    fn default() -> ThreadCounts {
+        ThreadCounts { readers: limits::THREADS_READING, max: limits::THREADS_MAX, wait: false }
     }
 }
 
 /// How a session ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
+pub enum SessionEnd {
     /// The last mount is gone.
     Unmounted,
     /// The connection was cut (`/sys/fs/fuse/connections/N/abort`, `umount -f`) while mounted.
@@ -43,7 +43,7 @@ pub enum End {
 pub struct Session {
     handler: Handler,
     channel: Arc<Channel>,
-    threads: Threads,
+    threads: ThreadCounts,
 }
 
 impl fmt::Debug for Session {
@@ -54,17 +54,17 @@ impl fmt::Debug for Session {
 
 impl Session {
     /// A session over `/dev/fuse`; it serves once [`Session::run`] is called.
-    pub fn new<F: Filesystem>(fs: Arc<F>, device: OwnedFd, threads: Threads) -> Session {
+    pub fn new<F: Filesystem>(fs: Arc<F>, device: OwnedFd, threads: ThreadCounts) -> Session {
         Session::over(fs, Arc::new(Device::new(device)), threads)
     }
 
     /// A session over any transport.
-    pub fn over<F: Filesystem>(fs: Arc<F>, transport: Arc<dyn Transport>, threads: Threads) -> Session {
+    pub fn over<F: Filesystem>(fs: Arc<F>, transport: Arc<dyn Transport>, threads: ThreadCounts) -> Session {
         Session { handler: Handler::Files(fs), channel: Arc::new(Channel::new(transport)), threads }
     }
 
     /// A session over `/dev/fuse` whose requests are handed on as they are.
-    pub fn raw(raw: Arc<dyn Raw>, device: OwnedFd, threads: Threads) -> Session {
+    pub fn raw(raw: Arc<dyn Raw>, device: OwnedFd, threads: ThreadCounts) -> Session {
         let channel = Arc::new(Channel::new(Arc::new(Device::new(device))));
         Session { handler: Handler::Raw(raw), channel, threads }
     }
@@ -82,14 +82,14 @@ impl Session {
 
     /// Serves until unmounted or aborted, then waits for running handlers (all are told that they are interrupted) and
     /// calls `destroy`. Errors: INIT failed, or the device cannot be read.
-    pub fn run(&self) -> io::Result<End> {
+    pub fn run(&self) -> io::Result<SessionEnd> {
         let agreed = match self.agree() {
             Ok(agreed) => agreed,
             Err(error) => return ended(error),
         };
         let (handler, channel) = (self.handler.clone(), Arc::clone(&self.channel));
-        let server = Server { handler, channel, agreed, foreign: false };
-        let end = Pool::new(server, self.threads).run();
+        let server = Dispatcher { handler, channel, agreed, foreign: false };
+        let end = ThreadPool::new(server, self.threads).run();
         self.handler.destroy();
         ended(end)
     }
@@ -174,10 +174,10 @@ pub(crate) fn is_transient(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::ENOENT))
 }
 
-fn ended(error: io::Error) -> io::Result<End> {
+fn ended(error: io::Error) -> io::Result<SessionEnd> {
     match error.raw_os_error() {
-        Some(libc::ENODEV) => Ok(End::Unmounted),
-        Some(libc::ECONNABORTED) => Ok(End::Aborted),
+        Some(libc::ENODEV) => Ok(SessionEnd::Unmounted),
+        Some(libc::ECONNABORTED) => Ok(SessionEnd::Aborted),
         _ => Err(error),
     }
 }

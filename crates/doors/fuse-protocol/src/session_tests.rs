@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 
 use super::*;
 use crate::abi::{self, OutHeader};
-use crate::{BackingId, DirSink, Entry, Handle, InitReply, KernelConfig, NodeId, Opened, Request};
+use crate::{BackingId, DirSink, Entry, Handle, InitReply, KernelConfig, NodeId, OpenReply, Request};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -81,10 +81,10 @@ impl Filesystem for Blocking {
         self.readlink(req, node).map(|_| ())
     }
 
-    fn create(&self, _: &Request, _: NodeId, _: &OsStr, _: u32, _: u32, _: i32) -> Result<(Entry, Opened), Errno> {
+    fn create(&self, _: &Request, _: NodeId, _: &OsStr, _: u32, _: u32, _: i32) -> Result<(Entry, OpenReply), Errno> {
         let zero = Duration::ZERO;
         let entry = Entry { node: 2, attr: Default::default(), entry_valid: zero, attr_valid: zero };
-        Ok((entry, Opened { handle: 7, ..Opened::default() }))
+        Ok((entry, OpenReply { handle: 7, ..OpenReply::default() }))
     }
 
     fn readdir(
@@ -146,7 +146,7 @@ struct Playing {
     transport: Arc<Played>,
     kernel: Option<Sender<Vec<u8>>>,
     replies: Receiver<(u64, i32)>,
-    thread: std::thread::JoinHandle<io::Result<End>>,
+    thread: std::thread::JoinHandle<io::Result<SessionEnd>>,
 }
 
 fn session(max: usize) -> Playing {
@@ -154,7 +154,8 @@ fn session(max: usize) -> Playing {
     let transport =
         Arc::new(Played { messages: Mutex::new(messages), replies: Mutex::new(sender), gone: Mutex::default() });
     let fs = Arc::new(Blocking::default());
-    let session = Session::over(Arc::clone(&fs), Arc::clone(&transport) as _, Threads { readers: 1, max, wait: false });
+    let session =
+        Session::over(Arc::clone(&fs), Arc::clone(&transport) as _, ThreadCounts { readers: 1, max, wait: false });
     let thread = std::thread::spawn(move || session.run());
     kernel.send(init()).unwrap();
     assert_eq!(replies.recv_timeout(PATIENCE), Ok((2, 0)));
@@ -184,7 +185,7 @@ impl Playing {
     /// The kernel hangs up.
     fn end(mut self) -> Arc<Blocking> {
         self.kernel = None;
-        assert_eq!(self.thread.join().unwrap().unwrap(), End::Unmounted);
+        assert_eq!(self.thread.join().unwrap().unwrap(), SessionEnd::Unmounted);
         assert_eq!(self.fs.destroyed.load(Ordering::SeqCst), 1);
         self.fs
     }
@@ -300,7 +301,7 @@ fn what_is_unknown_is_enosys_and_what_is_not_implemented_too() {
 fn the_kernels_major_is_talked_down_and_an_old_minor_refused() {
     let ((kernel, messages), (sender, replies)) = (channel(), channel());
     let transport = Played { messages: Mutex::new(messages), replies: Mutex::new(sender), gone: Mutex::default() };
-    let session = Session::over(Arc::new(Blocking::default()), Arc::new(transport), Threads::default());
+    let session = Session::over(Arc::new(Blocking::default()), Arc::new(transport), ThreadCounts::default());
     let init = |unique, major, minor| {
         let fixed = InitCompatIn { major, minor, ..Default::default() };
         message(26, unique, &[bytes_of(&fixed)])

@@ -157,7 +157,7 @@ pub struct StatFs {
 
 /// How an open is answered.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Opened {
+pub struct OpenReply {
     /// Ours, given back with every later request.
     pub handle: u64,
     /// `FOPEN_*` bits of [`crate::fopen`] except `PASSTHROUGH`, which `backing` implies.
@@ -185,7 +185,7 @@ pub struct LockArgs {
 
 /// How the bytes of a write come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct WriteHow {
+pub struct WriteFlags {
     /// By somebody who may not keep set-id bits: they go.
     pub kill_suidgid: bool,
     /// Written back from the page cache (a mapping), not by write(2).
@@ -205,7 +205,7 @@ pub struct Late {
     pub node: NodeId,
     /// The thread that asks; 0 if the kernel asks by itself, or it cannot be seen from here.
     pub pid: u32,
-    /// It asks for attributes, and [`Patience::Attributes`] is an answer.
+    /// It asks for attributes, and [`DelayAction::Attributes`] is an answer.
     pub attributes: bool,
     /// It asks whether the file has capabilities, as the kernel does before a write: `ENODATA` says no.
     pub capabilities: bool,
@@ -219,7 +219,7 @@ pub struct Late {
 
 /// What becomes of a request that is not answered for long.
 #[derive(Debug, Clone, Copy)]
-pub enum Patience {
+pub enum DelayAction {
     /// Its handler goes on.
     Wait,
     /// The same, and it is stuck: another thread may work meanwhile.

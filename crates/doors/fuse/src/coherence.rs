@@ -22,7 +22,7 @@ pub struct SharedFile {
 }
 
 /// Requests whose handlers may wait until the kernel has written or read pages of a file. Those writes and reads are requests as well, so
-/// another thread has to stand in for such a handler: [`Patience::Stuck`](fuse_protocol::Patience::Stuck).
+/// another thread has to stand in for such a handler: [`Patience::Stuck`](fuse_protocol::DelayAction::Stuck).
 #[derive(Default)]
 pub struct Refreshing(Mutex<HashSet<u64>>);
 

@@ -43,7 +43,7 @@ pub fn new_attributes(set: &SetAttr) -> NewAttributes {
 
 /// `DT_*`
 /// Bytes that come back from the page cache have their place, and nobody waits for them.
-pub fn write_how(how: fuse_protocol::WriteHow) -> WriteHow {
+pub fn write_how(how: fuse_protocol::WriteFlags) -> WriteHow {
     let cached = how.cached;
     WriteHow { append: how.append && !cached, sync: how.sync && !cached, clear_set_id: how.kill_suidgid, cached }
 }

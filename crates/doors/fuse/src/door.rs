@@ -6,17 +6,17 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use agent::Store;
-use agent::descriptors::{Charge, Owner};
+use agent::descriptors::{Charge, DescriptorOwner};
 use agent::locks::{LockKind, LockRequest, owner as owner_of};
-use agent::{Agent, Announced, Attributes, Found, Mode, OpenDirectory, OpenFile};
+use agent::{Agent, Announced, Attributes, FoundNode, Mode, OpenDirectory, OpenFile};
 use fuse_protocol::{
-    Attr, AttrReply, DirSink, Entry, Errno, Handle, KernelConfig, LockArgs, NodeId, Notifier, Opened, Request,
+    Attr, AttrReply, DirSink, Entry, Errno, Handle, KernelConfig, LockArgs, NodeId, Notifier, OpenReply, Request,
     init_flags,
 };
 
 use crate::coherence::{Refresh, Refreshing, SharedFile};
 use crate::convert;
-use crate::handles::{FileOf, Handles};
+use crate::handles::{DoorHandles, FileOf};
 use crate::limits;
 use crate::nodes::{Known, Nodes};
 use crate::only_user::OnlyUser;
@@ -28,7 +28,7 @@ use crate::registrations::Registrations;
 pub struct Door {
     pub(crate) agent: Arc<Agent>,
     pub(crate) nodes: Arc<Nodes>,
-    pub(crate) handles: Handles,
+    pub(crate) handles: DoorHandles,
     registrations: OnceLock<Arc<Registrations>>,
     can: OnceLock<Abilities>,
     passthrough: bool,
@@ -49,18 +49,18 @@ impl Door {
     /// A door over an agent. `passthrough`: whether to use it where the kernel offers it.
     pub fn new(agent: Arc<Agent>, passthrough: bool) -> Door {
         let nodes = Nodes::new(agent.root().clone());
-        Door { passthrough, ..Door::over(agent, nodes, Handles::default()) }
+        Door { passthrough, ..Door::over(agent, nodes, DoorHandles::default()) }
     }
 
     /// A door for the kernel of another machine. `numbers`: from which all such doors of this process mint those of nodes and
     /// open files, and above all that an earlier process can have given, so that a number means one thing for ever.
     pub fn of_client(agent: Arc<Agent>, client: u64, numbers: &Arc<AtomicU64>) -> Door {
         let nodes = Nodes::of(agent.root().clone(), Arc::clone(numbers));
-        let handles = Handles::of(Arc::clone(numbers), Errno::ESTALE);
+        let handles = DoorHandles::of(Arc::clone(numbers), Errno::ESTALE);
         Door { client, ..Door::over(agent, nodes, handles) }
     }
 
-    fn over(agent: Arc<Agent>, nodes: Nodes, handles: Handles) -> Door {
+    fn over(agent: Arc<Agent>, nodes: Nodes, handles: DoorHandles) -> Door {
         Door {
             agent,
             nodes: Arc::new(nodes),
@@ -200,7 +200,7 @@ impl Door {
     }
 
     /// Counts a lookup and says what was found.
-    pub(crate) fn entry(&self, found: Found, parent: NodeId, name: Option<&OsStr>) -> (Arc<Known>, Entry) {
+    pub(crate) fn entry(&self, found: FoundNode, parent: NodeId, name: Option<&OsStr>) -> (Arc<Known>, Entry) {
         let known = self.nodes.looked_up(found.node, name.map(|name| (parent, name)));
         self.keep_told(&known, &found.attributes);
         let valid = self.valid(&known);
@@ -242,11 +242,11 @@ impl Door {
     }
 
     /// For whom a file is opened.
-    pub(crate) fn owner(&self, uid: u32) -> Owner {
-        if self.client == 0 { Owner::User(uid) } else { Owner::Node(self.client) }
+    pub(crate) fn owner(&self, uid: u32) -> DescriptorOwner {
+        if self.client == 0 { DescriptorOwner::User(uid) } else { DescriptorOwner::Node(self.client) }
     }
 
-    pub(crate) fn open_file(&self, req: &Request, known: &Arc<Known>, mode: Mode) -> Result<Opened, Errno> {
+    pub(crate) fn open_file(&self, req: &Request, known: &Arc<Known>, mode: Mode) -> Result<OpenReply, Errno> {
         // The kernel refuses writers of a running program by itself, but asks us to truncate before it looks.
         if mode.truncate && !mode.write && known.open.lock().is_executed() {
             return Err(Errno::ETXTBSY);
@@ -278,7 +278,7 @@ impl Door {
         known: &Arc<Known>,
         (open, charge): (OpenFile, Option<Charge>),
         announced: Option<Announced>,
-    ) -> Result<Opened, Errno> {
+    ) -> Result<OpenReply, Errno> {
         let can = self.abilities();
         let answer = {
             let mut state = known.open.lock();
@@ -314,12 +314,7 @@ impl Door {
                 let _ = notifier.inval_inode(known.id, -1, 0);
             }
         }
-        opened.handle = self.handles.add_file(FileOf {
-            known: known.clone(),
-            open,
-            bypasses: opened.bypasses(),
-            passed: opened.is_passed(),
-        });
+        opened.handle = self.handles.add_file(FileOf { known: known.clone(), open, bypasses: opened.bypasses() });
         Ok(opened)
     }
 

@@ -8,8 +8,8 @@ use std::os::fd::BorrowedFd;
 use agent::{Config, PolicyTable};
 use config::{Policy, PolicySet};
 use file_cache::{FileCache, Residency, Settings};
-use fuse_protocol::{BackingId, Filesystem, Session, Threads, Transport};
-use global_store::posix::{Options, PosixStore};
+use fuse_protocol::{BackingId, Filesystem, Session, ThreadCounts, Transport};
+use global_store::posix::{PosixStore, StoreOptions};
 use parking_lot::Mutex;
 use testkit::{PATIENCE, TempTree, wait_until};
 
@@ -55,13 +55,13 @@ fn with_door(test: impl FnOnce(&TempTree, &Arc<Door>, &Obliging)) {
     let tree = TempTree::new();
     tree.dir("data");
     let root = fs::File::open(tree.path("data")).unwrap().into();
-    let store = PosixStore::new(root, Options::default()).unwrap();
+    let store = PosixStore::new(root, StoreOptions::default()).unwrap();
     let cache = FileCache::open(Settings::new(tree.path("burst-buffer"), Arc::new(store.clone()), "test")).unwrap();
     let policies = PolicyTable::new(Policy { revalidate: Duration::ZERO, ..Policy::default() });
     let agent = Agent::new(Config { cache: cache.clone(), store, policies }).unwrap();
     let door = Arc::new(Door::new(Arc::new(agent), true));
     let kernel_side = Arc::new(Obliging::default());
-    door.connect(Session::over(door.clone(), kernel_side.clone(), Threads::default()).notifier());
+    door.connect(Session::over(door.clone(), kernel_side.clone(), ThreadCounts::default()).notifier());
     let offered = init_flags::PASSTHROUGH | init_flags::DIRECT_IO_ALLOW_MMAP;
     let kernel = KernelConfig { minor: 45, flags: offered, max_readahead: 0, can_passthrough: true };
     door.init(&kernel).unwrap();
@@ -120,7 +120,7 @@ fn an_open_is_refused_once_at_most() {
 fn a_registration_outlives_the_last_close_and_not_its_replica() {
     with_door(|tree, door, kernel| {
         let req = Request::detached(0, 0, 1);
-        let close = |node, opened: Opened| door.release(&req, node, opened.handle, 0, None);
+        let close = |node, opened: OpenReply| door.release(&req, node, opened.handle, 0, None);
         let look = |name: &str| door.lookup(&req, ROOT, OsStr::new(name)).unwrap().node;
         let open = |node| door.open(&req, node, libc::O_RDONLY, false).unwrap();
         fs::write(tree.path("data/file"), "small").unwrap();

@@ -19,8 +19,6 @@ pub struct FileOf {
     pub open: OpenFile,
     /// It was answered past a page cache that others may use.
     pub bypasses: bool,
-    /// The kernel reads and writes the replica for it, and nothing reaches us.
-    pub passed: bool,
 }
 
 /// An open directory with its node, which is in use as long.
@@ -31,7 +29,7 @@ struct DirectoryOf {
 }
 
 /// All handles. A number is never used twice.
-pub struct Handles {
+pub struct DoorHandles {
     last: Arc<AtomicU64>,
     /// What a number says that is none of ours: a client of a former server asks with numbers of that.
     unknown: Errno,
@@ -39,16 +37,16 @@ pub struct Handles {
     directories: RwLock<HashMap<Handle, DirectoryOf>>,
 }
 
-impl Default for Handles {
-    fn default() -> Handles {
-        Handles::of(Arc::default(), Errno::EBADF)
+impl Default for DoorHandles {
+    fn default() -> DoorHandles {
+        DoorHandles::of(Arc::default(), Errno::EBADF)
     }
 }
 
-impl Handles {
+impl DoorHandles {
     /// With numbers that others may mint too.
-    pub fn of(last: Arc<AtomicU64>, unknown: Errno) -> Handles {
-        Handles { last, unknown, files: RwLock::default(), directories: RwLock::default() }
+    pub fn of(last: Arc<AtomicU64>, unknown: Errno) -> DoorHandles {
+        DoorHandles { last, unknown, files: RwLock::default(), directories: RwLock::default() }
     }
 
     fn mint(&self) -> Handle {

@@ -10,8 +10,8 @@ use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use agent::{Attributes, Errand, OpenFile};
-use fuse_protocol::{AttrReply, Errno, Late, Patience};
+use agent::{Attributes, OpenFile, RequestId};
+use fuse_protocol::{AttrReply, DelayAction, Errno, Late};
 
 use crate::door::Door;
 use crate::limits;
@@ -19,8 +19,8 @@ use crate::nodes::Known;
 use crate::working::is_dying;
 
 impl Door {
-    fn errand(&self, unique: u64) -> Errand {
-        Errand { asker: self.asker, number: unique }
+    fn errand(&self, unique: u64) -> RequestId {
+        RequestId { asker: self.asker, number: unique }
     }
 
     pub(crate) fn begin(&self, unique: u64) {
@@ -28,15 +28,15 @@ impl Door {
     }
 
     /// See [`fuse_protocol::Filesystem::late`].
-    pub(crate) fn patience(&self, request: &Late) -> Patience {
+    pub(crate) fn patience(&self, request: &Late) -> DelayAction {
         if self.refreshing.has(request.unique) {
-            return Patience::Stuck;
+            return DelayAction::Stuck;
         }
-        let Some(stuck) = self.stuck_for(request) else { return Patience::Wait };
+        let Some(stuck) = self.stuck_for(request) else { return DelayAction::Wait };
         let errand = self.errand(request.unique);
         if request.interrupted && request.pid != 0 && is_dying(request.pid) {
             errand.give_up();
-            return Patience::GiveUp(Errno::EINTR);
+            return DelayAction::GiveUp(Errno::EINTR);
         }
         let known = self.nodes.get(request.node);
         if stuck >= limits::STUCK {
@@ -46,11 +46,11 @@ impl Door {
                     && let Some(reply) = self.told_before(known)
                 {
                     errand.give_up();
-                    return Patience::Attributes(reply);
+                    return DelayAction::Attributes(reply);
                 }
                 if request.capabilities && self.is_known_plain(known) {
                     errand.give_up();
-                    return Patience::GiveUp(Errno::ENODATA);
+                    return DelayAction::GiveUp(Errno::ENODATA);
                 }
             }
         }
@@ -58,17 +58,17 @@ impl Door {
         let patience = policy.unwrap_or_else(|| self.agent.policies().base()).unavailable;
         if patience.is_none_or(|patience| stuck < patience) {
             if stuck < limits::STUCK {
-                return Patience::Wait;
+                return DelayAction::Wait;
             }
             if let Some(path) = known.and_then(|known| self.agent.path_of(&known.node)) {
                 errand.label(&path.to_string_lossy());
             }
-            return Patience::Stuck;
+            return DelayAction::Stuck;
         }
         errand.give_up();
         match known.filter(|_| request.attributes).and_then(|known| self.told_before(&known)) {
-            Some(reply) => Patience::Attributes(reply),
-            None => Patience::GiveUp(Errno::EIO),
+            Some(reply) => DelayAction::Attributes(reply),
+            None => DelayAction::GiveUp(Errno::EIO),
         }
     }
 

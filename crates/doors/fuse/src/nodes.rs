@@ -271,7 +271,7 @@ mod tests {
     use agent::{Agent, Config, PolicyTable};
     use config::Policy;
     use file_cache::{FileCache, Settings};
-    use global_store::posix::{Options, PosixStore};
+    use global_store::posix::{PosixStore, StoreOptions};
 
     use super::*;
 
@@ -280,7 +280,7 @@ mod tests {
         tree.file("data/file", "content");
         tree.dir("data/directory");
         let root = std::fs::File::open(tree.path("data")).unwrap().into();
-        let store = PosixStore::new(root, Options::default()).unwrap();
+        let store = PosixStore::new(root, StoreOptions::default()).unwrap();
         let settings = Settings::new(tree.path("burst-buffer"), Arc::new(store.clone()), "test");
         let cache = FileCache::open(settings).unwrap();
         let policies = PolicyTable::new(Policy::default());
@@ -324,7 +324,7 @@ mod tests {
         });
     }
 
-    #[test]
+    #[test] // S33
     fn names_of_nodes_in_use_get_a_second_chance_and_open_ones_as_many_as_they_need() {
         with_agent(|agent| {
             let nodes = Nodes::new(agent.root().clone());

@@ -36,7 +36,7 @@ impl OnlyUser {
 mod tests {
     use super::*;
 
-    #[test]
+    #[test] // S35
     fn all_files_are_of_the_one_user_who_may_what_any_of_their_bits_grants() {
         let user = OnlyUser { uid: 7, gid: 8 };
         for (owner, mode, shown) in [

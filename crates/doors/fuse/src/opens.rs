@@ -12,12 +12,12 @@
 
 use std::io;
 
-use agent::descriptors::{Charge, Owner};
+use agent::descriptors::{Charge, DescriptorOwner};
 use agent::{DataVersion, OpenFile};
-use fuse_protocol::{Errno, Opened, fopen};
+use fuse_protocol::{Errno, OpenReply, fopen};
 
 use crate::limits;
-use crate::registrations::{Registration, Registrations};
+use crate::registrations::{BackingRegistration, Registrations};
 
 /// The way of a node's opens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -47,7 +47,7 @@ pub struct OpenState {
     /// The version of the data that its opens have.
     data: Option<DataVersion>,
     /// The kernel's registration of the replica, one a node.
-    backing: Option<Registration>,
+    backing: Option<BackingRegistration>,
     /// Its descriptors, counted for who opened it first.
     charge: Option<Charge>,
     /// The thread that was told `ESTALE` last: if it comes again it has no name to look up, and is served as it is.
@@ -56,7 +56,7 @@ pub struct OpenState {
 
 /// What can be answered to an open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Answer {
+pub enum OpenAnswer {
     /// Passthrough; `direct` beside it if writes must be seen.
     Passthrough {
         /// Reads and writes come as requests, only mappings go to the replica.
@@ -82,23 +82,23 @@ pub struct Offer {
 }
 
 /// The rule, in one place; the table is that of the kernel's `fuse_inode` I/O modes.
-pub fn answer(way: Way, opens: u32, offer: Offer) -> Answer {
-    let passthrough = Answer::Passthrough { direct: offer.writes_must_pass };
+pub fn answer(way: Way, opens: u32, offer: Offer) -> OpenAnswer {
+    let passthrough = OpenAnswer::Passthrough { direct: offer.writes_must_pass };
     match (way, opens) {
         // With the last close passthrough ends; a mapping that is left has the replica itself.
         (Way::Unset, _) | (Way::Passthrough, 0) => {
             if offer.backing {
                 passthrough
             } else {
-                Answer::Direct
+                OpenAnswer::Direct
             }
         }
         (Way::Passthrough, _) if offer.same_file && offer.backing => passthrough,
-        (Way::Passthrough, _) => Answer::Stale,
-        (Way::Direct, 0) if offer.backing && !offer.refused_before => Answer::Stale,
-        (Way::Direct, 0) => Answer::Direct,
-        (Way::Direct, _) if offer.same_file || offer.refused_before => Answer::Direct,
-        (Way::Direct, _) => Answer::Stale,
+        (Way::Passthrough, _) => OpenAnswer::Stale,
+        (Way::Direct, 0) if offer.backing && !offer.refused_before => OpenAnswer::Stale,
+        (Way::Direct, 0) => OpenAnswer::Direct,
+        (Way::Direct, _) if offer.same_file || offer.refused_before => OpenAnswer::Direct,
+        (Way::Direct, _) => OpenAnswer::Stale,
     }
 }
 
@@ -115,23 +115,17 @@ pub struct Abilities {
 pub trait Bypasses {
     /// It was.
     fn bypasses(&self) -> bool;
-    /// Whether it was answered with the replica, and nothing of it is to reach us.
-    fn is_passed(&self) -> bool;
 }
 
-impl Bypasses for Opened {
+impl Bypasses for OpenReply {
     fn bypasses(&self) -> bool {
         self.backing.is_none() && self.flags & (fopen::DIRECT_IO | fopen::PARALLEL_DIRECT_WRITES) == fopen::DIRECT_IO
-    }
-
-    fn is_passed(&self) -> bool {
-        self.backing.is_some() && self.flags & fopen::DIRECT_IO == 0
     }
 }
 
 impl OpenState {
     /// Before a file is opened: the right to have another one open, if nobody has it open yet. `ENFILE`: its owner has too many.
-    pub fn may_open(&self, owner: Owner) -> Result<Option<Charge>, Errno> {
+    pub fn may_open(&self, owner: DescriptorOwner) -> Result<Option<Charge>, Errno> {
         if self.charge.is_some() { Ok(None) } else { Ok(Some(Charge::take(owner).map_err(io::Error::from)?)) }
     }
 
@@ -155,7 +149,7 @@ impl OpenState {
         can: Abilities,
         registrations: Option<&Registrations>,
         mut windowed: bool,
-    ) -> Result<Opened, Errno> {
+    ) -> Result<OpenReply, Errno> {
         let mut offer = self.offer(open, can);
         offer.backing &= registrations.is_some();
         offer.refused_before = self.refused == Some(thread);
@@ -165,25 +159,25 @@ impl OpenState {
             offer.backing = self.backing.is_some();
         }
         let mut chosen = answer(self.way, self.opens, offer);
-        if matches!(chosen, Answer::Passthrough { .. }) && !open.use_passthrough() {
+        if matches!(chosen, OpenAnswer::Passthrough { .. }) && !open.use_passthrough() {
             // The data has left the burst buffer since the handle was made.
             offer.backing = false;
             chosen = answer(self.way, self.opens, offer);
         }
-        let mut opened = Opened::default();
+        let mut opened = OpenReply::default();
         match chosen {
-            Answer::Stale => {
+            OpenAnswer::Stale => {
                 self.refused = Some(thread);
                 self.unregister_if_unused(registrations);
                 return Err(Errno::ESTALE);
             }
-            Answer::Passthrough { direct } => {
+            OpenAnswer::Passthrough { direct } => {
                 self.way = Way::Passthrough;
                 opened.backing = self.backing.map(|registration| registration.id);
                 // The kernel's own reads and writes of a file with a window must reach the agent as well.
                 opened.flags = if direct || windowed { fopen::DIRECT_IO } else { 0 };
             }
-            Answer::Direct => {
+            OpenAnswer::Direct => {
                 self.way = Way::Direct;
                 windowed &= self.can_window_direct(open, can);
                 let bypass = windowed || (self.bypasses > 0 && open.maps_for_writing());
@@ -204,7 +198,7 @@ impl OpenState {
         self.looked_past |= !open.has_window_right();
         self.executing += u32::from(open.executes());
         self.data = Some(open.data());
-        if chosen == Answer::Direct {
+        if chosen == OpenAnswer::Direct {
             self.unregister(registrations);
         }
         Ok(opened)
@@ -221,7 +215,7 @@ impl OpenState {
 
     /// Whether this open would be answered by another thing than `ESTALE`.
     pub fn welcomes(&self, open: &OpenFile, can: Abilities) -> bool {
-        answer(self.way, self.opens, self.offer(open, can)) != Answer::Stale
+        answer(self.way, self.opens, self.offer(open, can)) != OpenAnswer::Stale
     }
 
     /// Whether nobody can have it open or mapped but opens that may have windows.
@@ -295,37 +289,37 @@ mod tests {
 
     #[test]
     fn the_first_open_chooses() {
-        assert_eq!(answer(Way::Unset, 0, COMPLETE), Answer::Passthrough { direct: false });
-        assert_eq!(answer(Way::Unset, 0, THROUGH), Answer::Direct);
+        assert_eq!(answer(Way::Unset, 0, COMPLETE), OpenAnswer::Passthrough { direct: false });
+        assert_eq!(answer(Way::Unset, 0, THROUGH), OpenAnswer::Direct);
     }
 
     #[test]
     fn nothing_but_passthrough_of_the_same_version_joins_passthrough() {
-        assert_eq!(answer(Way::Passthrough, 1, COMPLETE), Answer::Passthrough { direct: false });
-        assert_eq!(answer(Way::Passthrough, 1, Offer { same_file: false, ..COMPLETE }), Answer::Stale);
-        assert_eq!(answer(Way::Passthrough, 1, THROUGH), Answer::Stale);
-        assert_eq!(answer(Way::Passthrough, 1, Offer { refused_before: true, ..THROUGH }), Answer::Stale);
+        assert_eq!(answer(Way::Passthrough, 1, COMPLETE), OpenAnswer::Passthrough { direct: false });
+        assert_eq!(answer(Way::Passthrough, 1, Offer { same_file: false, ..COMPLETE }), OpenAnswer::Stale);
+        assert_eq!(answer(Way::Passthrough, 1, THROUGH), OpenAnswer::Stale);
+        assert_eq!(answer(Way::Passthrough, 1, Offer { refused_before: true, ..THROUGH }), OpenAnswer::Stale);
     }
 
     #[test]
     fn set_id_writers_join_passthrough_directly() {
         let writer = Offer { writes_must_pass: true, ..COMPLETE };
-        assert_eq!(answer(Way::Passthrough, 1, writer), Answer::Passthrough { direct: true });
+        assert_eq!(answer(Way::Passthrough, 1, writer), OpenAnswer::Passthrough { direct: true });
     }
 
     #[test]
     fn the_last_close_ends_passthrough_and_not_direct() {
         let other = Offer { same_file: false, ..COMPLETE };
-        assert_eq!(answer(Way::Passthrough, 0, other), Answer::Passthrough { direct: false });
-        assert_eq!(answer(Way::Passthrough, 0, THROUGH), Answer::Direct);
-        assert_eq!(answer(Way::Direct, 0, THROUGH), Answer::Direct);
-        assert_eq!(answer(Way::Direct, 0, COMPLETE), Answer::Stale);
+        assert_eq!(answer(Way::Passthrough, 0, other), OpenAnswer::Passthrough { direct: false });
+        assert_eq!(answer(Way::Passthrough, 0, THROUGH), OpenAnswer::Direct);
+        assert_eq!(answer(Way::Direct, 0, THROUGH), OpenAnswer::Direct);
+        assert_eq!(answer(Way::Direct, 0, COMPLETE), OpenAnswer::Stale);
     }
 
     #[test]
     fn who_cannot_look_again_is_served_directly() {
-        assert_eq!(answer(Way::Direct, 0, Offer { refused_before: true, ..COMPLETE }), Answer::Direct);
-        assert_eq!(answer(Way::Direct, 2, COMPLETE), Answer::Direct);
-        assert_eq!(answer(Way::Direct, 2, Offer { same_file: false, ..THROUGH }), Answer::Stale);
+        assert_eq!(answer(Way::Direct, 0, Offer { refused_before: true, ..COMPLETE }), OpenAnswer::Direct);
+        assert_eq!(answer(Way::Direct, 2, COMPLETE), OpenAnswer::Direct);
+        assert_eq!(answer(Way::Direct, 2, Offer { same_file: false, ..THROUGH }), OpenAnswer::Stale);
     }
 }

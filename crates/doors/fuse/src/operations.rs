@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use agent::descriptors::Charge;
 use agent::locks::owner as owner_of;
-use agent::{Bytes, Errand, Mode, NewMode, SeekFor};
+use agent::{Mode, NewMode, ReadData, RequestId, SeekFor};
 use fuse_protocol::{
-    AttrReply, DirSink, Entry, Errno, Filesystem, Handle, InitReply, KernelConfig, Late, LockArgs, NodeId, Opened,
-    Parked, Patience, ReadBytes, Request, SetAttr, StatFs, WriteHow, limits::READ_PARTS_MAX,
+    AttrReply, DelayAction, DirSink, Entry, Errno, Filesystem, Handle, InitReply, KernelConfig, Late, LockArgs, NodeId,
+    OpenReply, Parked, ReadBytes, Request, SetAttr, StatFs, WriteFlags, limits::READ_PARTS_MAX,
 };
 use types::ByteRange;
 
@@ -38,10 +38,10 @@ impl Filesystem for Door {
     }
 
     fn ends(&self) {
-        Errand::end();
+        RequestId::end();
     }
 
-    fn late(&self, request: &Late) -> Patience {
+    fn late(&self, request: &Late) -> DelayAction {
         self.patience(request)
     }
 
@@ -137,7 +137,7 @@ impl Filesystem for Door {
         Ok(self.entry(found, to, Some(new_name)).1)
     }
 
-    fn open(&self, req: &Request, node: NodeId, flags: i32, kill_suidgid: bool) -> Done<Opened> {
+    fn open(&self, req: &Request, node: NodeId, flags: i32, kill_suidgid: bool) -> Done<OpenReply> {
         let _working = self.work_for(req);
         let mode = Mode { clear_set_id: kill_suidgid, ..Mode::from_flags(flags) };
         if mode.truncate {
@@ -154,12 +154,12 @@ impl Filesystem for Door {
         mode: u32,
         umask: u32,
         flags: i32,
-    ) -> Done<(Entry, Opened)> {
+    ) -> Done<(Entry, OpenReply)> {
         let _working = self.work_for(req);
         self.create_file(req, parent, Some(name), NewMode { mode, umask }, flags)
     }
 
-    fn tmpfile(&self, req: &Request, parent: NodeId, mode: u32, umask: u32, flags: i32) -> Done<(Entry, Opened)> {
+    fn tmpfile(&self, req: &Request, parent: NodeId, mode: u32, umask: u32, flags: i32) -> Done<(Entry, OpenReply)> {
         let _working = self.work_for(req);
         self.create_file(req, parent, None, NewMode { mode, umask }, flags)
     }
@@ -187,8 +187,8 @@ impl Filesystem for Door {
         let _working = self.work_for(req);
         let file = self.handles.file(handle)?;
         Ok(match file.open.read_or_share(buffer, offset, READ_PARTS_MAX)? {
-            Bytes::Copied(read) => ReadBytes::Copied(read),
-            Bytes::InPlace(parts) => {
+            ReadData::Copied(read) => ReadBytes::Copied(read),
+            ReadData::InPlace(parts) => {
                 ReadBytes::InPlace(parts.into_iter().map(|part| Box::new(part) as Box<dyn AsRef<[u8]>>).collect())
             }
         })
@@ -201,7 +201,7 @@ impl Filesystem for Door {
         handle: Handle,
         offset: u64,
         data: &[u8],
-        how: WriteHow,
+        how: WriteFlags,
     ) -> Done<usize> {
         let _working = self.work_for(req);
         let file = self.handles.file(handle)?;
@@ -244,11 +244,11 @@ impl Filesystem for Door {
         Ok(())
     }
 
-    fn opendir(&self, req: &Request, node: NodeId, _flags: i32) -> Done<Opened> {
+    fn opendir(&self, req: &Request, node: NodeId, _flags: i32) -> Done<OpenReply> {
         let known = self.node(node)?;
         let charge = Charge::take(self.owner(req.uid)).map_err(std::io::Error::from)?;
         let directory = self.agent.open_directory(&caller(req), &known.node)?;
-        Ok(Opened { handle: self.handles.add_directory(known, directory, Some(charge)), ..Opened::default() })
+        Ok(OpenReply { handle: self.handles.add_directory(known, directory, Some(charge)), ..OpenReply::default() })
     }
 
     fn readdir(
@@ -408,7 +408,7 @@ impl Filesystem for Door {
         let exclusive = state.is_all_windowed() && !self.nodes.is_split(&known);
         // Held, so that nobody opens the file while it gets a window. Who gives one back may wait for a server.
         let _held = agent::windows::attaches(input).then_some(state);
-        Ok((0, self.agent.window_control(&file.open, req.pid, exclusive, file.passed, input)?))
+        Ok((0, self.agent.window_control(&file.open, req.pid, exclusive, input)?))
     }
 
     fn copy_file_range(
@@ -434,7 +434,7 @@ impl Door {
         name: Option<&OsStr>,
         new: NewMode,
         flags: i32,
-    ) -> Done<(Entry, Opened)> {
+    ) -> Done<(Entry, OpenReply)> {
         let exclusive = flags & libc::O_EXCL != 0;
         let directory = self.node(parent)?;
         let mode = Mode::from_flags(flags);

@@ -23,12 +23,12 @@ const PAGE: usize = 4096;
 pub struct Pages {
     /// There was a file: else nobody takes the lock.
     any: AtomicBool,
-    files: Mutex<HashMap<u64, Kept>>,
+    files: Mutex<HashMap<u64, FilePages>>,
 }
 
 /// Pages of one file, the oldest first.
 #[derive(Default)]
-struct Kept {
+struct FilePages {
     pages: HashMap<u64, Vec<u8>>,
     order: VecDeque<u64>,
 }
@@ -46,7 +46,7 @@ fn parts(offset: u64, bytes: &[u8]) -> impl Iterator<Item = (u64, usize, Range<u
 }
 
 impl Pages {
-    fn files(&self) -> Option<MutexGuard<'_, HashMap<u64, Kept>>> {
+    fn files(&self) -> Option<MutexGuard<'_, HashMap<u64, FilePages>>> {
         self.any.load(Ordering::Relaxed).then(|| self.files.lock())
     }
 
@@ -71,7 +71,7 @@ impl Pages {
         if let Some(mut files) = self.files()
             && let Some(kept) = files.get_mut(&node)
         {
-            *kept = Kept::default();
+            *kept = FilePages::default();
         }
     }
 

@@ -64,8 +64,7 @@ impl Door {
             state.charge(&open, charge);
             answer
         };
-        self.handles
-            .reclaim_file(handle, FileOf { known: known.clone(), open, bypasses: answer.bypasses(), passed: false });
+        self.handles.reclaim_file(handle, FileOf { known: known.clone(), open, bypasses: answer.bypasses() });
         Ok(())
     }
 }

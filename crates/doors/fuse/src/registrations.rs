@@ -18,7 +18,7 @@ use crate::limits;
 
 /// One that an open node uses.
 #[derive(Debug, Clone, Copy)]
-pub struct Registration {
+pub struct BackingRegistration {
     pub id: BackingId,
     version: Version,
     /// As what the kernel notes its reads.
@@ -27,7 +27,7 @@ pub struct Registration {
 
 #[derive(Default)]
 struct Idle {
-    of: HashMap<Version, (Registration, u64)>,
+    of: HashMap<Version, (BackingRegistration, u64)>,
     /// By when they were left, the longest ago first.
     order: BTreeMap<u64, (Instant, Version)>,
     turn: u64,
@@ -40,14 +40,14 @@ pub struct Registrations {
 }
 
 impl Idle {
-    fn take(&mut self, version: Version) -> Option<Registration> {
+    fn take(&mut self, version: Version) -> Option<BackingRegistration> {
         let (left, turn) = self.of.remove(&version)?;
         self.order.remove(&turn);
         Some(left)
     }
 
     /// The one that was left first, if that was not after `since`.
-    fn oldest(&mut self, since: Option<Instant>) -> Option<Registration> {
+    fn oldest(&mut self, since: Option<Instant>) -> Option<BackingRegistration> {
         let (_, (left, version)) = self.order.first_key_value()?;
         if since.is_some_and(|since| *left > since) {
             return None;
@@ -73,7 +73,7 @@ impl Registrations {
         version: Version,
         atime: Atime,
         file: impl FnOnce() -> Option<Arc<OwnedFd>>,
-    ) -> Option<Registration> {
+    ) -> Option<BackingRegistration> {
         let left = self.idle.lock().take(version);
         match left {
             Some(left) if left.atime == atime => return Some(left),
@@ -82,7 +82,7 @@ impl Registrations {
             None => {}
         }
         match self.notifier.backing_open(file()?.as_fd()) {
-            Ok(id) => Some(Registration { id, version, atime }),
+            Ok(id) => Some(BackingRegistration { id, version, atime }),
             Err(error) => {
                 tracing::debug!(%error, "no passthrough: the kernel did not take the replica");
                 None
@@ -91,7 +91,7 @@ impl Registrations {
     }
 
     /// Nobody has it open by this any more. The replica is there: who removes it has not begun.
-    pub fn leave(&self, left: Registration) {
+    pub fn leave(&self, left: BackingRegistration) {
         let excess = {
             let mut idle = self.idle.lock();
             let former = idle.take(left.version);

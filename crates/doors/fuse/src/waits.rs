@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use agent::locks::{LockRequest, Ticket};
+use agent::locks::{LockRequest, LockTicket};
 use agent::{Agent, Node};
 use fuse_protocol::{Errno, Parked};
 use parking_lot::Mutex;
@@ -13,7 +13,7 @@ use crate::coherence::SharedFile;
 /// What an interrupt has to cancel: the ticket is known only once the lock is waited for, and the interrupt may come before.
 #[derive(Default)]
 struct Wait {
-    ticket: Mutex<Option<Ticket>>,
+    ticket: Mutex<Option<LockTicket>>,
     interrupted: Arc<AtomicBool>,
 }
 

@@ -10,24 +10,24 @@ use crate::door::Door;
 const SIGKILL_BIT: u64 = 1 << (libc::SIGKILL - 1);
 
 /// While it lives, waits of this thread for a server end when the caller dies.
-pub struct Working(());
+pub struct CallerWatch(());
 
 impl Door {
     /// This thread works for the caller of a request; nothing to do where no server is waited for.
-    pub(crate) fn work_for(&self, req: &Request) -> Option<Working> {
+    pub(crate) fn work_for(&self, req: &Request) -> Option<CallerWatch> {
         if !self.agent.cache().is_shared() {
             return None;
         }
         let (interrupted, thread) = (req.interruption(), req.pid);
         // A signal that the program handles must not fail a write, which no plain file system lets happen.
         agent::set_interruption(Some(Rc::new(move || interrupted() && is_dying(thread))));
-        Some(Working(()))
+        Some(CallerWatch(()))
     }
 }
 
 impl Door {
     /// The same for a descriptor that is closed, which a program does that ends, too.
-    pub(crate) fn work_for_close(&self, req: &Request) -> Option<Working> {
+    pub(crate) fn work_for_close(&self, req: &Request) -> Option<CallerWatch> {
         let working = self.work_for(req)?;
         let (interrupted, thread) = (req.interruption(), req.pid);
         agent::set_interruption(Some(Rc::new(move || (interrupted() && is_dying(thread)) || was_killed(thread))));
@@ -35,7 +35,7 @@ impl Door {
     }
 }
 
-impl Drop for Working {
+impl Drop for CallerWatch {
     fn drop(&mut self) {
         agent::set_interruption(None);
     }

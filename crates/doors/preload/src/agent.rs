@@ -8,18 +8,14 @@ use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use rustix::thread::futex;
-use window::attach::{Command, Control, LIBRARY_MARK, page_and_pair, state};
+use window::attach::{Command, Control, LIBRARY_MARK, state};
 use window::client::{Announcement, Registration, Window, control, might_answer};
-use window::cuts::Watch;
 use window::environment::{Wish, wish};
 
-use crate::limits::{
-    DESCRIPTORS_MAX, DIRECTORY_BYTES, MAPPING_BYTES_MAX, OWN_DESCRIPTORS_FROM, RETRY_AFTER_WRITES, SOCKET_PATH_MAX,
-};
+use crate::limits::{DESCRIPTORS_MAX, DIRECTORY_BYTES, OWN_DESCRIPTORS_FROM, RETRY_AFTER_WRITES, SOCKET_PATH_MAX};
 use crate::own::{self, DONE, OWN};
-use crate::reads::{Asked, View};
 use crate::signals::{AbortOnPanic, Blocked, KeptErrno, Uncancelled};
-use crate::{allocator, asynchronous, descriptors, faults, lifetime, reads, stdio};
+use crate::{allocator, asynchronous, descriptors, lifetime, stdio};
 
 /// By which `forebay` knows the library.
 #[used]
@@ -66,13 +62,9 @@ pub fn configure() {
         // `forebay run` has refused what is none.
         Some(Wish::Policy) | None => 0,
     };
-    let wiped =
-        own::wipe_on_fork(&OWN) && allocator::wipe_on_fork() && descriptors::wipe_on_fork() && reads::wipe_on_fork();
+    let wiped = own::wipe_on_fork(&OWN) && allocator::wipe_on_fork() && descriptors::wipe_on_fork();
     if !wiped || asynchronous::has_liburing() {
         return end_inherited();
-    }
-    if value(c"FOREBAY_MAPPED_READS") == Some(b"off") {
-        reads::end();
     }
     if let Some(Wish::Bytes(bytes)) = value(c"FOREBAY_STDIO_BUFFER").and_then(wish) {
         stdio::configure(bytes);
@@ -174,49 +166,6 @@ fn answering() -> Option<&'static Registration> {
     let is_ours = || asks() && (registration().is_none() || is_owner());
     let found = is_ours().then(registered).flatten()?;
     (is_ours() && found.is_here() && found.is_answered()).then_some(found)
-}
-
-/// The page that tells of cuts. Within [`talk`].
-fn watch() -> Option<&'static Watch> {
-    // SAFETY: never freed once it was stored.
-    if let Some(watch) = unsafe { OWN.watch.load(Acquire).as_ref() } {
-        return Some(watch);
-    }
-    let registration = registered().filter(|registration| is_owner() && registration.is_here())?;
-    let watch: &'static Watch = Box::leak(Box::new(registration.watch().ok()?));
-    OWN.watch.store(core::ptr::from_ref(watch).cast_mut(), Release);
-    Some(watch)
-}
-
-/// Maps the replica behind a descriptor, if the agent says that it is one that the kernel reads by itself.
-#[cold]
-pub fn view(fd: c_int) -> Asked {
-    talk(|| Some(view_of(fd))).unwrap_or(Asked::Soon)
-}
-
-fn view_of(fd: c_int) -> Asked {
-    // SAFETY: the program's descriptor, which a call of its own is using.
-    let file = unsafe { BorrowedFd::borrow_raw(fd) };
-    let limited = || rustix::process::getrlimit(rustix::process::Resource::As).current.is_some();
-    if !asks() || reads::is_off() || limited() || !may_be_accelerated(fd) {
-        return Asked::Never;
-    }
-    if answering().is_none() {
-        return Asked::Later;
-    }
-    let ask = || control(file, &Control::new(Command::Reads, 0));
-    let Ok(told) = ask() else { return Asked::Never };
-    let (page, pair) = page_and_pair(told.token);
-    let Some(watch) = watch().filter(|watch| watch.name() == page && is_owner() && faults::prepare()) else {
-        return Asked::Never;
-    };
-    let size = || ask().ok().filter(|again| again.token == told.token).map(|again| again.bytes);
-    let Some((standing, size)) = watch.stand_before(pair, size) else { return Asked::Later };
-    if !(1..=MAPPING_BYTES_MAX).contains(&size) {
-        return Asked::Later;
-    }
-    let size = size as usize;
-    reads::map(file, size).map_or(Asked::Later, |base| Asked::Mapped(View { watch, standing, base, size }))
 }
 
 /// A regular file of a FUSE file system. Asks nobody behind one, who may have stopped, and no network.
@@ -334,8 +283,6 @@ pub fn give_up() {
         return;
     }
     GIVEN_UP.store(true, Release);
-    // What closes descriptors by requests is seen by nobody.
-    reads::end();
     if NAMED.load(Relaxed) {
         give_up_once();
     }

@@ -5,34 +5,27 @@
 use core::ffi::{CStr, c_int, c_long, c_uint, c_void};
 
 use crate::signals::KeptErrno;
-use crate::{agent, faults, lifetime, sharing, unfinished};
+use crate::{agent, lifetime, sharing, unfinished};
 
 /// Before `syscall(2)`. What else it does is the kernel's alone.
-#[allow(clippy::too_many_arguments)] // as many of the call's as registers hold
-pub extern "C" fn before_system_call(
-    number: c_long,
-    first: c_long,
-    second: c_long,
-    third: c_long,
-    fourth: c_long,
-    fifth: c_long,
-) {
+pub extern "C" fn before_system_call(number: c_long, first: c_long, second: c_long, third: c_long) {
     sharing::before_system_call(number, first, third);
     match number {
         libc::SYS_io_submit | libc::SYS_io_uring_setup => agent::give_up(),
         libc::SYS_close => lifetime::closes(first as c_int),
         libc::SYS_dup2 | libc::SYS_dup3 if first != second => lifetime::closes(second as c_int),
         libc::SYS_close_range => lifetime::closes_range(first as c_uint, second as c_uint),
-        libc::SYS_rt_sigaction => faults::end(),
-        libc::SYS_seccomp => faults::before_prctl(libc::PR_SET_SECCOMP),
-        libc::SYS_prctl => faults::before_prctl(first as c_int),
-        libc::SYS_rt_sigprocmask | libc::SYS_rt_sigsuspend => faults::mask_behind_our_back(),
-        // The sixth of `pselect6` leads to a set.
-        libc::SYS_pselect6 => faults::mask_behind_our_back(),
-        libc::SYS_ppoll if fourth != 0 => faults::mask_behind_our_back(),
-        libc::SYS_epoll_pwait | libc::SYS_epoll_pwait2 if fifth != 0 => faults::mask_behind_our_back(),
+        libc::SYS_seccomp => before_prctl(libc::PR_SET_SECCOMP),
+        libc::SYS_prctl => before_prctl(first as c_int),
         libc::SYS_fork => unfinished::before_fork(),
         _ => {}
+    }
+}
+
+/// Before `prctl`: a program that may make few system calls from then on might be ended by one of ours.
+pub extern "C" fn before_prctl(option: c_int) {
+    if option == libc::PR_SET_SECCOMP {
+        agent::give_up_calls();
     }
 }
 

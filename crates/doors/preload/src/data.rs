@@ -6,10 +6,10 @@ use std::os::fd::BorrowedFd;
 
 use libc::{iovec, off_t, size_t, ssize_t};
 use rustix::fs::{OFlags, SeekFrom, fcntl_getfl, seek};
-use window::ring::Refused;
+use window::ring::AppendRefused;
 
 use crate::agent;
-use crate::descriptors::{self, Open};
+use crate::descriptors::{self, OpenEntry};
 use crate::limits::{ADDRESS_MIN, PARTS_MAX, RETRY_AFTER_WRITES};
 use crate::original::test_cancel;
 use crate::signals::{AbortOnPanic, Blocked};
@@ -32,7 +32,7 @@ enum Outcome {
 }
 
 /// An open file that is held as long as this lives. Not over a call at which a thread may be cancelled.
-struct Held(&'static Open);
+struct Held(&'static OpenEntry);
 
 impl Held {
     fn of(fd: c_int) -> Option<Held> {
@@ -234,7 +234,7 @@ fn by_window_of(held: Held, fd: c_int, parts: &[IoSlice<'_>], length: size_t, at
         }),
     });
     let Err(refused) = appended else { return Outcome::Done };
-    if !matches!(refused, Refused::Size | Refused::Nowhere) && descriptors::leads_to(fd, open) {
+    if !matches!(refused, AppendRefused::Size | AppendRefused::Nowhere) && descriptors::leads_to(fd, open) {
         // Over. Another may be had later.
         descriptors::adopt(fd, RETRY_AFTER_WRITES);
     }
@@ -242,7 +242,7 @@ fn by_window_of(held: Held, fd: c_int, parts: &[IoSlice<'_>], length: size_t, at
 }
 
 /// Moves the position of the open file by `length`; where it was. `None`: the number means another file by now, or none.
-fn take_position(open: &Open, fd: c_int, length: size_t) -> Option<off_t> {
+fn take_position(open: &OpenEntry, fd: c_int, length: size_t) -> Option<off_t> {
     if open.is_replaced() {
         return None;
     }

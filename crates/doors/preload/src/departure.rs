@@ -3,7 +3,7 @@
 
 use core::ffi::c_void;
 
-use crate::original::{Absent, Original};
+use crate::original::{AbsentResult, Original};
 
 /// Where to jump when the C library does not have the function.
 extern "C" fn nowhere() -> i32 {

@@ -15,7 +15,7 @@ use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicUsize};
 
 use window::client::Window;
 use window::gift::Gift;
-use window::life::{Life, Word};
+use window::life::{EntryUse, Word};
 
 use crate::limits::{ATTACH_AT_WRITE, CALLS_WAITED_FOR_MS, DESCRIPTORS_MAX, LARGE_WRITE, OPENS_MAX};
 use crate::signals::Blocked;
@@ -25,7 +25,7 @@ use crate::signals::Blocked;
 struct Table([Word; DESCRIPTORS_MAX]);
 
 static TABLE: Table = Table([const { Word::new(NOTHING) }; DESCRIPTORS_MAX]);
-static OPENS: [Open; OPENS_MAX] = [const { Open::new() }; OPENS_MAX];
+static OPENS: [OpenEntry; OPENS_MAX] = [const { OpenEntry::new() }; OPENS_MAX];
 /// None was ever in use from this one on.
 static OPENS_USED: AtomicUsize = AtomicUsize::new(0);
 
@@ -33,8 +33,8 @@ static OPENS_USED: AtomicUsize = AtomicUsize::new(0);
 const NOTHING: usize = 0;
 
 /// One open file that may have a window.
-pub struct Open {
-    life: Life,
+pub struct OpenEntry {
+    life: EntryUse,
     /// The number by which it was opened.
     number: AtomicI32,
     /// The number means something else by now, or nothing.
@@ -44,10 +44,10 @@ pub struct Open {
     window: Gift<Window>,
 }
 
-impl Open {
-    const fn new() -> Open {
-        Open {
-            life: Life::new(),
+impl OpenEntry {
+    const fn new() -> OpenEntry {
+        OpenEntry {
+            life: EntryUse::new(),
             number: AtomicI32::new(-1),
             replaced: AtomicBool::new(false),
             patience: AtomicU32::new(0),
@@ -102,9 +102,9 @@ fn slot(fd: c_int) -> Option<&'static Word> {
     TABLE.0.get(fd as u32 as usize)
 }
 
-fn open_at(word: usize) -> Option<&'static Open> {
+fn open_at(word: usize) -> Option<&'static OpenEntry> {
     // SAFETY: words are zero or lead into OPENS.
-    unsafe { (word as *const Open).as_ref() }
+    unsafe { (word as *const OpenEntry).as_ref() }
 }
 
 /// Whether the descriptor is not ours: the one question of every call.
@@ -114,7 +114,7 @@ pub fn is_foreign(fd: c_int) -> bool {
 }
 
 /// The open file of a descriptor, to be released.
-pub fn hold(fd: c_int) -> Option<&'static Open> {
+pub fn hold(fd: c_int) -> Option<&'static OpenEntry> {
     let slot = slot(fd)?;
     let found = slot.look();
     let open = open_at(found)?;
@@ -123,7 +123,7 @@ pub fn hold(fd: c_int) -> Option<&'static Open> {
 
 /// Whether the number means that open file still, which the caller holds.
 #[inline]
-pub fn leads_to(fd: c_int, open: &Open) -> bool {
+pub fn leads_to(fd: c_int, open: &OpenEntry) -> bool {
     slot(fd).is_some_and(|slot| slot.look() == from_ref(open) as usize)
 }
 
@@ -144,9 +144,9 @@ pub fn adopt(fd: c_int, patience: u32) {
 }
 
 /// What calls look at that began when a number of these meant it, whatever the table says of that by now.
-fn under_way(first: u32, last: u32) -> impl Iterator<Item = &'static Open> {
+fn under_way(first: u32, last: u32) -> impl Iterator<Item = &'static OpenEntry> {
     let used = OPENS_USED.load(SeqCst).min(OPENS_MAX);
-    let of_them = move |open: &&Open| (first..=last).contains(&(open.number.load(SeqCst) as u32));
+    let of_them = move |open: &&OpenEntry| (first..=last).contains(&(open.number.load(SeqCst) as u32));
     OPENS[..used].iter().filter(|open| open.life.entered() > 0).filter(of_them)
 }
 
@@ -157,7 +157,7 @@ pub const FRESH: u32 = ATTACH_AT_WRITE;
 pub fn forget(fd: c_int) -> bool {
     let Some(slot) = slot(fd).filter(|slot| slot.glance() != NOTHING) else { return false };
     let before = open_at(slot.replace(NOTHING));
-    before.into_iter().for_each(Open::leave);
+    before.into_iter().for_each(OpenEntry::leave);
     before.is_some()
 }
 
@@ -179,7 +179,7 @@ pub fn closes_at_once(fd: c_int) {
     let nap = rustix::thread::Timespec { tv_sec: 0, tv_nsec: 100_000 };
     for round in 0..CALLS_WAITED_FOR_MS * 10 {
         // One that a handler has left by a jump is there for good, and waited for once.
-        if under_way(fd, fd).all(Open::is_replaced) {
+        if under_way(fd, fd).all(OpenEntry::is_replaced) {
             return;
         }
         if round == 0 {
@@ -200,5 +200,5 @@ pub fn wipe_on_fork() -> bool {
 /// may be one of the thread that forked.
 #[cold]
 pub fn abandon_inherited() {
-    OPENS.iter().filter(|open| open.life.is_occupied()).for_each(Open::leave);
+    OPENS.iter().filter(|open| open.life.is_occupied()).for_each(OpenEntry::leave);
 }

@@ -6,14 +6,13 @@ use core::mem::transmute;
 use libc::{iovec, mode_t, off_t, size_t, ssize_t};
 
 use crate::departure::depart;
-use crate::original::{Absent, Original};
-use crate::{advice, agent, asynchronous, data, descriptors, faults, lifetime, original, reads, stdio};
+use crate::original::{AbsentResult, Original};
+use crate::{advice, agent, asynchronous, data, descriptors, lifetime, original, stdio};
 
 /// Expands the table.
 macro_rules! calls {
     (
         by_descriptor { $( $call:ident ( $fd:ident : c_int $(, $a:ident : $t:ty)* ) -> $r:ty => $how:tt $(:: $what:ident)?; )* }
-        reads { $( $reading:ident ( $from:ident : c_int $(, $e:ident : $y:ty)* ) -> $z:ty => $mapped:ident :: $reads:ident; )* }
         opens { $( $open:ident ( $($c:ident : $v:ty),* ) => $flags:expr; )* }
         always { $( $other:ident ( $($b:ident : $u:ty),* ) -> $s:ty => $by:tt $(:: $it:ident)?; )* }
         departures { $( $leaving:ident )* }
@@ -23,20 +22,11 @@ macro_rules! calls {
         $( exported!($call($fd: c_int $(, $a: $t)*) -> $r, original => {
             by_descriptor!(original, [$how $(:: $what)?], $fd $(, $a)*)
         }); )*
-        $( exported!($reading($from: c_int $(, $e: $y)*) -> $z, original => {
-            if reads::is_plain($from) {
-                // SAFETY: what the caller owes to that function, it owes to us.
-                unsafe { original($from $(, $e)*) }
-            } else {
-                // SAFETY: as above.
-                unsafe { $mapped::$reads(original, $from $(, $e)*) }
-            }
-        }); )*
         $( exported!($open($($c: $v),*) -> c_int, original => {
             let announced = lifetime::before_open($flags);
             // SAFETY: the call as it came.
             let fd = unsafe { original($($c),*) };
-            lifetime::after_open(announced, fd, $flags);
+            lifetime::after_open(announced, fd);
             fd
         }); )*
         $( exported!($other($($b: $u),*) -> $s, original => {
@@ -55,12 +45,10 @@ macro_rules! calls {
         /// Finds every function, so that no call from a signal handler has to, and reads the environment.
         extern "C" fn at_load() {
             $( $call::ORIGINAL.find(); )*
-            $( $reading::ORIGINAL.find(); )*
             $( $open::ORIGINAL.find(); )*
             $( $other::ORIGINAL.find(); )*
             $( $leaving::ORIGINAL.find(); )*
             $( $past::ORIGINAL.find(); )*
-            faults::find();
             original::find_others();
             agent::configure();
         }
@@ -112,7 +100,7 @@ macro_rules! exported {
             #[inline(never)]
             unsafe extern "C-unwind" fn find_first($($a: $t),*) -> $r {
                 match ORIGINAL.find().is_null() {
-                    true => <$r as Absent>::absent(),
+                    true => <$r as AbsentResult>::absent(),
                     // SAFETY: as it came.
                     false => unsafe { $name($($a),*) },
                 }

@@ -2,15 +2,15 @@
 //! call.
 //!
 //! It takes the place of the C library's functions listed in [`table`]. Writes to files that have a window (`docs/window.md`) are
-//! appended to it, small reads of files that the kernel reads by itself are copied out of a mapping; everything else is the kernel's, on the
-//! kernel's own descriptor, and the agent drains before it answers.
+//! appended to it; everything else, reads included, is the kernel's, on the kernel's own descriptor, and the agent applies what
+//! windows hold before it answers.
 //! Without an agent that offers windows (`FOREBAY_WINDOW_SOCKET`), all is forwarded.
 //!
 //! Invariants:
 //!
 //! 1. Descriptors are the kernel's own. A call that is not understood goes to the C library unchanged, arguments, result and
 //!    `errno`, as a jump: no frame of ours is on the stack, so thread cancellation and signals find what they would find.
-//! 2. No read or write allocates, locks or makes a system call beyond moving the file's position; asking for a window or a mapping does, with
+//! 2. No read or write allocates, locks or makes a system call beyond moving the file's position; asking for a window does, with
 //!    signals blocked and memory that is not the program's. There is no thread. Nobody waits for a thread that a forked child has
 //!    not: what one may be in the midst of is wiped there ([`own`]).
 //! 3. A panic ends in `abort`, never in the program's frames.
@@ -25,13 +25,11 @@ mod asynchronous;
 mod data;
 mod departure;
 mod descriptors;
-mod faults;
 mod forward;
 mod lifetime;
 mod limits;
 mod original;
 mod own;
-mod reads;
 mod sharing;
 mod signals;
 mod stdio;

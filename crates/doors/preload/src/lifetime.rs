@@ -7,7 +7,6 @@ use window::client::Announcement;
 
 use crate::agent;
 use crate::descriptors;
-use crate::reads;
 use crate::sharing;
 use crate::stdio;
 
@@ -26,8 +25,7 @@ pub fn before_open(flags: c_int) -> Option<Announcement<'static>> {
 }
 
 /// After it.
-pub fn after_open(announced: Option<Announcement<'static>>, fd: c_int, flags: c_int) {
-    reads::opened(fd, flags);
+pub fn after_open(announced: Option<Announcement<'static>>, fd: c_int) {
     if !descriptors::is_foreign(fd) {
         descriptors::closes(fd as c_uint, fd as c_uint); // behind our back
     }
@@ -58,14 +56,12 @@ pub unsafe fn syncfs(original: unsafe extern "C-unwind" fn(c_int) -> c_int, fd: 
 pub fn closes(fd: c_int) {
     agent::closes(fd as c_uint, fd as c_uint);
     descriptors::closes(fd as c_uint, fd as c_uint);
-    reads::forget(fd);
 }
 
 /// The same for all from `first` to `last`.
 pub fn closes_range(first: c_uint, last: c_uint) {
     agent::closes(first, last);
     descriptors::closes(first, last);
-    reads::forget_range(first, last);
 }
 
 /// `close_range`.
@@ -111,10 +107,9 @@ pub unsafe fn dup3(
     replaced(from, to, result)
 }
 
-/// Before: nobody is to map what the number means then by what it meant, nor to move its position.
+/// Before the number is given another meaning: calls under way move no position by it any more.
 fn replaces(from: c_int, to: c_int) {
     if from != to {
-        reads::forget(to);
         descriptors::closes_at_once(to);
     }
 }
@@ -154,9 +149,6 @@ pub unsafe fn fcntl(
     command: c_int,
     argument: usize,
 ) -> c_int {
-    if command == libc::F_SETFL && argument & libc::O_DIRECT as usize != 0 {
-        reads::forget(fd);
-    }
     let elsewhere = (libc::O_APPEND | libc::O_DIRECT) as usize;
     if command == libc::F_SETFL && (argument & elsewhere != 0 || !descriptors::is_foreign(fd)) {
         // What could not be drained fails the writes that follow.
@@ -172,7 +164,6 @@ pub unsafe fn fdopen(
     fd: c_int,
     mode: *const c_char,
 ) -> *mut c_void {
-    reads::forget(fd);
     // What could not be drained fails the writes that follow.
     let _ = agent::give_back(fd);
     // SAFETY: the call as it came.
@@ -336,10 +327,6 @@ pub unsafe fn prlimit(
 fn limited(resource: c_int, result: c_int) -> c_int {
     if resource as c_uint == libc::RLIMIT_FSIZE as c_uint && agent::is_offered() {
         agent::give_back_all();
-    }
-    if resource as c_uint == libc::RLIMIT_AS as c_uint {
-        // Mappings take of what the program may have.
-        reads::end();
     }
     result
 }

@@ -19,32 +19,6 @@ pub const LARGE_WRITE: usize = 64 << 10;
 /// Writes between two tries when the agent said "not now".
 pub const RETRY_AFTER_WRITES: u32 = 256;
 
-/// Small reads of a descriptor before it is mapped: that costs three round trips to the agent and a few pages, which files read once never
-/// earn.
-pub const READS_BEFORE_MAPPING: usize = 64;
-
-/// Small reads until it is mapped again when it was cut, was not there, or has grown: a thousandth of what they take.
-pub const READS_UNTIL_NEXT: usize = 1 << 14;
-
-/// Longest read in bytes that is copied: what longer ones save is a fiftieth of what they take.
-pub const MAPPED_READ_MAX: usize = 16 << 10;
-
-/// Files mapped at once in one process.
-pub const MAPPINGS_MAX: usize = 64;
-
-/// Longest file in bytes that is mapped: all of them together take half of the addresses of a process.
-pub const MAPPING_BYTES_MAX: u64 = 1 << 40;
-
-/// Mapped reads between two looks at how many of them had to wait for the medium.
-pub const READS_BETWEEN_LOOKS: u32 = 64;
-
-/// That many, and the kernel reads: it reads ahead, and all pages of a read at once.
-pub const MAJOR_FAULTS_MAX: i64 = 8;
-
-/// Milliseconds for which copies of other threads are waited for before the handler that they may need goes: as long as a page takes that a
-/// medium gives at all.
-pub const COPIES_WAITED_FOR_MS: u32 = 10_000;
-
 /// Milliseconds for which calls on a descriptor are waited for that is about to be replaced: they need it for one `lseek`, and a handler of
 /// signals may have interrupted one in between.
 pub const CALLS_WAITED_FOR_MS: u32 = 50;

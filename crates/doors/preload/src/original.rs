@@ -42,7 +42,7 @@ impl Original {
 }
 
 /// What a call answers that the C library does not have.
-pub trait Absent {
+pub trait AbsentResult {
     /// The result; `errno` is `ENOSYS`.
     fn absent() -> Self;
 }
@@ -52,35 +52,35 @@ fn not_implemented() {
     unsafe { *libc::__errno_location() = libc::ENOSYS };
 }
 
-impl Absent for i32 {
+impl AbsentResult for i32 {
     fn absent() -> i32 {
         not_implemented();
         -1
     }
 }
 
-impl Absent for i64 {
+impl AbsentResult for i64 {
     fn absent() -> i64 {
         not_implemented();
         -1
     }
 }
 
-impl Absent for isize {
+impl AbsentResult for isize {
     fn absent() -> isize {
         not_implemented();
         -1
     }
 }
 
-impl Absent for *mut c_void {
+impl AbsentResult for *mut c_void {
     fn absent() -> *mut c_void {
         not_implemented();
         null_mut()
     }
 }
 
-impl Absent for () {
+impl AbsentResult for () {
     fn absent() {
         not_implemented();
     }

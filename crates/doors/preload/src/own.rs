@@ -4,19 +4,12 @@ use core::ptr::from_ref;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64};
 
 use window::client::Registration;
-use window::cuts::Watch;
 
 /// In a page of its own, and nothing else in its pages. All zero, as the kernel leaves it.
 #[repr(C, align(4096))]
 pub struct Own {
     /// The connection to the agent; null until there is one.
     pub registration: AtomicPtr<Registration>,
-    /// The page that tells of cuts; null until it was asked for.
-    pub watch: AtomicPtr<Watch>,
-    /// The process whose descriptors are counted: a child that shares the memory of its parent is another. 0: none yet.
-    pub reader: AtomicU32,
-    /// What became of the handler of faults (`faults`).
-    pub handler: AtomicU32,
     /// The process that made it: a child that shares the memory of its parent (`vfork`) is another.
     pub owner: AtomicU64,
     /// A thread talks to the agent; no other waits for it, nor does its own signal handler.
@@ -31,9 +24,6 @@ pub const DONE: u32 = u32::MAX;
 /// That of this process.
 pub static OWN: Own = Own {
     registration: AtomicPtr::new(core::ptr::null_mut()),
-    watch: AtomicPtr::new(core::ptr::null_mut()),
-    reader: AtomicU32::new(0),
-    handler: AtomicU32::new(0),
     owner: AtomicU64::new(0),
     talking: AtomicBool::new(false),
     giving_up: AtomicU32::new(0),

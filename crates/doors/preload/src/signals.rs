@@ -39,24 +39,6 @@ fn mask(how: c_int, set: *const u64) -> u64 {
     before
 }
 
-/// Gives a signal the action that it has in a new process, and no flags, as a program that never set one finds it.
-pub fn set_default(signal: c_int) {
-    // Handler, flags, the way back, mask.
-    let untouched = [0_u64; 4];
-    // SAFETY: the kernel reads an action of that size.
-    unsafe { call(libc::SYS_rt_sigaction, signal, untouched.as_ptr().cast(), core::ptr::null_mut()) };
-}
-
-/// What this thread blocks.
-pub fn blocked_now() -> u64 {
-    mask(libc::SIG_BLOCK, core::ptr::null())
-}
-
-/// A signal in a set.
-pub const fn bit(signal: c_int) -> u64 {
-    1 << (signal - 1)
-}
-
 impl Blocked {
     /// From now on.
     pub fn all() -> Blocked {

@@ -4,7 +4,6 @@
 //! file, which compares the names with its dynamic symbols.
 //!
 //! * `by_descriptor`: the first argument is a descriptor; one that is not ours goes straight to the C library.
-//! * `reads`: the same, of descriptors whose small reads are counted or served from a mapping.
 //! * `opens`: with the flags of the open. What they open may become ours.
 //! * `always`: what closes, replaces, maps, passes on or advises of descriptors that may be ours.
 //! * `departures`: the program copies or replaces itself. Their arguments are nobody's business here, some are variadic.
@@ -12,7 +11,7 @@
 //! * `own`: it is a system call and nothing else, whichever library had it.
 //!
 //! After the arrow stands the function that does it for descriptors of ours. What needs nothing stays the C library's and has no row:
-//! other reads (the agent drains before it answers the kernel), `lseek`, `dup`.
+//! reads (the agent drains before it answers the kernel), `lseek`, `dup`.
 //!
 //! Fixed arguments stand for variadic ones where the calling convention passes both alike, as it does for up to six words
 //! on x86-64. `off_t` is `off64_t` there, so both names of a call have one row each and one meaning.
@@ -35,13 +34,6 @@ macro_rules! table {
                 pwritev64(fd: c_int, parts: *const iovec, count: c_int, offset: off_t) -> ssize_t => data::pwritev;
                 pwritev2(fd: c_int, parts: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t => data::pwritev2;
                 pwritev64v2(fd: c_int, parts: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t => data::pwritev2;
-            }
-            reads {
-                pread(fd: c_int, buffer: *mut c_void, length: size_t, offset: off_t) -> ssize_t => reads::pread;
-                pread64(fd: c_int, buffer: *mut c_void, length: size_t, offset: off_t) -> ssize_t => reads::pread;
-                __pread64(fd: c_int, buffer: *mut c_void, length: size_t, offset: off_t) -> ssize_t => reads::pread;
-                __pread_chk(fd: c_int, buffer: *mut c_void, length: size_t, offset: off_t, room: size_t) -> ssize_t => reads::pread_chk;
-                __pread64_chk(fd: c_int, buffer: *mut c_void, length: size_t, offset: off_t, room: size_t) -> ssize_t => reads::pread_chk;
             }
             opens {
                 open(path: *const c_char, flags: c_int, mode: mode_t) => flags;
@@ -80,15 +72,6 @@ macro_rules! table {
                 copy_file_range(from: c_int, at: *mut off_t, to: c_int, there: *mut off_t, length: size_t, flags: c_uint) -> ssize_t => lifetime::splice;
                 sendmsg(socket: c_int, message: *const c_void, flags: c_int) -> ssize_t => lifetime::sendmsg;
                 sendmmsg(socket: c_int, messages: *mut c_void, count: c_uint, flags: c_int) -> c_int => lifetime::sendmmsg;
-                pthread_sigmask(how: c_int, set: *const c_void, old: *mut c_void) -> c_int => faults::mask;
-                sigprocmask(how: c_int, set: *const c_void, old: *mut c_void) -> c_int => faults::mask;
-                sigsuspend(set: *const c_void) -> c_int => faults::sigsuspend;
-                __sigsuspend(set: *const c_void) -> c_int => faults::sigsuspend;
-                __ppoll_chk(fds: *mut c_void, count: size_t, time: *const c_void, set: *const c_void, room: size_t) -> c_int => faults::ppoll_chk;
-                ppoll(fds: *mut c_void, count: size_t, time: *const c_void, set: *const c_void) -> c_int => faults::waiting_of_four;
-                pselect(count: c_int, reading: *mut c_void, writing: *mut c_void, failing: *mut c_void, time: *const c_void, set: *const c_void) -> c_int => faults::waiting_of_six;
-                epoll_pwait(fd: c_int, events: *mut c_void, count: c_int, time: c_int, set: *const c_void) -> c_int => faults::waiting_of_five;
-                epoll_pwait2(fd: c_int, events: *mut c_void, count: c_int, time: *const c_void, set: *const c_void) -> c_int => faults::waiting_of_five;
                 syncfs(fd: c_int) -> c_int => lifetime::syncfs;
                 posix_fadvise(fd: c_int, offset: off_t, length: off_t, advice: c_int) -> c_int => advice::advise;
                 posix_fadvise64(fd: c_int, offset: off_t, length: off_t, advice: c_int) -> c_int => advice::advise;
@@ -110,29 +93,7 @@ macro_rules! table {
                 clone => sharing::before_clone;
                 __clone => sharing::before_clone;
                 unshare => sharing::before_unshare;
-                sigaction => faults::before_sigaction;
-                __sigaction => faults::before_sigaction;
-                signal => faults::before_signal;
-                ssignal => faults::before_signal;
-                bsd_signal => faults::before_signal;
-                sysv_signal => faults::before_signal;
-                __sysv_signal => faults::before_signal;
-                sigset => faults::before_signal;
-                sigignore => faults::before_signal;
-                sighold => faults::before_signal;
-                siginterrupt => faults::before_signal;
-                sigblock => faults::before_old_mask;
-                sigsetmask => faults::before_old_mask;
-                sigpause => faults::before_old_mask;
-                __sigpause => faults::before_old_mask;
-                longjmp => faults::before_jump;
-                _longjmp => faults::before_jump;
-                siglongjmp => faults::before_jump;
-                __longjmp_chk => faults::before_jump;
-                setcontext => faults::before_context;
-                swapcontext => faults::before_swap;
-                prctl => faults::before_prctl;
-                mlockall => faults::before_mlockall;
+                prctl => asynchronous::before_prctl;
             }
             own {
                 io_submit(context: usize, count: c_long, requests: *mut c_void) -> c_int => asynchronous::io_submit;

@@ -7,16 +7,16 @@ use core::ffi::c_int;
 use core::sync::atomic::{Ordering::SeqCst, compiler_fence};
 use std::time::Instant;
 
-use window::ring::Refused;
+use window::ring::AppendRefused;
 
-use crate::descriptors::Open;
+use crate::descriptors::OpenEntry;
 use crate::limits::{APPENDS_NOTED_MAX, REVOCATION_WAITED_FOR};
 use crate::signals::KeptErrno;
 
 /// The last ones. Who leaves one by a jump leaves it here, with the hold on what it was of: it is overwritten in its turn.
 struct Unfinished {
     count: Cell<usize>,
-    of: [Cell<Option<&'static Open>>; APPENDS_NOTED_MAX],
+    of: [Cell<Option<&'static OpenEntry>>; APPENDS_NOTED_MAX],
 }
 
 thread_local! {
@@ -25,7 +25,10 @@ thread_local! {
 }
 
 /// Appends to the window of an open file, which the caller holds.
-pub fn while_it_lasts(open: &'static Open, append: impl FnOnce() -> Result<(), Refused>) -> Result<(), Refused> {
+pub fn while_it_lasts(
+    open: &'static OpenEntry,
+    append: impl FnOnce() -> Result<(), AppendRefused>,
+) -> Result<(), AppendRefused> {
     UNFINISHED.with(|unfinished| {
         let place = unfinished.count.get();
         let of = &unfinished.of[place % APPENDS_NOTED_MAX];

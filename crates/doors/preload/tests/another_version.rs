@@ -17,10 +17,10 @@ use rustix::net::{
     SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, recvmsg, send, sendmsg, socket_with, sockopt,
 };
 use testkit::{PATIENCE, ProcessGuard};
-use window::attach::{Kind, MESSAGE_BYTES, Message, VERSION, page};
+use window::attach::{MESSAGE_BYTES, MessageKind, VERSION, WindowMessage, page};
 use window::client::Registration;
 use window::limits::AGENT_ANSWERS_WITHIN;
-use window::{Mapping, Medium, Memory};
+use window::{Mapping, Memory, WindowMedium};
 
 /// Bytes of the file that the programs copy.
 const BYTES: usize = 256 << 10;
@@ -56,7 +56,7 @@ const ANSWERS: [Answer; 8] = [
     Answer::Long,
 ];
 
-fn in_version(message: Message, version: u16) -> Vec<u8> {
+fn in_version(message: WindowMessage, version: u16) -> Vec<u8> {
     let mut bytes = message.to_bytes();
     bytes[4..6].copy_from_slice(&version.to_le_bytes());
     bytes.to_vec()
@@ -65,7 +65,7 @@ fn in_version(message: Message, version: u16) -> Vec<u8> {
 fn page_of(version: u16) -> Mapping {
     let memory = memfd_create("opens", MemfdFlags::CLOEXEC).unwrap();
     ftruncate(&memory, page::BYTES as u64).unwrap();
-    let opens = Mapping::of(File::from(memory), Medium::Volatile).unwrap();
+    let opens = Mapping::of(File::from(memory), WindowMedium::Volatile).unwrap();
     let ours = u64::from(VERSION) << 32;
     opens.word(0).store(page::identification() - ours + (u64::from(version) << 32), Release);
     opens
@@ -80,26 +80,26 @@ fn send_with(connection: &OwnedFd, bytes: &[u8], page: BorrowedFd<'_>) {
 }
 
 /// Waits for a message, or for the end of the connection: `None`.
-fn question(connection: &OwnedFd) -> Option<Kind> {
+fn question(connection: &OwnedFd) -> Option<MessageKind> {
     let mut bytes = [0; MESSAGE_BYTES];
     let mut nothing: [MaybeUninit<u8>; 0] = [];
     let mut control = RecvAncillaryBuffer::new(&mut nothing);
     let got = recvmsg(connection, &mut [IoSliceMut::new(&mut bytes)], &mut control, RecvFlags::empty())
         .expect("the connection stays");
-    (got.bytes > 0).then(|| Message::from_bytes(&bytes).unwrap().kind)
+    (got.bytes > 0).then(|| WindowMessage::from_bytes(&bytes).unwrap().kind)
 }
 
 /// Answers a program's first question; it asks no second one, though the connection stays.
 fn answer(connection: &OwnedFd, answer: Answer) {
     sockopt::set_socket_timeout(connection, sockopt::Timeout::Recv, Some(PATIENCE)).unwrap();
-    assert_eq!(question(connection), Some(Kind::Hello));
-    let refused = Message { status: libc::EPROTO, ..Message::new(Kind::Refused) };
+    assert_eq!(question(connection), Some(MessageKind::Hello));
+    let refused = WindowMessage { status: libc::EPROTO, ..WindowMessage::new(MessageKind::Refused) };
     let say = |bytes: &[u8]| assert_eq!(send(connection, bytes, SendFlags::NOSIGNAL), Ok(bytes.len()));
     match answer {
         Answer::Refusal(version) => say(&in_version(refused, version)),
         Answer::KnownRefusal => say(&refused.to_bytes()),
         Answer::Welcome { words, page } => {
-            send_with(connection, &in_version(Message::new(Kind::Welcome), words), page_of(page).as_fd());
+            send_with(connection, &in_version(WindowMessage::new(MessageKind::Welcome), words), page_of(page).as_fd());
         }
         Answer::Long => {
             let mut bytes = in_version(refused, VERSION + 1);

@@ -11,7 +11,6 @@ mod table;
 macro_rules! names {
     (
         by_descriptor { $( $call:ident ( $($a:ident : $t:ty),* ) -> $r:ty => $how:tt $(:: $what:ident)?; )* }
-        reads { $( $reading:ident ( $($e:ident : $y:ty),* ) -> $z:ty => $mapped:ident :: $reads:ident; )* }
         opens { $( $open:ident ( $($c:ident : $v:ty),* ) => $flags:expr; )* }
         always { $( $other:ident ( $($b:ident : $u:ty),* ) -> $s:ty => $by:tt $(:: $it:ident)?; )* }
         departures { $( $leaving:ident )* }
@@ -19,7 +18,7 @@ macro_rules! names {
         own { $( $whole:ident ( $($d:ident : $w:ty),* ) -> $x:ty => $mine:ident :: $does:ident; )* }
     ) => {
         [
-            $( stringify!($call), )* $( stringify!($reading), )* $( stringify!($open), )* $( stringify!($other), )* $( stringify!($leaving), )*
+            $( stringify!($call), )* $( stringify!($open), )* $( stringify!($other), )* $( stringify!($leaving), )*
             $( stringify!($past), )* $( stringify!($whole), )*
         ]
     };
@@ -48,7 +47,7 @@ fn the_library_exports_the_table_and_nothing_else() {
     assert_eq!(exported, wanted);
 }
 
-#[test]
+#[test] // S64
 fn the_library_needs_libc_and_its_loader_alone() {
     let dynamic = output(Command::new("readelf").args(["--dynamic", "--wide"]).arg(library()));
     let needed: BTreeSet<&str> = dynamic
@@ -63,6 +62,15 @@ fn the_library_needs_libc_and_its_loader_alone() {
     let newest = versions.split_whitespace().filter_map(minor).max();
     assert!(newest.is_some_and(|minor| minor <= 34), "an older C library ends the program: {newest:?}");
     assert!(dynamic.contains("BIND_NOW"), "a first call in a signal handler would look for its function");
+}
+
+#[test]
+fn the_library_sets_no_signal_handler() {
+    let symbols = output(Command::new("nm").args(["--dynamic", "--undefined-only"]).arg(library()));
+    let sets =
+        |name: &&str| ["sigaction", "signal", "sigaltstack"].contains(&name.split('@').next().unwrap_or_default());
+    let found: Vec<&str> = symbols.lines().filter_map(|line| line.split_whitespace().last()).filter(sets).collect();
+    assert_eq!(found, [""; 0]);
 }
 
 #[test]

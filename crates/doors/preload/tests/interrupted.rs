@@ -15,8 +15,8 @@ use rustix::net::{
 };
 use rustix::process::Signal;
 use testkit::{PATIENCE, ProcessGuard, wait_for, wait_until};
-use window::attach::{Kind, MESSAGE_BYTES, Message, page};
-use window::{Mapping, Medium, Memory};
+use window::attach::{MESSAGE_BYTES, MessageKind, WindowMessage, page};
+use window::{Mapping, Memory, WindowMedium};
 
 /// Traps a signal, with a handler that interrupts system calls, and opens a file for writing.
 const PROGRAM: &str = "trap 'echo handled' USR1; : > file";
@@ -37,26 +37,26 @@ fn crowded(path: &Path) -> (OwnedFd, Vec<OwnedFd>) {
     (listening, crowd)
 }
 
-fn question(connection: &OwnedFd) -> Option<Kind> {
+fn question(connection: &OwnedFd) -> Option<MessageKind> {
     let mut bytes = [0; MESSAGE_BYTES];
     let mut nothing: [MaybeUninit<u8>; 0] = [];
     let mut control = RecvAncillaryBuffer::new(&mut nothing);
     recvmsg(connection, &mut [IoSliceMut::new(&mut bytes)], &mut control, RecvFlags::DONTWAIT).ok()?;
-    Some(Message::from_bytes(&bytes).unwrap().kind)
+    Some(WindowMessage::from_bytes(&bytes).unwrap().kind)
 }
 
 /// Answers a program's first question. The page on which it announces its opens, with a trace of none.
 fn welcome(connection: &OwnedFd) -> Mapping {
     let memory = memfd_create("opens", MemfdFlags::CLOEXEC).unwrap();
     ftruncate(&memory, page::BYTES as u64).unwrap();
-    let opens = Mapping::of(File::from(memory), Medium::Volatile).unwrap();
+    let opens = Mapping::of(File::from(memory), WindowMedium::Volatile).unwrap();
     opens.word(page::answer_at(0)).store(!page::WINDOWED, Release);
     opens.word(0).store(page::identification(), Release);
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     let descriptors = [opens.as_fd()];
     assert!(control.push(SendAncillaryMessage::ScmRights(&descriptors)));
-    let bytes = Message::new(Kind::Welcome).to_bytes();
+    let bytes = WindowMessage::new(MessageKind::Welcome).to_bytes();
     sendmsg(connection, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL).unwrap();
     opens
 }
@@ -75,7 +75,7 @@ fn disturb(program: &ProcessGuard, call: i64) {
     wait_until("a program in the system call again", PATIENCE, waits);
 }
 
-#[test]
+#[test] // S40
 fn a_program_that_signals_reach_and_stop_while_it_registers_has_registered_and_handles_them_then() {
     let tree = tempfile::tempdir().unwrap();
     let path = tree.path().join("socket");
@@ -89,7 +89,7 @@ fn a_program_that_signals_reach_and_stop_while_it_registers_has_registered_and_h
     disturb(&program, libc::SYS_connect);
     crowd.iter().for_each(|_| drop(accept(&listening).unwrap()));
     let connection = wait_for("its connection", PATIENCE, || accept(&listening).ok());
-    wait_until("its question", PATIENCE, || question(&connection) == Some(Kind::Hello));
+    wait_until("its question", PATIENCE, || question(&connection) == Some(MessageKind::Hello));
     disturb(&program, libc::SYS_ppoll);
     assert!(!tree.path().join("file").exists(), "it goes on without an answer");
     let opens = welcome(&connection);

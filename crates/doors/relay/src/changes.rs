@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use agent::Unsynced;
 use fuse_protocol::{Envelope, Opcode};
 use parking_lot::Mutex;
-use transport::Memory;
+use transport::SessionInstance;
 
 use crate::manner;
 
@@ -13,11 +13,11 @@ use crate::manner;
 struct File {
     unsynced: Unsynced,
     /// Open files for writing, and what of its losses each was told.
-    told: HashMap<u64, Told>,
+    told: HashMap<u64, LossCount>,
 }
 
 /// How many losses.
-struct Told {
+struct LossCount {
     by_sync: u64,
     by_write: u64,
 }
@@ -25,7 +25,7 @@ struct Told {
 /// A server by how it remembers this node, and the life of its machine.
 #[derive(Default, Clone, Copy)]
 struct Met {
-    server: Memory,
+    server: SessionInstance,
     life: u64,
 }
 
@@ -55,7 +55,7 @@ fn changed(envelope: &Envelope, message: &[u8]) -> Option<u64> {
 
 impl Changes {
     /// A server that remembers this node so, whose machine lives this life, is to be asked. How many files may have lost something.
-    pub fn meets(&self, server: Memory, life: u64) -> usize {
+    pub fn meets(&self, server: SessionInstance, life: u64) -> usize {
         let mut table = self.0.lock();
         if table.met[0].server != server {
             table.met[1] = table.met[0];
@@ -74,7 +74,7 @@ impl Changes {
             file.unsynced.changed(Some(life));
         }
         let losses = file.unsynced.losses();
-        file.told.insert(handle, Told { by_sync: losses, by_write: losses });
+        file.told.insert(handle, LossCount { by_sync: losses, by_write: losses });
     }
 
     /// It is closed.
@@ -95,7 +95,7 @@ impl Changes {
     }
 
     /// It was done, as a server says that remembers this node so.
-    pub fn done(&self, Sent(changes): Sent, server: Memory, envelope: &Envelope, message: &[u8]) {
+    pub fn done(&self, Sent(changes): Sent, server: SessionInstance, envelope: &Envelope, message: &[u8]) {
         let syncs = envelope.opcode == Some(Opcode::Fsync);
         let Some(node) = changed(envelope, message).or_else(|| syncs.then_some(envelope.node)) else { return };
         let table = self.0.lock();
@@ -136,11 +136,11 @@ mod tests {
     }
 
     /// How a server remembers this node whose machine lives this life.
-    fn of(life: u64) -> Memory {
+    fn of(life: u64) -> SessionInstance {
         [life as u8; 16]
     }
 
-    #[test]
+    #[test] // S41
     fn each_open_file_that_may_have_lost_something_is_told_once() {
         let all = Changes::default();
         let meets = |life| all.meets(of(life), life);
@@ -189,7 +189,7 @@ mod tests {
         assert!(all.0.lock().files.is_empty());
     }
 
-    #[test]
+    #[test] // S41
     fn what_is_under_way_when_a_machine_crashes_counts_where_it_was_answered() {
         let all = Changes::default();
         all.meets(of(1), 1);

@@ -10,7 +10,7 @@ use crate::limits::{ERRAND_POLL, FORGETS_PER_MESSAGE};
 
 /// One of them.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Errand {
+pub(crate) enum DeferredRequest {
     /// The caller of a kernel's request got a signal.
     Interrupt(u64),
     /// A request, by our number, was given up.
@@ -28,21 +28,21 @@ pub(crate) enum Errand {
 #[derive(Default)]
 struct Todo {
     /// Interrupts and waits, each not before its time.
-    timed: VecDeque<(Errand, Instant)>,
-    others: VecDeque<Errand>,
+    timed: VecDeque<(DeferredRequest, Instant)>,
+    others: VecDeque<DeferredRequest>,
     forgets: HashMap<u64, u64>,
     ended: bool,
 }
 
 /// All that are to be run.
 #[derive(Default)]
-pub(crate) struct Errands {
+pub(crate) struct DeferredRequests {
     todo: Mutex<Todo>,
     more: Condvar,
 }
 
 impl Todo {
-    fn next(&mut self) -> Option<Errand> {
+    fn next(&mut self) -> Option<DeferredRequest> {
         if self.timed.front().is_some_and(|(_, due)| *due <= Instant::now()) {
             return self.timed.pop_front().map(|(errand, _)| errand);
         }
@@ -54,21 +54,21 @@ impl Todo {
         }
         let some: Vec<u64> = self.forgets.keys().copied().take(FORGETS_PER_MESSAGE).collect();
         let ones = some.into_iter().filter_map(|node| self.forgets.remove(&node).map(|count| (node, count)));
-        Some(Errand::Forget(ones.collect()))
+        Some(DeferredRequest::Forget(ones.collect()))
     }
 }
 
-impl Errands {
-    pub fn add(&self, errand: Errand) {
+impl DeferredRequests {
+    pub fn add(&self, errand: DeferredRequest) {
         self.add_at(errand, Instant::now());
     }
 
     /// As `add`; an interrupt or a wait is not due before.
-    pub fn add_at(&self, errand: Errand, due: Instant) {
+    pub fn add_at(&self, errand: DeferredRequest, due: Instant) {
         let mut todo = self.todo.lock();
         match errand {
-            Errand::Interrupt(_) | Errand::Await(_) => todo.timed.push_back((errand, due)),
-            Errand::Forget(ones) => {
+            DeferredRequest::Interrupt(_) | DeferredRequest::Await(_) => todo.timed.push_back((errand, due)),
+            DeferredRequest::Forget(ones) => {
                 for (node, count) in ones {
                     let known = todo.forgets.entry(node).or_default();
                     *known = known.saturating_add(count);
@@ -81,9 +81,9 @@ impl Errands {
     }
 
     /// It could not be run: it is the next of its kind again.
-    pub fn put_back(&self, errand: Errand) {
+    pub fn put_back(&self, errand: DeferredRequest) {
         match errand {
-            other @ (Errand::Withdraw(_) | Errand::Unlock(..) | Errand::Release(_)) => {
+            other @ (DeferredRequest::Withdraw(_) | DeferredRequest::Unlock(..) | DeferredRequest::Release(_)) => {
                 self.todo.lock().others.push_front(other)
             }
             other => self.add_at(other, Instant::now() + ERRAND_POLL),
@@ -91,7 +91,7 @@ impl Errands {
     }
 
     /// The next; `Ok(None)`: none yet, ask again. `Err`: no more.
-    pub fn next(&self) -> Result<Option<Errand>, ()> {
+    pub fn next(&self) -> Result<Option<DeferredRequest>, ()> {
         let mut todo = self.todo.lock();
         if todo.ended {
             return Err(());
@@ -112,21 +112,21 @@ impl Errands {
     /// the requests that were to be withdrawn.
     pub fn clear(&self) -> Vec<u64> {
         let mut todo = self.todo.lock();
-        todo.timed.retain(|(errand, _)| matches!(errand, Errand::Interrupt(_)));
+        todo.timed.retain(|(errand, _)| matches!(errand, DeferredRequest::Interrupt(_)));
         todo.forgets.clear();
         let (kept, gone) = std::mem::take(&mut todo.others)
             .into_iter()
-            .partition(|errand| matches!(errand, Errand::Unlock(..) | Errand::Release(_)));
+            .partition(|errand| matches!(errand, DeferredRequest::Unlock(..) | DeferredRequest::Release(_)));
         todo.others = kept;
-        let gone: VecDeque<Errand> = gone;
+        let gone: VecDeque<DeferredRequest> = gone;
         let number = |errand| match errand {
-            Errand::Withdraw(number) => Some(number),
+            DeferredRequest::Withdraw(number) => Some(number),
             _ => None,
         };
         gone.into_iter().filter_map(number).collect()
     }
 
-    /// Ends [`Errands::next`].
+    /// Ends [`DeferredRequests::next`].
     pub fn end(&self) {
         self.todo.lock().ended = true;
         self.more.notify_all();
@@ -139,36 +139,39 @@ mod tests {
 
     #[test]
     fn interrupts_come_first_and_lookups_are_given_back_together() {
-        let errands = Errands::default();
-        errands.add(Errand::Forget(vec![(7, 1)]));
-        errands.add(Errand::Release(vec![1]));
-        errands.add(Errand::Withdraw(3));
-        errands.add(Errand::Forget(vec![(7, 2)]));
-        errands.add(Errand::Interrupt(2));
+        let errands = DeferredRequests::default();
+        errands.add(DeferredRequest::Forget(vec![(7, 1)]));
+        errands.add(DeferredRequest::Release(vec![1]));
+        errands.add(DeferredRequest::Withdraw(3));
+        errands.add(DeferredRequest::Forget(vec![(7, 2)]));
+        errands.add(DeferredRequest::Interrupt(2));
         let next = || errands.next().unwrap().unwrap();
-        assert_eq!(next(), Errand::Interrupt(2));
+        assert_eq!(next(), DeferredRequest::Interrupt(2));
         let release = next();
-        assert_eq!(release, Errand::Release(vec![1]));
+        assert_eq!(release, DeferredRequest::Release(vec![1]));
         errands.put_back(release);
-        assert_eq!((next(), next()), (Errand::Release(vec![1]), Errand::Withdraw(3)));
-        assert_eq!(next(), Errand::Forget(vec![(7, 3)]));
+        assert_eq!((next(), next()), (DeferredRequest::Release(vec![1]), DeferredRequest::Withdraw(3)));
+        assert_eq!(next(), DeferredRequest::Forget(vec![(7, 3)]));
     }
 
-    #[test]
+    #[test] // S49
     fn what_is_to_be_undone_or_ended_is_told_the_next_server_and_nothing_else_is() {
-        let errands = Errands::default();
+        let errands = DeferredRequests::default();
         let all = [
-            Errand::Await(4),
-            Errand::Interrupt(6),
-            Errand::Unlock(4, vec![]),
-            Errand::Withdraw(9),
-            Errand::Release(vec![2]),
-            Errand::Forget(vec![(7, 1)]),
+            DeferredRequest::Await(4),
+            DeferredRequest::Interrupt(6),
+            DeferredRequest::Unlock(4, vec![]),
+            DeferredRequest::Withdraw(9),
+            DeferredRequest::Release(vec![2]),
+            DeferredRequest::Forget(vec![(7, 1)]),
         ];
         all.into_iter().for_each(|errand| errands.add(errand));
         assert_eq!(errands.clear(), [9]);
         let told: Vec<_> = std::iter::from_fn(|| errands.todo.lock().next()).collect();
-        assert_eq!(told, [Errand::Interrupt(6), Errand::Unlock(4, vec![]), Errand::Release(vec![2])]);
+        assert_eq!(
+            told,
+            [DeferredRequest::Interrupt(6), DeferredRequest::Unlock(4, vec![]), DeferredRequest::Release(vec![2])]
+        );
         errands.end();
         assert!(errands.next().is_err());
     }

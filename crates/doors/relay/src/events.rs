@@ -17,7 +17,7 @@ struct State {
 
 /// The events of one node. Their numbers begin above those of any queue that there was before: a node that asks with the
 /// number of a former one drops nothing.
-pub(crate) struct Queue {
+pub(crate) struct EventQueue {
     state: Mutex<State>,
     came: Condvar,
 }
@@ -27,7 +27,7 @@ fn is_notification(message: &[u8]) -> bool {
     message.get(8..16).is_some_and(|unique| unique == [0; 8])
 }
 
-impl fuse_protocol::Events for Queue {
+impl fuse_protocol::Events for EventQueue {
     fn tell(&self, message: Vec<u8>) -> io::Result<()> {
         let mut state = self.state.lock();
         if state.waiting.len() >= EVENTS_MAX && is_notification(&message) {
@@ -40,10 +40,10 @@ impl fuse_protocol::Events for Queue {
     }
 }
 
-impl Queue {
+impl EventQueue {
     /// The first event after `before` is the next.
-    pub fn after(before: u64) -> Queue {
-        Queue { state: Mutex::new(State { waiting: VecDeque::new(), passed: before }), came: Condvar::new() }
+    pub fn after(before: u64) -> EventQueue {
+        EventQueue { state: Mutex::new(State { waiting: VecDeque::new(), passed: before }), came: Condvar::new() }
     }
 
     /// Waits a moment for events after `after` and puts them into `out`; the number of the last. Those up to `after` are
@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn events_are_told_again_until_they_were_dealt_with() {
-        let queue = Queue::after(0);
+        let queue = EventQueue::after(0);
         queue.tell(vec![1; 16]).unwrap();
         queue.tell(vec![2; 16]).unwrap();
         let collect = |after| {
@@ -94,14 +94,14 @@ mod tests {
         queue.tell(vec![3; 16]).unwrap();
         assert_eq!(collect(2), (3, vec![3; 16]));
         assert_eq!(collect(u64::MAX), (3, vec![]), "a number that was never given");
-        let newer = Queue::after(1000);
+        let newer = EventQueue::after(1000);
         newer.tell(vec![4; 16]).unwrap();
         assert_eq!(newer.collect(3, &mut Vec::new()), 1001, "the number of an older queue");
     }
 
     #[test]
     fn notifications_have_a_bound_and_answers_are_never_dropped() {
-        let queue = Queue::after(0);
+        let queue = EventQueue::after(0);
         for _ in 0..EVENTS_MAX {
             queue.tell(vec![0; 16]).unwrap();
         }

@@ -6,15 +6,15 @@
 use std::collections::{HashMap, HashSet};
 
 use parking_lot::Mutex;
-use transport::Memory;
+use transport::SessionInstance;
 use types::Identity;
 
 use crate::limits::LOCKS_CLAIMED_MAX;
-use crate::locked::{Change, Locked, Outcome};
+use crate::locked::{LockChange, LockOutcome, Locked};
 
 /// One open file or directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Held {
+pub(crate) struct HeldFile {
     /// Its number.
     pub node: u64,
     /// Which file.
@@ -29,7 +29,7 @@ pub(crate) struct Held {
 
 /// What is to mean again what it meant.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Claim {
+pub(crate) struct FileReclaim {
     pub node: u64,
     pub lookups: u64,
     pub identity: Identity,
@@ -42,17 +42,17 @@ pub(crate) struct Claim {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct LockedFile {
     pub node: u64,
-    pub opens: Vec<Claim>,
-    pub locks: Vec<Change>,
+    pub opens: Vec<FileReclaim>,
+    pub locks: Vec<LockChange>,
 }
 
 /// What is to be claimed from a server that has forgotten all, in this order.
 #[derive(Debug, Default)]
 pub(crate) struct Claims {
     pub locked: Vec<LockedFile>,
-    pub others: Vec<Claim>,
+    pub others: Vec<FileReclaim>,
     /// Open files that are not claimed: which locks were held on them nobody knows, or they are too many.
-    pub lost: Vec<Held>,
+    pub lost: Vec<HeldFile>,
 }
 
 #[derive(Default)]
@@ -65,23 +65,23 @@ struct Looked {
 #[derive(Default)]
 struct Table {
     /// Who knows all this, or is being told.
-    memory: Memory,
+    memory: SessionInstance,
     nodes: HashMap<u64, Looked>,
-    opens: HashMap<u64, Held>,
+    opens: HashMap<u64, HeldFile>,
     locked: Locked,
 }
 
 impl Table {
     /// Nothing of a file is open any more.
-    fn lose(&mut self, node: u64) -> Vec<Held> {
+    fn lose(&mut self, node: u64) -> Vec<HeldFile> {
         self.locked.forgets(node);
         self.opens.extract_if(|_, held| held.node == node).map(|(_, held)| held).collect()
     }
 
-    fn claim(&self, handle: u64, held: &Held) -> Claim {
+    fn claim(&self, handle: u64, held: &HeldFile) -> FileReclaim {
         let lookups = self.nodes.get(&held.node).map_or(1, |looked| looked.lookups);
         let (identity, hint) = (held.identity.clone(), held.hint.clone());
-        Claim { node: held.node, lookups, identity, hint, open: Some((handle, held.flags)) }
+        FileReclaim { node: held.node, lookups, identity, hint, open: Some((handle, held.flags)) }
     }
 }
 
@@ -110,12 +110,12 @@ impl Holdings {
         and();
     }
 
-    pub fn add(&self, handle: u64, held: Held) {
+    pub fn add(&self, handle: u64, held: HeldFile) {
         self.0.lock().opens.insert(handle, held);
     }
 
     /// It is closed, or was never got.
-    pub fn remove(&self, handle: u64) -> Option<Held> {
+    pub fn remove(&self, handle: u64) -> Option<HeldFile> {
         let mut table = self.0.lock();
         let held = table.opens.remove(&handle)?;
         table.locked.closes(held.node, handle);
@@ -126,7 +126,7 @@ impl Holdings {
     }
 
     /// A file cannot be claimed: nothing of it is open any more. What was.
-    pub fn lose(&self, node: u64) -> Vec<Held> {
+    pub fn lose(&self, node: u64) -> Vec<HeldFile> {
         self.0.lock().lose(node)
     }
 
@@ -136,13 +136,13 @@ impl Holdings {
     }
 
     /// A request that changes locks is about to be sent.
-    pub fn lock_begins(&self, unique: u64, node: u64, change: Change) {
+    pub fn lock_begins(&self, unique: u64, node: u64, change: LockChange) {
         self.0.lock().locked.begins(unique, node, change);
     }
 
     /// A request is answered. False: it takes a lock, and `by` has been forgotten, from which nothing is claimed any more: the answer counts for
     /// nothing, and somebody else may have had the lock since.
-    pub fn lock_answered(&self, unique: u64, outcome: Outcome, by: Memory) -> bool {
+    pub fn lock_answered(&self, unique: u64, outcome: LockOutcome, by: SessionInstance) -> bool {
         let mut table = self.0.lock();
         let counts = table.memory == by || !table.locked.takes(unique);
         if counts {
@@ -153,13 +153,13 @@ impl Holdings {
 
     /// A wait for a lock is answered by `by`. False: that has been forgotten, or the request has ended, and is undone or not noted: the answer
     /// counts for nothing.
-    pub fn lock_comes(&self, unique: u64, outcome: Outcome, by: Memory) -> bool {
+    pub fn lock_comes(&self, unique: u64, outcome: LockOutcome, by: SessionInstance) -> bool {
         let mut table = self.0.lock();
         table.memory == by && table.locked.ends(unique, outcome).is_some()
     }
 
     /// Nobody waits for its answer any more. What it was, and of which file, if it is one of these.
-    pub fn lock_ends(&self, unique: u64, outcome: Outcome) -> Option<(u64, Change)> {
+    pub fn lock_ends(&self, unique: u64, outcome: LockOutcome) -> Option<(u64, LockChange)> {
         self.0.lock().locked.ends(unique, outcome)
     }
 
@@ -174,17 +174,17 @@ impl Holdings {
     }
 
     /// The first server that this kernel meets.
-    pub fn meets(&self, memory: Memory) {
+    pub fn meets(&self, memory: SessionInstance) {
         self.0.lock().memory = memory;
     }
 
     /// Who knows what is held, or is being told.
-    pub fn memory(&self) -> Memory {
+    pub fn memory(&self) -> SessionInstance {
         self.0.lock().memory
     }
 
     /// The server has forgotten all. What is to be claimed from `memory`, and what is lost. `and` is done before the kernel gives anything back.
-    pub fn claims(&self, memory: Memory, and: impl FnOnce()) -> Claims {
+    pub fn claims(&self, memory: SessionInstance, and: impl FnOnce()) -> Claims {
         let mut table = self.0.lock();
         table.memory = memory;
         let (mut claims, mut files, mut locks) = (Claims::default(), HashMap::new(), 0);
@@ -200,7 +200,7 @@ impl Holdings {
         }
         for (node, looked) in &table.nodes {
             let Some((identity, hint)) = looked.directory.clone() else { continue };
-            claims.others.push(Claim { node: *node, lookups: looked.lookups, identity, hint, open: None });
+            claims.others.push(FileReclaim { node: *node, lookups: looked.lookups, identity, hint, open: None });
         }
         for (handle, held) in &table.opens {
             let claim = table.claim(*handle, held);
@@ -215,7 +215,7 @@ impl Holdings {
     }
 
     /// Nothing is open any more; what was.
-    pub fn clear(&self) -> Vec<Held> {
+    pub fn clear(&self) -> Vec<HeldFile> {
         self.0.lock().opens.drain().map(|(_, held)| held).collect()
     }
 }
@@ -226,14 +226,20 @@ mod tests {
 
     use super::*;
 
-    const LATER: Memory = [1; 16];
+    const LATER: SessionInstance = [1; 16];
 
     fn identity(byte: u8) -> Identity {
         Identity::new(vec![1, 2, byte]).unwrap()
     }
 
-    fn held(node: u64) -> Held {
-        Held { node, identity: identity(node as u8), hint: wire::Path::default(), flags: libc::O_RDWR, writes: true }
+    fn held(node: u64) -> HeldFile {
+        HeldFile {
+            node,
+            identity: identity(node as u8),
+            hint: wire::Path::default(),
+            flags: libc::O_RDWR,
+            writes: true,
+        }
     }
 
     #[test]
@@ -265,17 +271,17 @@ mod tests {
         assert_eq!((locked, lost), (vec![], vec![]));
     }
 
-    fn take(owner: u64, handle: u64, flock: bool) -> Change {
+    fn take(owner: u64, handle: u64, flock: bool) -> LockChange {
         let range = (0, i64::MAX as u64);
-        Change { owner, handle, flock, range, kind: Some(LockKind::Exclusive), ..Change::default() }
+        LockChange { owner, handle, flock, range, kind: Some(LockKind::Exclusive), ..LockChange::default() }
     }
 
-    fn granted(holdings: &Holdings, node: u64, change: Change) {
+    fn granted(holdings: &Holdings, node: u64, change: LockChange) {
         holdings.lock_begins(2, node, change);
-        holdings.lock_ends(2, Outcome::Done);
+        holdings.lock_ends(2, LockOutcome::Done);
     }
 
-    #[test]
+    #[test] // S49
     fn a_file_is_claimed_with_its_locks_while_it_is_open() {
         let holdings = Holdings::default();
         for node in [1, 2, 3, 4] {
@@ -283,7 +289,7 @@ mod tests {
             granted(&holdings, node, take(100, node * 10, node == 3));
         }
         holdings.add(11, held(1));
-        granted(&holdings, 2, Change { kind: None, ..take(100, 20, false) });
+        granted(&holdings, 2, LockChange { kind: None, ..take(100, 20, false) });
         assert!(holdings.remove(40).is_some(), "its locks go with the last close");
         holdings.add(41, held(4));
         for _ in 0..2 {
@@ -297,18 +303,18 @@ mod tests {
         assert_eq!(holdings.claims(LATER, || ()).locked.len(), 1);
     }
 
-    #[test]
+    #[test] // S49
     fn a_file_on_which_nobody_knows_the_locks_and_one_with_too_many_are_not_claimed() {
         let holdings = Holdings::default();
         holdings.add(10, held(1));
         holdings.lock_begins(4, 1, take(100, 10, false));
-        granted(&holdings, 1, Change { kind: None, ..take(100, 10, false) });
-        holdings.lock_ends(4, Outcome::Done);
+        granted(&holdings, 1, LockChange { kind: None, ..take(100, 10, false) });
+        holdings.lock_ends(4, LockOutcome::Done);
         const FILES: u64 = 64;
         for node in 2..2 + FILES {
             holdings.add(node * 10, held(node));
             for owner in 0..=LOCKS_CLAIMED_MAX as u64 / FILES {
-                granted(&holdings, node, Change { kind: Some(LockKind::Shared), ..take(owner, node * 10, false) });
+                granted(&holdings, node, LockChange { kind: Some(LockKind::Shared), ..take(owner, node * 10, false) });
             }
         }
         let claims = holdings.claims(LATER, || ());
@@ -316,38 +322,41 @@ mod tests {
         assert_eq!(holdings.claims(LATER, || ()).lost, [], "who is lost stays so, and nobody else is");
     }
 
-    #[test]
+    #[test] // S49
     fn what_a_former_server_granted_is_not_believed_once_its_successor_was_told_what_is_held() {
         let holdings = Holdings::default();
-        let (former, share) = (Memory::default(), Change { kind: Some(LockKind::Shared), ..take(100, 10, true) });
+        let (former, share) =
+            (SessionInstance::default(), LockChange { kind: Some(LockKind::Shared), ..take(100, 10, true) });
         holdings.add(10, held(1));
         granted(&holdings, 1, share);
         holdings.lock_begins(4, 1, take(100, 10, true));
-        holdings.lock_begins(6, 1, Change { kind: None, ..take(200, 10, false) });
+        holdings.lock_begins(6, 1, LockChange { kind: None, ..take(200, 10, false) });
         assert_eq!(holdings.claims(LATER, || ()).locked, [], "it was given up to be converted");
-        for outcome in [Outcome::Done, Outcome::Refused] {
+        for outcome in [LockOutcome::Done, LockOutcome::Refused] {
             assert!(!holdings.lock_answered(4, outcome, former));
         }
-        assert!(holdings.lock_answered(6, Outcome::Done, former), "what is released nobody has");
-        assert!(holdings.lock_answered(8, Outcome::Done, former), "it is about no lock");
+        assert!(holdings.lock_answered(6, LockOutcome::Done, former), "what is released nobody has");
+        assert!(holdings.lock_answered(8, LockOutcome::Done, former), "it is about no lock");
         assert!(holdings.claims(LATER, || ()).locked.is_empty());
-        assert!(holdings.lock_answered(4, Outcome::Done, LATER));
+        assert!(holdings.lock_answered(4, LockOutcome::Done, LATER));
         assert_eq!(holdings.claims(LATER, || ()).locked[0].locks, [take(100, 10, true)]);
     }
 
-    #[test]
+    #[test] // S49
     fn a_lock_that_is_granted_late_is_not_believed_once_its_request_was_undone() {
         let holdings = Holdings::default();
-        let former = Memory::default();
+        let former = SessionInstance::default();
         holdings.add(10, held(1));
-        for outcome in [Outcome::Died, Outcome::Unsent, Outcome::Refused] {
+        for outcome in [LockOutcome::Died, LockOutcome::Unsent, LockOutcome::Refused] {
             holdings.lock_begins(4, 1, take(100, 10, true));
             holdings.lock_ends(4, outcome);
-            assert!(!holdings.lock_comes(4, Outcome::Done, former), "{outcome:?}");
+            assert!(!holdings.lock_comes(4, LockOutcome::Done, former), "{outcome:?}");
         }
         holdings.lock_begins(4, 1, take(100, 10, true));
-        assert!(!holdings.lock_comes(4, Outcome::Done, LATER), "nobody has asked that one");
-        assert!(holdings.lock_comes(4, Outcome::Done, former) && !holdings.lock_comes(4, Outcome::Done, former));
+        assert!(!holdings.lock_comes(4, LockOutcome::Done, LATER), "nobody has asked that one");
+        assert!(
+            holdings.lock_comes(4, LockOutcome::Done, former) && !holdings.lock_comes(4, LockOutcome::Done, former)
+        );
         assert_eq!(holdings.claims(LATER, || ()).locked[0].locks, [take(100, 10, true)]);
     }
 }

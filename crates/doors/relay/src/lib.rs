@@ -28,6 +28,6 @@ mod open;
 mod parked;
 mod relay;
 
-pub use lockers::Lockers;
-pub use names::{Names, Session};
+pub use lockers::RecoveryRecords;
+pub use names::{ClientSession, Names};
 pub use relay::Relay;

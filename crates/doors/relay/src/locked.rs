@@ -8,14 +8,14 @@
 
 use std::collections::{HashMap, HashSet};
 
-use agent::locks::{LockKind, Owner, RangeLock, RangeLocks};
+use agent::locks::{LockKind, LockOwner, RangeLock, RangeLocks};
 use fuse_protocol::LockArgs;
 
 use crate::manner::is_success;
 
 /// What a request does to the locks of one owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Change {
+pub(crate) struct LockChange {
     /// By the number that the kernel gave him, through which open file, and as which process.
     pub owner: u64,
     pub handle: u64,
@@ -30,7 +30,7 @@ pub(crate) struct Change {
 
 /// What became of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub(crate) enum LockOutcome {
     Done,
     /// The server did not grant it.
     Refused,
@@ -40,25 +40,25 @@ pub(crate) enum Outcome {
     Died,
 }
 
-impl Outcome {
+impl LockOutcome {
     /// By an answer of the server, or an event that is one.
-    pub fn of(answer: &[u8]) -> Outcome {
-        if is_success(answer) { Outcome::Done } else { Outcome::Refused }
+    pub fn of(answer: &[u8]) -> LockOutcome {
+        if is_success(answer) { LockOutcome::Done } else { LockOutcome::Refused }
     }
 }
 
-impl Change {
+impl LockChange {
     fn who(&self) -> (u64, bool) {
         (self.owner, self.flock)
     }
 
-    fn meets(&self, other: &Change) -> bool {
+    fn meets(&self, other: &LockChange) -> bool {
         self.who() == other.who() && self.range.0 <= other.range.1 && other.range.0 <= self.range.1
     }
 
     /// Whether its owner holds that, and it is about some of it.
     fn is_over(&self, held: &RangeLock) -> bool {
-        held.owner == Owner::from(self.owner) && held.start <= self.range.1 && self.range.0 <= held.end
+        held.owner == LockOwner::from(self.owner) && held.start <= self.range.1 && self.range.0 <= held.end
     }
 
     fn releases_all(&self) -> bool {
@@ -92,20 +92,20 @@ struct OfFile {
 }
 
 impl OfFile {
-    fn of(&mut self, change: &Change) -> &mut RangeLocks {
+    fn of(&mut self, change: &LockChange) -> &mut RangeLocks {
         if change.flock { &mut self.flocks } else { &mut self.ranges }
     }
 
-    fn release(&mut self, change: &Change) {
+    fn release(&mut self, change: &LockChange) {
         let (start, end) = change.range;
         self.of(change).release(change.owner.into(), start, end);
     }
 
     /// Whether the owner has it already, in that kind.
-    fn has(&mut self, change: &Change) -> bool {
+    fn has(&mut self, change: &LockChange) -> bool {
         let (start, end) = change.range;
         let covers = |held: &RangeLock| {
-            held.owner == Owner::from(change.owner)
+            held.owner == LockOwner::from(change.owner)
                 && held.start <= start
                 && held.end >= end
                 && Some(held.kind) == change.kind
@@ -114,7 +114,7 @@ impl OfFile {
     }
 
     /// What is held no more from the moment that a change is asked for.
-    fn before(&mut self, change: &Change) -> bool {
+    fn before(&mut self, change: &LockChange) -> bool {
         let (start, end) = change.range;
         let mine = |held: &&RangeLock| change.is_over(held) && Some(held.kind) != change.kind;
         let changed: Vec<RangeLock> = self.of(change).iter().filter(mine).copied().collect();
@@ -134,17 +134,17 @@ impl OfFile {
         !changed.is_empty()
     }
 
-    fn after(&mut self, change: &Change, outcome: Outcome) {
+    fn after(&mut self, change: &LockChange, outcome: LockOutcome) {
         match (outcome, change.kind) {
-            (Outcome::Unsent, _) => {}
-            (Outcome::Done, Some(kind)) => self.of(change).take(change.lock(kind)),
-            (Outcome::Refused, Some(_)) if change.flock => _ = self.before(change),
-            (Outcome::Refused, Some(_)) => {}
-            (Outcome::Done | Outcome::Refused, None) | (Outcome::Died, _) => self.release(change),
+            (LockOutcome::Unsent, _) => {}
+            (LockOutcome::Done, Some(kind)) => self.of(change).take(change.lock(kind)),
+            (LockOutcome::Refused, Some(_)) if change.flock => _ = self.before(change),
+            (LockOutcome::Refused, Some(_)) => {}
+            (LockOutcome::Done | LockOutcome::Refused, None) | (LockOutcome::Died, _) => self.release(change),
         }
     }
 
-    fn doubt(&mut self, change: &Change) {
+    fn doubt(&mut self, change: &LockChange) {
         self.doubts.insert((change.owner, change.flock, change.handle));
     }
 
@@ -155,7 +155,7 @@ impl OfFile {
 
 struct UnderWay {
     node: u64,
-    change: Change,
+    change: LockChange,
     /// No other met it.
     alone: bool,
     /// What it gives up was not claimed: it must come to its end.
@@ -172,7 +172,7 @@ pub(crate) struct Locked {
 
 impl Locked {
     /// A request is about to be sent.
-    pub fn begins(&mut self, unique: u64, node: u64, change: Change) {
+    pub fn begins(&mut self, unique: u64, node: u64, change: LockChange) {
         let mut alone = true;
         for other in self.under_way.values_mut().filter(|other| other.node == node && other.change.meets(&change)) {
             (other.alone, alone) = (false, false);
@@ -184,18 +184,18 @@ impl Locked {
     }
 
     /// It is answered, or nobody waits for that any more. What it was, if it is one of these.
-    pub fn ends(&mut self, unique: u64, outcome: Outcome) -> Option<(u64, Change)> {
+    pub fn ends(&mut self, unique: u64, outcome: LockOutcome) -> Option<(u64, LockChange)> {
         let UnderWay { node, change, alone, .. } = self.under_way.remove(&unique)?;
-        if change.kind.is_some() && outcome == Outcome::Done {
+        if change.kind.is_some() && outcome == LockOutcome::Done {
             self.files.entry(node).or_default();
         }
         if let Some(file) = self.files.get_mut(&node) {
             // Open file descriptions are shared: what was locked before is another process's too.
-            if outcome == Outcome::Died && file.has(&change) {
+            if outcome == LockOutcome::Died && file.has(&change) {
                 return None;
             }
             file.after(&change, outcome);
-            if alone && outcome == Outcome::Done && change.releases_all() {
+            if alone && outcome == LockOutcome::Done && change.releases_all() {
                 file.doubts.retain(|(owner, flock, _)| (*owner, *flock) != change.who());
             }
             if file.is_empty() {
@@ -237,7 +237,7 @@ impl Locked {
     }
 
     /// What is to be claimed of a file, and is all that is held of it from then on; `None`: that is in doubt.
-    pub fn claims(&mut self, node: u64) -> Option<Vec<Change>> {
+    pub fn claims(&mut self, node: u64) -> Option<Vec<LockChange>> {
         let Some(file) = self.files.get_mut(&node) else { return Some(Vec::new()) };
         if !file.doubts.is_empty() {
             return None;
@@ -246,7 +246,7 @@ impl Locked {
             other.gave |= file.before(&other.change);
         }
         let claim = |flock| {
-            move |held: &RangeLock| Change {
+            move |held: &RangeLock| LockChange {
                 owner: held.owner as u64,
                 handle: held.handle,
                 pid: held.pid,

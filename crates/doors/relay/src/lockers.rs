@@ -39,7 +39,7 @@ pub(crate) struct Locker {
 const FORMER: u64 = 0;
 
 /// What a node has locked, until it is dropped.
-pub(crate) type Kept = Arc<dyn Any + Send + Sync>;
+pub(crate) type LockHold = Arc<dyn Any + Send + Sync>;
 
 #[derive(Default)]
 struct State {
@@ -48,7 +48,7 @@ struct State {
     /// Those of them that have not claimed yet.
     awaited: HashSet<Name>,
     /// Those who are gone and cannot be crossed out.
-    gone: Vec<(Locker, Option<Kept>)>,
+    gone: Vec<(Locker, Option<LockHold>)>,
     /// When that was tried last.
     tried: Option<Instant>,
     /// The server ends, and the nodes do not.
@@ -67,7 +67,7 @@ impl State {
 }
 
 /// The list.
-pub struct Lockers {
+pub struct RecoveryRecords {
     dir: PathBuf,
     /// The end of the grace period.
     until: Instant,
@@ -87,9 +87,9 @@ fn sync(dir: &Path) -> io::Result<()> {
     File::open(dir)?.sync_all()
 }
 
-impl Lockers {
+impl RecoveryRecords {
     /// What former servers have written down in `dir`, which is made if it is missing; the grace period begins, and lasts `grace` at most.
-    pub fn open(dir: impl Into<PathBuf>, grace: Duration) -> io::Result<Lockers> {
+    pub fn open(dir: impl Into<PathBuf>, grace: Duration) -> io::Result<RecoveryRecords> {
         let dir = dir.into();
         match DirBuilder::new().mode(0o700).create(&dir) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
@@ -101,7 +101,7 @@ impl Lockers {
         }
         let listed = awaited.iter().map(|name| (*name, FORMER)).collect();
         let state = State { listed, awaited, ..State::default() };
-        Ok(Lockers { dir, until: Instant::now() + grace, state: Mutex::new(state) })
+        Ok(RecoveryRecords { dir, until: Instant::now() + grace, state: Mutex::new(state) })
     }
 
     /// The list, from which those are crossed out who have not come in time (L3). What cannot be crossed out keeps the grace period from ending.
@@ -169,7 +169,7 @@ impl Lockers {
     }
 
     /// A node is gone, and `held` is what it has locked: that is released when the node is crossed out, and not before (L2).
-    pub(crate) fn gone(&self, node: &Locker, held: Option<Kept>) {
+    pub(crate) fn gone(&self, node: &Locker, held: Option<LockHold>) {
         let mut state = self.state.lock();
         if state.ended || !state.has(node) {
             return;
@@ -197,7 +197,7 @@ impl Lockers {
         drop(released);
     }
 
-    fn cross_out_gone(&self, state: &mut State) -> (Vec<Option<Kept>>, io::Result<()>) {
+    fn cross_out_gone(&self, state: &mut State) -> (Vec<Option<LockHold>>, io::Result<()>) {
         let (mut released, mut outcome) = (Vec::new(), Ok(()));
         state.tried = Some(Instant::now());
         for (node, held) in std::mem::take(&mut state.gone) {
@@ -235,10 +235,10 @@ mod tests {
     const B: Locker = Locker { name: [0xab; 16], client: 2 };
     const LONG: Duration = Duration::from_secs(1000);
 
-    #[test]
+    #[test] // S49
     fn who_held_a_lock_may_claim_it_and_nobody_gets_another_before() {
         let tree = TempTree::new();
-        let open = |grace| Lockers::open(tree.path("lockers"), grace).unwrap();
+        let open = |grace| RecoveryRecords::open(tree.path("lockers"), grace).unwrap();
         let first = open(LONG);
         assert!(!first.is_grace() && !first.may_claim(&A), "nobody is awaited");
         assert!(first.admit(&A).unwrap() && first.admit(&A).unwrap());
@@ -254,10 +254,10 @@ mod tests {
         assert!(open(LONG).may_claim(&A) && open(LONG).may_claim(&B));
     }
 
-    #[test]
+    #[test] // S49
     fn who_comes_after_the_grace_period_or_has_been_gone_holds_nothing_for_this_server_and_the_next() {
         let tree = TempTree::new();
-        let open = |grace| Lockers::open(tree.path("lockers"), grace).unwrap();
+        let open = |grace| RecoveryRecords::open(tree.path("lockers"), grace).unwrap();
         let first = open(LONG);
         assert!(first.admit(&A).unwrap() && first.admit(&B).unwrap());
         first.gone(&B, None);
@@ -272,12 +272,12 @@ mod tests {
         assert!(open(LONG).may_claim(&B), "the server has ended, and not the node");
     }
 
-    #[test]
+    #[test] // S49
     fn what_cannot_be_written_down_is_not_granted_and_the_grace_period_lasts_while_nobody_can_be_crossed_out() {
         let tree = TempTree::new();
-        let first = Lockers::open(tree.path("lockers"), LONG).unwrap();
+        let first = RecoveryRecords::open(tree.path("lockers"), LONG).unwrap();
         assert!(first.admit(&A).unwrap());
-        let late = Lockers::open(tree.path("lockers"), Duration::ZERO).unwrap();
+        let late = RecoveryRecords::open(tree.path("lockers"), Duration::ZERO).unwrap();
         fs::rename(tree.path("lockers"), tree.path("away")).unwrap();
         assert!(late.is_grace() && !late.admit(&B).unwrap());
         fs::rename(tree.path("away"), tree.path("lockers")).unwrap();
@@ -286,10 +286,10 @@ mod tests {
         assert!(late.admit(&B).is_err());
     }
 
-    #[test]
+    #[test] // S49
     fn a_node_that_was_forgotten_and_has_come_back_waits_until_it_is_crossed_out_and_is_not_crossed_out_again() {
         let tree = TempTree::new();
-        let open = || Lockers::open(tree.path("lockers"), LONG).unwrap();
+        let open = || RecoveryRecords::open(tree.path("lockers"), LONG).unwrap();
         let (lockers, again) = (open(), Locker { client: 3, ..A });
         assert!(lockers.admit(&A).unwrap());
         assert!(!lockers.may_claim(&again) && !lockers.has_claimed(&again), "that was another");
@@ -303,12 +303,12 @@ mod tests {
         assert!(!next.may_claim(&again) && !next.has_claimed(&again) && next.has_claimed(&A) && !next.is_grace());
     }
 
-    #[test]
+    #[test] // S49
     fn who_is_gone_keeps_its_locks_until_it_can_be_crossed_out() {
         let tree = TempTree::new();
-        let lockers = Lockers::open(tree.path("lockers"), LONG).unwrap();
+        let lockers = RecoveryRecords::open(tree.path("lockers"), LONG).unwrap();
         assert!(lockers.admit(&A).unwrap() && lockers.admit(&B).unwrap());
-        let (held, again): (Kept, _) = (Arc::new(()), Locker { client: 3, ..A });
+        let (held, again): (LockHold, _) = (Arc::new(()), Locker { client: 3, ..A });
         let is_held = || Arc::strong_count(&held) > 1;
         fs::rename(tree.path("lockers"), tree.path("away")).unwrap();
         lockers.gone(&A, Some(Arc::clone(&held)));
@@ -333,6 +333,6 @@ mod tests {
         let tree = TempTree::new();
         tree.file("lockers/README", "");
         tree.file("lockers/+0000000000000000000000000000001", "");
-        assert!(!Lockers::open(tree.path("lockers"), LONG).unwrap().is_grace());
+        assert!(!RecoveryRecords::open(tree.path("lockers"), LONG).unwrap().is_grace());
     }
 }

@@ -8,7 +8,7 @@ use fuse_protocol::{Envelope, Given, NodeId, Opcode};
 use wire::pace;
 
 use crate::limits;
-use crate::locked::Change;
+use crate::locked::LockChange;
 
 /// How long a request waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -155,14 +155,15 @@ pub(crate) fn writes_durably(message: &[u8]) -> bool {
 }
 
 /// What a request does to the locks of a file.
-pub(crate) fn locks(envelope: &Envelope, message: &[u8]) -> Option<Change> {
+pub(crate) fn locks(envelope: &Envelope, message: &[u8]) -> Option<LockChange> {
     let half = |at: usize| message.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).map(u32::from_ne_bytes);
     let number = |at: usize| message.get(at..at + 8).and_then(|bytes| bytes.try_into().ok()).map(u64::from_ne_bytes);
     let whole = (0, i64::MAX as u64);
-    let (handle, releases) = (envelope.first, Change { kind: None, flock: false, range: whole, ..Change::default() });
+    let (handle, releases) =
+        (envelope.first, LockChange { kind: None, flock: false, range: whole, ..LockChange::default() });
     match envelope.opcode? {
         // Of all POSIX locks of who closes.
-        Opcode::Flush => Some(Change { owner: number(56)?, handle, ..releases }),
+        Opcode::Flush => Some(LockChange { owner: number(56)?, handle, ..releases }),
         Opcode::Setlk | Opcode::Setlkw => {
             let kind = match half(72)?.cast_signed() {
                 libc::F_RDLCK => Some(LockKind::Shared),
@@ -171,7 +172,7 @@ pub(crate) fn locks(envelope: &Envelope, message: &[u8]) -> Option<Change> {
             };
             let flock = half(80)? & 1 != 0;
             let range = if flock { whole } else { (number(56)?, number(64)?) };
-            Some(Change { owner: number(48)?, handle, pid: half(76)?, flock, range, kind })
+            Some(LockChange { owner: number(48)?, handle, pid: half(76)?, flock, range, kind })
         }
         _ => None,
     }

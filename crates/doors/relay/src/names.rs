@@ -17,10 +17,10 @@ use transport::{InFile, Service, Targets};
 use wire::limits::PIECE_BYTES_MAX;
 use wire::{Message, Piece};
 
-use crate::events::Queue;
-use crate::lockers::Lockers;
+use crate::events::EventQueue;
+use crate::lockers::RecoveryRecords;
 use crate::manner::{self, is_pure};
-use crate::node::Node;
+use crate::node::RelayNode;
 
 /// A service for agents, `S`, and names for those who have none.
 pub struct Names<S> {
@@ -31,7 +31,7 @@ pub struct Names<S> {
     /// From which nodes and open files of all clients are numbered.
     numbers: Arc<AtomicU64>,
     clients: AtomicU64,
-    lockers: Arc<Lockers>,
+    lockers: Arc<RecoveryRecords>,
     /// Another number than before: this machine has crashed.
     life: u64,
     /// Whose rights requests get where this process may not take those of others.
@@ -39,15 +39,15 @@ pub struct Names<S> {
 }
 
 /// A client of either kind.
-pub struct Session<T>(Kind<T>);
+pub struct ClientSession<T>(Kind<T>);
 
 enum Kind<T> {
     Agent(T),
     /// With a session for the data of what it writes.
-    Node(Node, T),
+    Node(RelayNode, T),
 }
 
-impl<T> Drop for Session<T> {
+impl<T> Drop for ClientSession<T> {
     fn drop(&mut self) {
         if let Kind::Node(node, _) = &self.0 {
             tracing::info!(node = node.name, attached = node.remote().is_some(), "a node is gone");
@@ -71,7 +71,7 @@ fn refused(errno: i32, reason: &str) -> Message {
 impl<S> Names<S> {
     /// Beside `inner`, which agents ask for the directory `store`, over an agent of the same directory and data. `lockers`: what the
     /// server before this one has left; `life`: another number than before if this machine has crashed since.
-    pub fn new(inner: S, store: impl Into<String>, agent: Arc<Agent>, lockers: Lockers, life: u64) -> Names<S> {
+    pub fn new(inner: S, store: impl Into<String>, agent: Arc<Agent>, lockers: RecoveryRecords, life: u64) -> Names<S> {
         let user = rustix::process::geteuid();
         let alone = (!user.is_root()).then(|| user.as_raw());
         let numbers = Arc::new(AtomicU64::new(start()));
@@ -79,7 +79,7 @@ impl<S> Names<S> {
         Names { inner, store: store.into(), agent, numbers, clients, lockers, life, alone }
     }
 
-    fn on_node(&self, node: &Node, message: Message, data: &[u8], out: &mut Vec<u8>) -> Message {
+    fn on_node(&self, node: &RelayNode, message: Message, data: &[u8], out: &mut Vec<u8>) -> Message {
         match message {
             Message::Ping {} => Message::Done {},
             Message::Life {} => Message::Lives { life: self.life },
@@ -129,7 +129,7 @@ impl<S> Names<S> {
         }
     }
 
-    fn reclaim_lock(&self, node: &Node, head: &[u8]) -> Message {
+    fn reclaim_lock(&self, node: &RelayNode, head: &[u8]) -> Message {
         let Some(remote) = node.claiming() else { return Message::Unknown {} };
         let Some(envelope) = Envelope::of(head) else { return refused(libc::EPROTO, "no message of a kernel") };
         match envelope.opcode {
@@ -145,7 +145,7 @@ impl<S> Names<S> {
     }
 
     /// What is said of a request for a lock that cannot be answered now.
-    fn not_now(&self, node: &Node, envelope: &Envelope, head: &[u8]) -> Option<Message> {
+    fn not_now(&self, node: &RelayNode, envelope: &Envelope, head: &[u8]) -> Option<Message> {
         let admitted = match envelope.opcode {
             Some(Opcode::Getlk) => Ok(!self.lockers.is_grace()),
             _ if takes_lock(envelope, head) => self.lockers.admit(&node.locker),
@@ -161,15 +161,16 @@ impl<S> Names<S> {
         }
     }
 
-    fn attach(&self, node: &Node, machine: &str, init: &[u8], open: bool) -> Message {
+    fn attach(&self, node: &RelayNode, machine: &str, init: &[u8], open: bool) -> Message {
         if machine != std::env::consts::ARCH {
             let ours = std::env::consts::ARCH;
             let reason =
                 format!("names are served to nodes of the same kind: the server is {ours}, the node {machine}");
             return Message::failed(libc::EPROTO, reason);
         }
-        let make =
-            |events: Arc<Queue>| Remote::new(Arc::clone(&self.agent), node.locker.client, &self.numbers, events, init);
+        let make = |events: Arc<EventQueue>| {
+            Remote::new(Arc::clone(&self.agent), node.locker.client, &self.numbers, events, init)
+        };
         match node.attach(init, open, make) {
             Ok(Some(answer)) => whole(&answer),
             Ok(None) => refused(libc::EPROTO, "the node's kernel offers something else than before"),
@@ -179,7 +180,7 @@ impl<S> Names<S> {
 
     fn relay(
         &self,
-        node: &Node,
+        node: &RelayNode,
         remote: &Remote,
         numbers: (u64, u64),
         groups: &[u8],
@@ -281,16 +282,19 @@ impl Drop for Told {
 const _: () = assert!(PIECE_BYTES_MAX.is_multiple_of(4));
 
 impl<S: Service> Service for Names<S> {
-    type Session = Session<S::Session>;
+    type Session = ClientSession<S::Session>;
 
     fn begin(&self, session: &[u8; 16], store: &str, agent: &str) -> Result<Self::Session, (i32, String)> {
         if !store.is_empty() {
-            return self.inner.begin(session, store, agent).map(|session| Session(Kind::Agent(session)));
+            return self.inner.begin(session, store, agent).map(|session| ClientSession(Kind::Agent(session)));
         }
         let client = self.clients.fetch_add(1, Ordering::Relaxed);
         tracing::info!(node = agent, client, "a node without the global store has come");
         let data = self.inner.begin(session, &self.store, agent)?;
-        Ok(Session(Kind::Node(Node::new(client, (session, agent), start(), Arc::clone(&self.lockers)), data)))
+        Ok(ClientSession(Kind::Node(
+            RelayNode::new(client, (session, agent), start(), Arc::clone(&self.lockers)),
+            data,
+        )))
     }
 
     fn is_silent(&self, session: &Self::Session, silent: bool) {

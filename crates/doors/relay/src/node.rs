@@ -7,8 +7,8 @@ use fuse::Remote;
 use fuse_protocol::{Envelope, Given};
 use parking_lot::{Mutex, RwLock};
 
-use crate::events::Queue;
-use crate::lockers::{Kept, Locker, Lockers, Name};
+use crate::events::EventQueue;
+use crate::lockers::{LockHold, Locker, Name, RecoveryRecords};
 
 struct Attached {
     remote: Arc<Remote>,
@@ -19,24 +19,24 @@ struct Attached {
 }
 
 /// One node: its kernel, once it is attached, and what that was given and may not have got.
-pub(crate) struct Node {
+pub(crate) struct RelayNode {
     /// What it calls itself, and its number, which no other has.
     pub locker: Locker,
     /// For people.
     pub name: String,
-    lockers: Arc<Lockers>,
-    pub events: Arc<Queue>,
+    lockers: Arc<RecoveryRecords>,
+    pub events: Arc<EventQueue>,
     attached: RwLock<Option<Attached>>,
     given: Mutex<BTreeMap<u64, Given>>,
 }
 
-impl Node {
+impl RelayNode {
     /// `start`: above all numbers that an earlier memory of a node has given to events.
-    pub fn new(client: u64, (own, name): (&Name, &str), start: u64, lockers: Arc<Lockers>) -> Node {
+    pub fn new(client: u64, (own, name): (&Name, &str), start: u64, lockers: Arc<RecoveryRecords>) -> RelayNode {
         let (attached, given) = (RwLock::default(), Mutex::default());
-        let events = Arc::new(Queue::after(start));
+        let events = Arc::new(EventQueue::after(start));
         let locker = Locker { name: *own, client };
-        Node { locker, name: name.into(), lockers, events, attached, given }
+        RelayNode { locker, name: name.into(), lockers, events, attached, given }
     }
 
     /// Its kernel, if it is attached and may ask.
@@ -60,7 +60,7 @@ impl Node {
         &self,
         init: &[u8],
         open: bool,
-        make: impl FnOnce(Arc<Queue>) -> Result<(Remote, Vec<u8>), E>,
+        make: impl FnOnce(Arc<EventQueue>) -> Result<(Remote, Vec<u8>), E>,
     ) -> Result<Option<Vec<u8>>, E> {
         let mut attached = self.attached.write();
         if let Some(attached) = &*attached {
@@ -74,7 +74,7 @@ impl Node {
     /// Its kernel is gone.
     pub fn detach(&self) {
         let gone = self.attached.write().take();
-        self.lockers.gone(&self.locker, gone.map(|attached| attached.remote as Kept));
+        self.lockers.gone(&self.locker, gone.map(|attached| attached.remote as LockHold));
     }
 
     /// Notes what the answer to a request gave. `oldest`: the node has done with requests below it.
@@ -99,7 +99,7 @@ impl Node {
     }
 }
 
-impl Drop for Node {
+impl Drop for RelayNode {
     fn drop(&mut self) {
         self.detach();
     }

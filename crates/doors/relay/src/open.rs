@@ -12,9 +12,9 @@ struct Numbers {
 
 /// All of a node's requests that are not done with.
 #[derive(Default)]
-pub(crate) struct Open(Mutex<Numbers>);
+pub(crate) struct OpenRequests(Mutex<Numbers>);
 
-impl Open {
+impl OpenRequests {
     /// A new request.
     pub fn begin(&self) -> u64 {
         let mut numbers = self.0.lock();
@@ -42,7 +42,7 @@ mod tests {
 
     #[test]
     fn the_oldest_is_the_lowest_that_is_not_done_with() {
-        let open = Open::default();
+        let open = OpenRequests::default();
         assert_eq!((open.begin(), open.begin(), open.oldest()), (1, 2, 1));
         open.end(1);
         assert_eq!(open.oldest(), 2);

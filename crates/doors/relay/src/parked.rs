@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use fuse::is_dying;
 use fuse_protocol::{Envelope, Errno, NodeId, Parked};
 use parking_lot::Mutex;
-use transport::Memory;
+use transport::SessionInstance;
 
 enum State {
     Running(NodeId),
@@ -18,7 +18,7 @@ enum State {
         /// For what.
         message: Vec<u8>,
         /// Where.
-        at: Memory,
+        at: SessionInstance,
     },
 }
 
@@ -41,7 +41,7 @@ impl Waiting {
     }
 
     /// Its answer comes later, as `at` has said, or has come.
-    pub fn park(&self, reply: Parked, thread: u32, message: &[u8], at: Memory) {
+    pub fn park(&self, reply: Parked, thread: u32, message: &[u8], at: SessionInstance) {
         let mut all = self.0.lock();
         match all.remove(&reply.unique()) {
             Some(State::Answered(answer)) => {
@@ -88,7 +88,7 @@ impl Waiting {
     }
 
     /// What a request waits for, if it still does, and not at `memory` already.
-    pub fn message(&self, unique: u64, memory: Memory) -> Option<Vec<u8>> {
+    pub fn message(&self, unique: u64, memory: SessionInstance) -> Option<Vec<u8>> {
         match self.0.lock().get(&unique)? {
             State::Waits { message, at, .. } if *at != memory => Some(message.clone()),
             _ => None,
@@ -96,7 +96,7 @@ impl Waiting {
     }
 
     /// It waits at `memory` from now on.
-    pub fn waits_at(&self, unique: u64, memory: Memory) {
+    pub fn waits_at(&self, unique: u64, memory: SessionInstance) {
         if let Some(State::Waits { at, .. }) = self.0.lock().get_mut(&unique) {
             *at = memory;
         }
@@ -144,8 +144,8 @@ mod tests {
         [16_u32.to_ne_bytes().as_slice(), &0_i32.to_ne_bytes(), &2_u64.to_ne_bytes()].concat()
     }
 
-    const HERE: Memory = [1; 16];
-    const THERE: Memory = [2; 16];
+    const HERE: SessionInstance = [1; 16];
+    const THERE: SessionInstance = [2; 16];
 
     #[test]
     fn an_answer_finds_its_request_before_and_after_that_was_parked() {
@@ -185,7 +185,7 @@ mod tests {
         }
     }
 
-    #[test]
+    #[test] // S49
     fn an_answer_that_comes_before_its_request_ends_otherwise_is_the_answer() {
         let waiting = Waiting::default();
         for come in [true, false] {

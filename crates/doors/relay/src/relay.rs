@@ -24,19 +24,19 @@ use agent::{Caller, Written};
 use fuse::Pages;
 use fuse_protocol::{Envelope, Errno, Given, NodeId, Opcode, Parked, Raw, drops_pages};
 use parking_lot::Mutex;
-use transport::{Answer, Call, CallError, Client, Memory};
+use transport::{Answer, Call, CallError, Client, SessionInstance};
 use types::Identity;
 use wire::limits::PIECE_BYTES_MAX;
 use wire::{Message, Piece};
 
 use self::agreement::Agreement;
 use crate::changes::Changes;
-use crate::errands::{Errand, Errands};
-use crate::held::{Held, Holdings};
+use crate::errands::{DeferredRequest, DeferredRequests};
+use crate::held::{HeldFile, Holdings};
 use crate::limits::{ANSWER_BYTES, DETACH, GRACE_POLL, GROUPS_MAX, HEAD_BYTES};
-use crate::locked::Outcome;
+use crate::locked::LockOutcome;
 use crate::manner::{self, Manner};
-use crate::open::Open;
+use crate::open::OpenRequests;
 use crate::parked::Waiting;
 
 /// The node's side of one mount.
@@ -44,9 +44,9 @@ pub struct Relay {
     client: Client,
     /// How long what changes nothing waits.
     patience: Duration,
-    open: Open,
+    open: OpenRequests,
     waiting: Waiting,
-    errands: Errands,
+    errands: DeferredRequests,
     held: Holdings,
     changes: Changes,
     /// What was written, and is to reach the global store.
@@ -81,7 +81,7 @@ type About = Option<(Identity, wire::Path)>;
 enum Got {
     Answer(Vec<u8>, usize, About),
     /// It comes later, from whom was asked.
-    Later(Memory),
+    Later(SessionInstance),
     /// The server knows nothing of this kernel, or did not know it any more when its answer was noted.
     Nothing,
     /// The server gives no locks yet.
@@ -91,7 +91,7 @@ enum Got {
 }
 
 /// What stays the same however often a request is sent.
-struct Asked<'a> {
+struct RelayedRequest<'a> {
     /// What the kernel asks, and our number of it.
     envelope: &'a Envelope,
     number: u64,
@@ -111,9 +111,9 @@ impl Relay {
         Arc::new(Relay {
             client,
             patience,
-            open: Open::default(),
+            open: OpenRequests::default(),
             waiting: Waiting::default(),
-            errands: Errands::default(),
+            errands: DeferredRequests::default(),
             held: Holdings::default(),
             changes: Changes::default(),
             written: Written::default(),
@@ -196,7 +196,12 @@ impl Relay {
     }
 
     /// Sends a request once and takes its answer.
-    fn ask(&self, asked: &Asked<'_>, room: &mut [u8], interrupted: &dyn Fn() -> bool) -> Result<Got, CallError> {
+    fn ask(
+        &self,
+        asked: &RelayedRequest<'_>,
+        room: &mut [u8],
+        interrupted: &dyn Fn() -> bool,
+    ) -> Result<Got, CallError> {
         let split = if asked.message.len() <= PIECE_BYTES_MAX { asked.message.len() } else { HEAD_BYTES };
         let (head, data) = asked.message.split_at(split);
         let (number, oldest) = (asked.number, self.open.oldest());
@@ -224,7 +229,7 @@ impl Relay {
             self.changes.done(sent, memory, asked.envelope, asked.message);
         }
         // Noted here, so that it is claimed from the next server, or not believed.
-        match self.held.lock_answered(asked.envelope.unique, Outcome::of(head.as_slice()), memory) {
+        match self.held.lock_answered(asked.envelope.unique, LockOutcome::of(head.as_slice()), memory) {
             true => Ok(Got::Answer(head.as_slice().to_vec(), data_bytes, about)),
             false => Ok(Got::Nothing),
         }
@@ -233,7 +238,7 @@ impl Relay {
     /// As [`Relay::ask`], and attaches the kernel anew where it has to be. A request for a lock in a grace period ends with any signal.
     fn ask_attached(
         &self,
-        asked: &Asked<'_>,
+        asked: &RelayedRequest<'_>,
         room: &mut [u8],
         over: &dyn Fn() -> bool,
         signalled: &dyn Fn() -> bool,
@@ -291,7 +296,7 @@ impl Relay {
         change.into_iter().for_each(|change| self.held.lock_begins(envelope.unique, envelope.node, change));
         let manner = manner::of(envelope, message, writes);
         let (unique, number) = (envelope.unique, self.open.begin());
-        let asked = Asked { envelope, number, groups: self.groups_of(envelope), message, manner };
+        let asked = RelayedRequest { envelope, number, groups: self.groups_of(envelope), message, manner };
         ROOM.with_borrow_mut(|room| {
             let closes = envelope.opcode == Some(Opcode::Flush);
             let dies =
@@ -323,7 +328,7 @@ impl Relay {
                             self.closed(self.held.remove(handle));
                             self.changes.closed(node, handle);
                         }
-                        self.errands.add(Errand::Withdraw(number));
+                        self.errands.add(DeferredRequest::Withdraw(number));
                     }
                 }
                 Ok(Got::Later(at)) => {
@@ -331,11 +336,11 @@ impl Relay {
                     self.waiting.park(reply, envelope.pid, message, at);
                     // Who has claimed meanwhile did not see it wait.
                     if self.held.memory() != at {
-                        self.errands.add(Errand::Await(unique));
+                        self.errands.add(DeferredRequest::Await(unique));
                     }
                 }
                 Ok(Got::Unsent | Got::Nothing | Got::Grace) => {
-                    self.held.lock_ends(unique, Outcome::Unsent);
+                    self.held.lock_ends(unique, LockOutcome::Unsent);
                     self.open.end(number);
                     match self.waiting.end(unique) {
                         Some(granted) => _ = reply.bytes(&granted, &[]),
@@ -363,7 +368,7 @@ impl Relay {
         for part in parts {
             let Some(message) = manner::part_of_write(message, part) else { continue };
             let number = self.open.begin();
-            let asked = Asked { envelope, number, groups: Piece::default(), message: &message, manner };
+            let asked = RelayedRequest { envelope, number, groups: Piece::default(), message: &message, manner };
             let outcome = self.ask_attached(&asked, &mut [], &|| reply.is_over(), &|| false);
             match outcome {
                 Ok(Got::Answer(head, ..)) if manner::is_success(&head) => self.open.end(number),
@@ -388,10 +393,10 @@ impl Relay {
         let tells = matches!(envelope.opcode, Some(Opcode::Release | Opcode::Releasedir));
         let gives = manner::locks(envelope, message).is_some() || envelope.opcode.is_some_and(Given::may_be);
         if unheard && gives && !self.has_ended() {
-            self.errands.add(Errand::Withdraw(number));
+            self.errands.add(DeferredRequest::Withdraw(number));
             self.undo_lock(envelope.unique);
         } else {
-            self.held.lock_ends(envelope.unique, Outcome::Refused);
+            self.held.lock_ends(envelope.unique, LockOutcome::Refused);
             self.open.end(number);
         }
         // It is noted, and nothing is undone.
@@ -400,7 +405,7 @@ impl Relay {
             return;
         }
         if unheard && tells {
-            self.errands.add(Errand::Release(message.to_vec()));
+            self.errands.add(DeferredRequest::Release(message.to_vec()));
             return reply.done();
         }
         if !unheard {
@@ -428,7 +433,7 @@ impl Relay {
             self.begin_write(&identity, path);
             self.changes.opened(node, handle, flags & libc::O_TRUNC != 0);
         }
-        self.held.add(handle, Held { node, identity, hint, flags, writes });
+        self.held.add(handle, HeldFile { node, identity, hint, flags, writes });
         Some((node, handle))
     }
 
@@ -457,7 +462,7 @@ impl Raw for Relay {
     fn forget(&self, node: NodeId, count: u64) {
         self.held.forgets(node, count, || {
             self.pages.forgotten(node);
-            self.errands.add(Errand::Forget(vec![(node, count)]));
+            self.errands.add(DeferredRequest::Forget(vec![(node, count)]));
         });
     }
 
@@ -466,7 +471,7 @@ impl Raw for Relay {
     }
 
     fn interrupt(&self, unique: u64) {
-        self.errands.add(Errand::Interrupt(unique));
+        self.errands.add(DeferredRequest::Interrupt(unique));
     }
 
     fn destroy(&self) {

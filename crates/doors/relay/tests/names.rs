@@ -10,9 +10,9 @@ use std::time::Duration;
 use agent::{Agent, Config, PolicyTable};
 use config::Policy;
 use file_cache::{FileCache, Settings};
-use global_store::posix::{Options, PosixStore};
+use global_store::posix::{PosixStore, StoreOptions};
 use proptest::prelude::*;
-use relay::{Lockers, Names, Session};
+use relay::{ClientSession, Names, RecoveryRecords};
 use testkit::{TempTree, in_private_namespace};
 use transport::{Service, Targets};
 use wire::{Message, Piece, Text, pace};
@@ -60,7 +60,7 @@ impl Stand {
         tree.file("data/file", "content");
         tree.file("secret", "untouched");
         let root = fs::File::open(tree.path("data")).unwrap().into();
-        let store = PosixStore::new(root, Options::default()).unwrap();
+        let store = PosixStore::new(root, StoreOptions::default()).unwrap();
         let cache = FileCache::open(Settings::new(tree.path("bb"), Arc::new(store.clone()), "test")).unwrap();
         let policies = PolicyTable::new(Policy::default());
         Stand { tree, agent: Arc::new(Agent::new(Config { cache, store, policies }).unwrap()) }
@@ -71,7 +71,7 @@ impl Stand {
     }
 
     fn server_with_grace(&self, grace: Duration) -> Names<NoData> {
-        let lockers = Lockers::open(self.tree.path("lockers"), grace).unwrap();
+        let lockers = RecoveryRecords::open(self.tree.path("lockers"), grace).unwrap();
         Names::new(NoData, "", Arc::clone(&self.agent), lockers, 1)
     }
 }
@@ -105,7 +105,7 @@ fn init() -> Vec<u8> {
 /// A node that is attached.
 struct Node<'a> {
     server: &'a Names<NoData>,
-    session: Session<()>,
+    session: ClientSession<()>,
     last: u64,
     /// The lowest request that it has not done with; `None`: the last.
     oldest: Option<u64>,
@@ -188,7 +188,7 @@ fn number(bytes: &[u8], at: usize) -> u64 {
     u64::from_ne_bytes(bytes[at..at + 8].try_into().unwrap())
 }
 
-#[test]
+#[test] // S49
 fn what_an_answer_gave_and_nobody_got_is_taken_back() {
     let stand = Stand::new();
     let server = stand.server();
@@ -209,7 +209,7 @@ fn what_an_answer_gave_and_nobody_got_is_taken_back() {
     assert_eq!(node.read(kept.0, kept.1), Ok(vec![]));
 }
 
-#[test]
+#[test] // S49
 fn a_number_of_a_former_server_is_stale() {
     let stand = Stand::new();
     let former = stand.server();
@@ -228,7 +228,7 @@ fn a_number_of_a_former_server_is_stale() {
     assert_eq!(node.read(other, its), Ok(vec![]));
 }
 
-#[test]
+#[test] // S49
 fn what_is_claimed_from_another_server_means_what_it_meant_and_nothing_else_does() {
     let stand = Stand::new();
     let former = stand.server();
@@ -267,7 +267,7 @@ fn what_is_claimed_from_another_server_means_what_it_meant_and_nothing_else_does
     assert!(matches!(node.ask(claim(file, handle)), Message::Unknown {}));
 }
 
-#[test]
+#[test] // S49
 fn a_file_whose_identity_may_be_anothers_later_is_not_claimed() {
     in_private_namespace(|| {
         // Neither handles nor birth times: a number alone.
@@ -286,7 +286,7 @@ fn a_file_whose_identity_may_be_anothers_later_is_not_claimed() {
     });
 }
 
-#[test]
+#[test] // S49
 fn two_nodes_never_share_a_number_and_neither_reaches_the_others() {
     let stand = Stand::new();
     let server = stand.server();
@@ -339,7 +339,7 @@ fn made_up() -> impl Strategy<Value = (Vec<u8>, Vec<u8>)> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, max_shrink_iters: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
-    #[test]
+    #[test] // S48
     fn any_message_of_a_node_is_answered_and_harms_nobody(messages in prop::collection::vec(made_up(), 1..80)) {
         let stand = Stand::new();
         let server = stand.server();

@@ -14,7 +14,7 @@ use fuse_protocol::{Envelope, Errno, Parked, Raw};
 use parking_lot::Mutex;
 use relay::Relay;
 use testkit::{TempTree, wait_until};
-use transport::{Access, Address, Client, Server, Service, Targets, Who};
+use transport::{Address, AllowedPeers, Client, Server, Service, Targets, Who};
 use wire::{Message, Piece};
 
 const BOUND: Duration = Duration::from_secs(30);
@@ -148,7 +148,7 @@ impl Script {
             listens: listen,
         };
         let path = tree.path(name);
-        let server = Server::start(played, &[Address::Unix(path.clone())], Access::default()).unwrap();
+        let server = Server::start(played, &[Address::Unix(path.clone())], AllowedPeers::default()).unwrap();
         symlink(&path, tree.path("next")).unwrap();
         std::fs::rename(tree.path("next"), tree.path("server")).unwrap();
         Script { path, locks, events, asked, listens, server: Some(server) }
@@ -239,7 +239,7 @@ impl Stand {
     }
 }
 
-#[test]
+#[test] // S49
 fn a_lock_that_a_former_server_granted_is_asked_for_again_if_nobody_claimed_it() {
     let mut stand = Stand::new();
     let asks = stand.asks(SETLK);
@@ -253,7 +253,7 @@ fn a_lock_that_a_former_server_granted_is_asked_for_again_if_nobody_claimed_it()
     stand.end(next, ended);
 }
 
-#[test]
+#[test] // S49
 fn what_a_former_server_has_a_lock_waited_for_is_awaited_at_the_next() {
     let mut stand = Stand::new();
     let asks = stand.asks(SETLKW);
@@ -267,7 +267,7 @@ fn what_a_former_server_has_a_lock_waited_for_is_awaited_at_the_next() {
     stand.end(next, ended);
 }
 
-#[test]
+#[test] // S49
 fn a_lock_that_was_awaited_and_that_a_former_server_granted_is_awaited_at_the_next() {
     let mut stand = Stand::new();
     stand.waits(std::process::id());
@@ -284,7 +284,7 @@ fn a_lock_that_was_awaited_and_that_a_former_server_granted_is_awaited_at_the_ne
     stand.end(next, ended);
 }
 
-#[test]
+#[test] // S49
 fn a_signal_ends_a_wait_in_the_grace_period_of_the_next_server() {
     let mut stand = Stand::new();
     stand.waits(std::process::id());
@@ -300,7 +300,7 @@ fn a_signal_ends_a_wait_in_the_grace_period_of_the_next_server() {
     stand.end(next, ended);
 }
 
-#[test]
+#[test] // S49
 fn a_signal_in_the_grace_period_takes_no_lock_that_its_program_held_before_it_waited_for_more() {
     let mut stand = Stand::new();
     stand.shares();
@@ -316,7 +316,7 @@ fn a_signal_in_the_grace_period_takes_no_lock_that_its_program_held_before_it_wa
     stand.end(next, ended);
 }
 
-#[test]
+#[test] // S49
 fn a_killed_program_waits_no_more_while_no_server_takes_its_node_back() {
     let mut stand = Stand::new();
     stand.waits(u32::MAX);
@@ -328,7 +328,7 @@ fn a_killed_program_waits_no_more_while_no_server_takes_its_node_back() {
     stand.end(next, ended);
 }
 
-#[test]
+#[test] // S49
 fn a_lock_that_was_granted_before_its_program_was_told_to_wait_is_not_taken_from_it_by_a_signal() {
     let mut stand = Stand::new();
     let asks = stand.asks(SETLKW);

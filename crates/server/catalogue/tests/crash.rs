@@ -122,7 +122,7 @@ fn tear(journal: &Path, synced: u64, end: u64, random: &mut Random) {
     }
 }
 
-#[test]
+#[test] // S15
 fn a_machine_crash_leaves_a_prefix_with_every_durable_commit() {
     let mut random = Random(12);
     for _ in 0..6 {

@@ -91,7 +91,7 @@ fn child_that_heals_without_space() {
     survives(Resource::Fsize, true, || 3 << 20);
 }
 
-#[test]
+#[test] // S17
 fn a_catalogue_that_refused_commits_takes_them_again_when_the_cause_is_gone() {
     for name in ["child_that_heals_without_descriptors", "child_that_heals_without_space"] {
         let directory = tempfile::tempdir().unwrap();

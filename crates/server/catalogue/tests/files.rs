@@ -16,7 +16,7 @@ fn a_second_opener_is_refused_until_the_first_is_gone() {
     FjallCatalogue::open(directory.path()).unwrap();
 }
 
-#[test]
+#[test] // S18
 fn another_format_is_refused_and_left_alone() {
     let directory = tempfile::tempdir().unwrap();
     drop(FjallCatalogue::open(directory.path()).unwrap());

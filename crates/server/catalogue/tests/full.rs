@@ -9,7 +9,7 @@ use catalogue::{Catalogue, Change, Durability, FjallCatalogue, State};
 use support::{Random, identity, record};
 use testkit::{TempTree, in_private_namespace};
 
-#[test]
+#[test] // S17, S58
 fn what_frees_room_is_recorded_where_no_block_is_left() {
     in_private_namespace(|| {
         let tree = TempTree::new();

@@ -5,16 +5,16 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering;
 
 use catalogue::{Change, Durability, Record, State};
-use global_store::OpenFile;
+use global_store::StoreFile;
 use parking_lot::MutexGuard;
 
 use crate::cache::Inner;
-use crate::copy::{Copy, Progress};
+use crate::copy::{Copy, CopyProgress};
 use crate::fault;
 use crate::file::{File, Live};
-use crate::pace::Pace;
+use crate::pace::CopyPace;
 use crate::side::here;
-use crate::stage_out::Job;
+use crate::stage_out::StageOutJob;
 
 /// Whether the file still has the replica that is being copied, and a record of it.
 pub(crate) fn is_wanted(copied: &Record, live: &Live) -> bool {
@@ -36,8 +36,8 @@ impl Inner {
     /// W2 and W3 for a batch: one sync, one commit. `lost` gets those whose replicas the medium did not take.
     pub(crate) fn announce_all<'a>(
         &self,
-        jobs: &mut Vec<(usize, Job<'a>)>,
-        lost: &mut dyn FnMut(usize, Job<'a>, io::Error),
+        jobs: &mut Vec<(usize, StageOutJob<'a>)>,
+        lost: &mut dyn FnMut(usize, StageOutJob<'a>, io::Error),
     ) -> io::Result<()> {
         let announced = self.announce_recorded(jobs, lost);
         if !announced.as_ref().is_err_and(|error| self.refuses(error)) {
@@ -57,8 +57,8 @@ impl Inner {
 
     fn announce_recorded<'a>(
         &self,
-        jobs: &mut Vec<(usize, Job<'a>)>,
-        lost: &mut dyn FnMut(usize, Job<'a>, io::Error),
+        jobs: &mut Vec<(usize, StageOutJob<'a>)>,
+        lost: &mut dyn FnMut(usize, StageOutJob<'a>, io::Error),
     ) -> io::Result<()> {
         let replicas: Vec<_> = jobs.iter().map(|(_, job)| (&**job.file, &job.record, job.replica.as_fd())).collect();
         let ends = self.secure_all(&replicas)?;
@@ -95,24 +95,24 @@ impl Inner {
         Ok(())
     }
 
-    pub(crate) fn announce(&self, job: &mut Job<'_>, interrupted: &dyn Fn() -> bool) -> io::Result<()> {
+    pub(crate) fn announce(&self, job: &mut StageOutJob<'_>, interrupted: &dyn Fn() -> bool) -> io::Result<()> {
         let rate = job.policy.rate_bytes_per_s;
         let (inner, file, record, replica) = (self, job.file, &mut job.record, &job.replica);
         let (begun, secured) = (&mut job.begun, &mut job.secured);
-        let pace = Pace::new();
+        let pace = CopyPace::new();
         Announcer { inner, file, record, replica, begun, secured, interrupted, rate, pace }.before_write(0)
     }
 
     pub(crate) fn verify(
         &self,
-        job: &mut Job<'_>,
-        global: &dyn OpenFile,
+        job: &mut StageOutJob<'_>,
+        global: &dyn StoreFile,
         interrupted: &dyn Fn() -> bool,
     ) -> io::Result<bool> {
         let rate = job.policy.rate_bytes_per_s;
         let (inner, file, record, replica) = (self, job.file, &mut job.record, &job.replica);
         let (begun, secured) = (&mut job.begun, &mut job.secured);
-        let pace = Pace::new();
+        let pace = CopyPace::new();
         let mut progress = Announcer { inner, file, record, replica, begun, secured, interrupted, rate, pace };
         let (size, global_size) = (job.size, job.size);
         // A file that is written meanwhile cannot be compared; it is staged out again anyway.
@@ -130,10 +130,10 @@ pub(crate) struct Announcer<'a> {
     pub(crate) secured: &'a mut bool,
     pub(crate) interrupted: &'a dyn Fn() -> bool,
     pub(crate) rate: u64,
-    pub(crate) pace: Pace,
+    pub(crate) pace: CopyPace,
 }
 
-impl Progress for Announcer<'_> {
+impl CopyProgress for Announcer<'_> {
     fn before_write(&mut self, bytes: u64) -> io::Result<()> {
         if !self.inner.throttle.take(bytes, self.rate, &|| (self.interrupted)() || self.inner.is_dead()) {
             return Err(io::Error::from_raw_os_error(libc::EINTR));
@@ -201,7 +201,7 @@ impl Announcer<'_> {
 
 #[cfg(test)]
 mod tests {
-    use global_store::memory::{Fault, Operation};
+    use global_store::memory::{Fault, StoreOperation};
 
     use crate::world::World;
     use crate::{Residency, SetMtime};
@@ -235,7 +235,7 @@ mod tests {
         let world = World::new();
         world.store.put("f", b"old");
         world.write(b"new");
-        let matching = |operation: &Operation| matches!(operation, Operation::Write(_));
+        let matching = |operation: &StoreOperation| matches!(operation, StoreOperation::Write(_));
         world.store.fail(Fault { matching, ..Fault::default() });
         assert_eq!(world.drain(), 1);
         world.write(b"NEW");

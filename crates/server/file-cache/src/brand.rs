@@ -24,7 +24,7 @@ const CUT: &[u8] = "\u{2026}".as_bytes();
 
 /// What a dirty replica says of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Brand {
+pub(crate) struct IdentityAttribute {
     pub(crate) identity: Identity,
     /// Of the intent. A clean record of this replica with the same or a later one says that the brand is out of date.
     pub(crate) epoch: Epoch,
@@ -32,7 +32,7 @@ pub(crate) struct Brand {
     pub(crate) hint: PathBuf,
 }
 
-impl Brand {
+impl IdentityAttribute {
     /// In at most `most` bytes, if the hint's end for the hint can bring that about.
     pub(crate) fn encode(&self, most: usize) -> Vec<u8> {
         let identity = self.identity.as_bytes();
@@ -57,7 +57,7 @@ impl Brand {
         bytes
     }
 
-    pub(crate) fn decode(bytes: &[u8]) -> Option<Brand> {
+    pub(crate) fn decode(bytes: &[u8]) -> Option<IdentityAttribute> {
         let (head, rest) = bytes.split_at_checked(2)?;
         let (identity, rest) = rest.split_at_checked(head[1] as usize)?;
         let mut rest = rest;
@@ -68,7 +68,7 @@ impl Brand {
             _ => return None,
         };
         let identity = Identity::new(identity).ok()?;
-        Some(Brand { identity, epoch: Epoch(epoch), base, hint: OsStr::from_bytes(rest).into() })
+        Some(IdentityAttribute { identity, epoch: Epoch(epoch), base, hint: OsStr::from_bytes(rest).into() })
     }
 
     /// Whether the hint is no more than the end of one, or nothing.
@@ -134,11 +134,11 @@ mod tests {
     use super::*;
     use crate::limits::{BRAND_BYTES, BRAND_BYTES_MAX};
 
-    fn brand(identity: &[u8], hint: &str) -> Brand {
+    fn brand(identity: &[u8], hint: &str) -> IdentityAttribute {
         let mtime = Timestamp { seconds: 1_795_000_000, nanos: 999_999_999 };
         let ctime = Timestamp { seconds: mtime.seconds + 1, nanos: 987_654_321 };
         let base = Fingerprint { size: 0, mtime, ctime, attributes: 0 };
-        Brand { identity: Identity::new(identity).unwrap(), epoch: Epoch(1), base, hint: hint.into() }
+        IdentityAttribute { identity: Identity::new(identity).unwrap(), epoch: Epoch(1), base, hint: hint.into() }
     }
 
     #[test]
@@ -148,8 +148,8 @@ mod tests {
         for (mtime, ctime) in times.iter().flat_map(|mtime| times.iter().map(move |ctime| (*mtime, *ctime))) {
             for number in [0, 1, 127, 128, 1 << 40, u64::MAX] {
                 let base = Fingerprint { size: number, mtime, ctime, attributes: 0 };
-                let brand = Brand { epoch: Epoch(number), base, ..brand(&[1, 2, 3], "a/b") };
-                assert_eq!(Brand::decode(&brand.encode(BRAND_BYTES_MAX)), Some(brand));
+                let brand = IdentityAttribute { epoch: Epoch(number), base, ..brand(&[1, 2, 3], "a/b") };
+                assert_eq!(IdentityAttribute::decode(&brand.encode(BRAND_BYTES_MAX)), Some(brand));
             }
         }
     }
@@ -159,20 +159,20 @@ mod tests {
     fn a_new_files_brand_with_a_short_path_fits_beside_the_inode_and_a_longer_path_is_cut() {
         let fits = brand(&[7; 12], "run-17/output.h5");
         assert!(fits.encode(BRAND_BYTES_MAX).len() <= BRAND_BYTES);
-        assert_eq!(Brand::decode(&fits.encode(BRAND_BYTES)), Some(fits.clone()));
+        assert_eq!(IdentityAttribute::decode(&fits.encode(BRAND_BYTES)), Some(fits.clone()));
         assert!(!fits.is_cut());
         let long = brand(&[7; 12], "a/path/of/many/parts/run-17/output.h5");
-        assert_eq!(Brand::decode(&long.encode(BRAND_BYTES_MAX)), Some(long.clone()));
+        assert_eq!(IdentityAttribute::decode(&long.encode(BRAND_BYTES_MAX)), Some(long.clone()));
         let cut = long.encode(BRAND_BYTES);
         assert_eq!(cut.len(), BRAND_BYTES);
-        let cut = Brand::decode(&cut).unwrap();
+        let cut = IdentityAttribute::decode(&cut).unwrap();
         assert!(cut.is_cut() && cut.hint.to_str().unwrap().ends_with("7/output.h5"), "{cut:?}");
-        assert_eq!(Brand { hint: long.hint.clone(), ..cut }, long);
+        assert_eq!(IdentityAttribute { hint: long.hint.clone(), ..cut }, long);
     }
 
     #[test]
     fn a_brand_of_a_former_format_is_read_and_an_unknown_or_short_one_is_not() {
-        let brand = Brand { epoch: Epoch(4), ..brand(&[7], "a") };
+        let brand = IdentityAttribute { epoch: Epoch(4), ..brand(&[7], "a") };
         let mut bytes = vec![FORMAT_2, 1, 7];
         bytes.extend_from_slice(&brand.epoch.0.to_le_bytes());
         bytes.extend_from_slice(&brand.base.size.to_le_bytes());
@@ -181,15 +181,15 @@ mod tests {
             bytes.extend_from_slice(&time.nanos.to_le_bytes());
         }
         bytes.extend_from_slice(b"a");
-        assert_eq!(Brand::decode(&bytes), Some(brand.clone()));
+        assert_eq!(IdentityAttribute::decode(&bytes), Some(brand.clone()));
         bytes.drain(3..11);
         bytes[0] = FORMAT_1;
-        assert_eq!(Brand::decode(&bytes), Some(Brand { epoch: Epoch(0), ..brand.clone() }));
+        assert_eq!(IdentityAttribute::decode(&bytes), Some(IdentityAttribute { epoch: Epoch(0), ..brand.clone() }));
         bytes[0] = FORMAT + 1;
-        assert_eq!(Brand::decode(&bytes), None);
-        let whole = Brand { hint: PathBuf::new(), ..brand }.encode(BRAND_BYTES_MAX);
+        assert_eq!(IdentityAttribute::decode(&bytes), None);
+        let whole = IdentityAttribute { hint: PathBuf::new(), ..brand }.encode(BRAND_BYTES_MAX);
         for len in 0..whole.len() {
-            assert_eq!(Brand::decode(&whole[..len]), None, "{len}");
+            assert_eq!(IdentityAttribute::decode(&whole[..len]), None, "{len}");
         }
     }
 }

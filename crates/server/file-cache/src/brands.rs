@@ -21,7 +21,7 @@ use std::sync::atomic::Ordering;
 use catalogue::{Record, State};
 use types::Identity;
 
-use crate::brand::Brand;
+use crate::brand::IdentityAttribute;
 use crate::cache::{Inner, errno};
 use crate::file::File;
 use crate::limits::{BRAND_BYTES, BRAND_BYTES_MAX, BRANDS_ROUND};
@@ -54,7 +54,7 @@ impl Inner {
         if !self.xattrs.load(Ordering::Relaxed) {
             return;
         }
-        let brand = Brand {
+        let brand = IdentityAttribute {
             identity: file.identity.clone(),
             epoch: record.epoch,
             base: record.base,
@@ -152,7 +152,7 @@ mod tests {
         *world.cache.inner.replicas.refused_brands.lock() = None;
     }
 
-    fn brand_of(world: &World, name: &str) -> Option<Brand> {
+    fn brand_of(world: &World, name: &str) -> Option<IdentityAttribute> {
         let file = world.cache.inner.known(&world.store.identity(name).unwrap()).unwrap();
         let version = file.live.lock().version.unwrap();
         world.cache.inner.replicas.read_brand(version)
@@ -168,7 +168,7 @@ mod tests {
         world
     }
 
-    #[test]
+    #[test] // S17
     fn a_brand_that_was_refused_is_written_later_and_those_of_other_files_at_once() {
         let mut world = written(&["f"]);
         world.cache.housekeep();
@@ -186,7 +186,7 @@ mod tests {
         assert_eq!(["f", "g"].map(|name| world.store.read(name).unwrap()), [b"new", b"NEW"]);
     }
 
-    #[test]
+    #[test] // S17
     fn a_dirty_file_without_a_brand_gets_one_in_the_next_life_of_the_agent() {
         let mut world = written(&["f"]);
         world.crash();
@@ -198,7 +198,7 @@ mod tests {
     }
 
     /// With the former one, what the time was set on below would pass for what a stage-out left there.
-    #[test]
+    #[test] // S17
     fn a_brand_that_could_not_follow_the_time_of_its_file_follows_it_later() {
         for lives in 0..2 {
             let mut world = World::new();
@@ -216,7 +216,7 @@ mod tests {
         }
     }
 
-    #[test]
+    #[test] // S17
     fn who_may_map_a_file_without_a_brand_has_its_record_on_the_medium() {
         for truncate in [false, true] {
             let world = World::new();

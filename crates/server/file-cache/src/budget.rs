@@ -9,7 +9,7 @@ use crate::limits::{
 
 /// The descriptors of this process that no open file holds, shared out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Budget {
+pub(crate) struct DescriptorBudget {
     /// Files in memory beyond which those that nobody has open lose their anchors.
     pub(crate) anchors: usize,
     /// The same where files are not found by identity.
@@ -18,11 +18,11 @@ pub(crate) struct Budget {
     pub(crate) batch: usize,
 }
 
-impl Budget {
+impl DescriptorBudget {
     /// Shares out what there is now. `streams` batches run at once. What the system refuses all the same shows up as `EMFILE`
     /// in a stage-out, which is tried again.
-    pub(crate) fn now(streams: usize) -> Budget {
-        Budget::of(descriptors::spare(), streams)
+    pub(crate) fn now(streams: usize) -> DescriptorBudget {
+        DescriptorBudget::of(descriptors::spare(), streams)
     }
 
     /// Raises the soft limit of the process.
@@ -35,10 +35,10 @@ impl Budget {
         }
     }
 
-    fn of(descriptors: u64, streams: usize) -> Budget {
+    fn of(descriptors: u64, streams: usize) -> DescriptorBudget {
         let share = |divisor: u64, most: usize| usize::try_from(descriptors / divisor).unwrap_or(most).min(most);
         let batch = share(BATCHES_SHARE * streams.clamp(1, 64) as u64, BATCH_FILES);
-        Budget {
+        DescriptorBudget {
             anchors: share(ANCHORS_SHARE, ANCHORS_KEPT),
             anchors_by_path: share(ANCHORS_BY_PATH_SHARE, usize::MAX),
             batch: batch.max(BATCH_FILES_MIN),
@@ -52,10 +52,10 @@ mod tests {
 
     #[test]
     fn few_descriptors_are_shared_out_and_many_are_bounded() {
-        let many = Budget::of(1 << 20, 4);
-        assert_eq!(many, Budget { anchors: ANCHORS_KEPT, anchors_by_path: 1 << 17, batch: BATCH_FILES });
+        let many = DescriptorBudget::of(1 << 20, 4);
+        assert_eq!(many, DescriptorBudget { anchors: ANCHORS_KEPT, anchors_by_path: 1 << 17, batch: BATCH_FILES });
         for descriptors in [1024, 4096, 16384] {
-            let budget = Budget::of(descriptors, 4);
+            let budget = DescriptorBudget::of(descriptors, 4);
             let held = 2 * budget.anchors.max(budget.anchors_by_path) + 3 * 4 * budget.batch;
             assert!(held as u64 <= descriptors / 2, "{budget:?} of {descriptors}");
         }

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 
-use crate::cache::Counters;
+use crate::cache::CacheCounters;
 
 /// Counts those at work; the time with at least one goes to a counter of microseconds.
 #[derive(Default)]
@@ -13,28 +13,28 @@ pub(crate) struct Busy(Mutex<(u32, Option<Instant>)>);
 
 impl Busy {
     /// One more is at work until the answer is dropped.
-    pub(crate) fn enter<'a>(&'a self, total_us: &'a AtomicU64) -> Working<'a> {
+    pub(crate) fn enter<'a>(&'a self, total_us: &'a AtomicU64) -> BusyGuard<'a> {
         let mut state = self.0.lock();
         state.0 += 1;
         state.1.get_or_insert_with(Instant::now);
-        Working { busy: self, total_us }
+        BusyGuard { busy: self, total_us }
     }
 }
 
 /// Somebody at work.
-pub(crate) struct Working<'a> {
+pub(crate) struct BusyGuard<'a> {
     busy: &'a Busy,
     total_us: &'a AtomicU64,
 }
 
-impl Drop for Working<'_> {
+impl Drop for BusyGuard<'_> {
     fn drop(&mut self) {
         let mut state = self.busy.0.lock();
         state.0 -= 1;
         if state.0 == 0
             && let Some(since) = state.1.take()
         {
-            Counters::add(self.total_us, since.elapsed().as_micros() as u64);
+            CacheCounters::add(self.total_us, since.elapsed().as_micros() as u64);
         }
     }
 }

@@ -15,16 +15,16 @@ use types::{Identity, Version};
 use crate::api::TellChange;
 use crate::brands::Unbranded;
 use crate::busy::Busy;
-use crate::change_time::Shown;
+use crate::change_time::VisibleChangeTime;
 use crate::clock::Clock;
 use crate::expiry::Expiry;
 use crate::fault;
-use crate::fetches::Fetches;
+use crate::fetches::FetchQueue;
 use crate::file::{Body, Descriptors, File, Live};
 use crate::limits::IDLE_FILES;
 use crate::medium::Medium;
 use crate::publish::Places;
-use crate::queue::Queue;
+use crate::queue::FileQueue;
 use crate::refusal::Refusal;
 use crate::removal::Removals;
 use crate::replica::{How, Replicas};
@@ -38,7 +38,7 @@ use crate::withdrawal::{Doubts, is_void};
 
 /// Event counts since the cache was opened.
 #[derive(Default)]
-pub(crate) struct Counters {
+pub(crate) struct CacheCounters {
     pub(crate) hits: AtomicU64,
     pub(crate) misses: AtomicU64,
     pub(crate) through: AtomicU64,
@@ -59,7 +59,7 @@ pub(crate) struct Counters {
     pub(crate) settled: AtomicU64,
 }
 
-impl Counters {
+impl CacheCounters {
     pub(crate) fn add(counter: &AtomicU64, by: u64) {
         counter.fetch_add(by, Ordering::Relaxed);
     }
@@ -76,14 +76,14 @@ pub(crate) struct Inner {
     pub(crate) superblock: Superblock,
     pub(crate) spaces: Spaces,
     pub(crate) clock: Clock,
-    pub(crate) queue: Queue,
-    pub(crate) fetches: Fetches,
+    pub(crate) queue: FileQueue,
+    pub(crate) fetches: FetchQueue,
     pub(crate) expiry: Expiry,
     pub(crate) removals: Arc<Removals>,
     pub(crate) doubts: Doubts,
     pub(crate) refusal: Refusal,
     pub(crate) throttle: Throttle,
-    pub(crate) counters: Counters,
+    pub(crate) counters: CacheCounters,
     pub(crate) draining: Busy,
     pub(crate) fetching: Busy,
     /// The last stage-out that failed: which file, and why.
@@ -249,7 +249,7 @@ impl Inner {
         live.clean_commit = self.forgotten.load(Ordering::Acquire);
         if !matches!(body, Body::Empty) {
             live.version = record.as_ref().map(|record| record.version);
-            live.shown = record.as_ref().and_then(Shown::of);
+            live.shown = record.as_ref().and_then(VisibleChangeTime::of);
             live.record = record;
         }
         live.body = body;
@@ -263,7 +263,7 @@ impl Inner {
         live.loaded = true;
         live.version = Some(record.version);
         live.name_unsynced = record.base.size == 0;
-        live.shown = Shown::of(&record);
+        live.shown = VisibleChangeTime::of(&record);
         live.record = Some(record);
         live.body = body;
         drop(live);
@@ -302,7 +302,7 @@ impl Inner {
         }
         fault::point("evict.record");
         if unclean {
-            Counters::add(&self.counters.settled, 1);
+            CacheCounters::add(&self.counters.settled, 1);
         }
         self.expiry.forget(&file.identity);
         // What its users have read they have read.

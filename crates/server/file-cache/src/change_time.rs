@@ -16,7 +16,7 @@ use crate::replica::{ctime_of, mtime_of};
 
 /// A time of change as programs see it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Shown {
+pub(crate) struct VisibleChangeTime {
     pub(crate) ctime: Timestamp,
     /// The global copy's, for which it stands.
     pub(crate) below: Timestamp,
@@ -24,10 +24,10 @@ pub(crate) struct Shown {
     data: Option<(u64, Timestamp)>,
 }
 
-impl Shown {
+impl VisibleChangeTime {
     /// What a record says.
-    pub(crate) fn of(record: &Record) -> Option<Shown> {
-        record.shown.map(|ctime| Shown { ctime, below: record.base.ctime, data: None })
+    pub(crate) fn of(record: &Record) -> Option<VisibleChangeTime> {
+        record.shown.map(|ctime| VisibleChangeTime { ctime, below: record.base.ctime, data: None })
     }
 }
 
@@ -51,7 +51,7 @@ impl Live {
         let data = data.or(base.map(|base| (base.size, base.mtime)));
         let ctime = if data == Some(now) { former } else { former.max(ctime_of(replica)) };
         let below = self.left_below().unwrap_or_default();
-        self.shown = Some(Shown { ctime, below, data: Some(now) });
+        self.shown = Some(VisibleChangeTime { ctime, below, data: Some(now) });
         ctime
     }
 
@@ -68,7 +68,7 @@ impl Live {
     /// Our bookkeeping moved the global copy's time of change, from one to another.
     pub(crate) fn keep_shown(&mut self, before: Timestamp, after: Timestamp) {
         let data = self.shown.and_then(|shown| shown.data);
-        self.shown = Some(Shown { ctime: self.shown_for(before), below: after, data });
+        self.shown = Some(VisibleChangeTime { ctime: self.shown_for(before), below: after, data });
         self.record_shown();
     }
 
@@ -76,7 +76,7 @@ impl Live {
     pub(crate) fn change_attributes(&mut self, time: Timestamp, after: Option<Timestamp>) {
         let below = after.or(self.left_below()).unwrap_or_default();
         let data = self.shown.and_then(|shown| shown.data);
-        let moved = Shown { ctime: self.shown.map_or(time, |shown| shown.ctime.max(time)), below, data };
+        let moved = VisibleChangeTime { ctime: self.shown.map_or(time, |shown| shown.ctime.max(time)), below, data };
         // A clean file has the global copy's.
         self.shown = Some(moved).filter(|_| self.is_ahead());
         self.record_shown();
@@ -104,7 +104,7 @@ impl Live {
     /// What a stage-out leaves below stands for what programs see. `kept`: the replica's time of modification from now on.
     pub(crate) fn show_left(&mut self, replica: &Stat, left: &Fingerprint, kept: Timestamp) -> Option<Timestamp> {
         let ctime = self.change_time(replica);
-        self.shown = Some(Shown { ctime, below: left.ctime, data: Some((replica.st_size as u64, kept)) });
+        self.shown = Some(VisibleChangeTime { ctime, below: left.ctime, data: Some((replica.st_size as u64, kept)) });
         Some(ctime).filter(|ctime| *ctime != left.ctime)
     }
 }

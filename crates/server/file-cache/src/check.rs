@@ -9,7 +9,7 @@ use serde::Serialize;
 use types::{Identity, Moved, Shown, Version};
 
 use crate::cache::{Inner, broken};
-use crate::content::Bytes;
+use crate::content::ContentOwner;
 use crate::limits::STUCK_LISTED;
 use crate::replica::How;
 use crate::sums::{self, Sums};
@@ -17,7 +17,7 @@ use crate::surface::FileCache;
 
 /// What a check found. Lists are cut at 1,000 entries, counts are not.
 #[derive(Debug, Clone, Default, Serialize)]
-pub struct Report {
+pub struct CheckReport {
     /// Records looked at.
     pub records: u64,
     /// Replicas looked at.
@@ -30,7 +30,7 @@ pub struct Report {
     pub mended: u64,
 }
 
-impl Report {
+impl CheckReport {
     fn find(&mut self, mended: bool, text: impl FnOnce() -> String) {
         self.found += 1;
         self.mended += u64::from(mended);
@@ -45,9 +45,9 @@ impl FileCache {
     /// copies, which reads them.
     /// `repair`: clean replicas that are damaged, stale or not wanted any more are dropped, and replicas without a record
     /// are removed; dirty data is never touched. Files in use are skipped.
-    pub fn check(&self, contents: bool, repair: bool) -> io::Result<Report> {
+    pub fn check(&self, contents: bool, repair: bool) -> io::Result<CheckReport> {
         let inner = &self.inner;
-        let mut report = Report::default();
+        let mut report = CheckReport::default();
         let mut records: HashMap<Version, (Identity, Record)> = HashMap::new();
         let mut damaged = Vec::new();
         let scanned = inner.catalogue.scan(
@@ -89,7 +89,14 @@ impl FileCache {
 }
 
 impl Inner {
-    fn check_record(&self, report: &mut Report, identity: &Identity, record: &Record, contents: bool, repair: bool) {
+    fn check_record(
+        &self,
+        report: &mut CheckReport,
+        identity: &Identity,
+        record: &Record,
+        contents: bool,
+        repair: bool,
+    ) {
         let name = record.hint.shown();
         if self.known(identity).is_some_and(|file| file.live.lock().removal_unsynced) {
             return;
@@ -133,7 +140,7 @@ impl Inner {
             Moved::Content => true,
             Moved::ChangeTime => {
                 let bytes = self.whose_bytes(record, &*anchor, found.size)?;
-                !matches!(bytes, Bytes::Base | Bytes::Replica)
+                !matches!(bytes, ContentOwner::Base | ContentOwner::Replica)
             }
         };
         if changed {

@@ -8,7 +8,7 @@ use rustix::fs::Stat;
 use types::Fingerprint;
 
 use crate::announce::follow;
-use crate::cache::{Counters, Inner};
+use crate::cache::{CacheCounters, Inner};
 use crate::clock::wall_s;
 use crate::fault;
 use crate::lease::{self, Nobody};
@@ -16,14 +16,18 @@ use crate::limits::SMALL_BYTES;
 use crate::medium::LACKS;
 use crate::replica::{self, Replicas};
 use crate::side::here;
-use crate::stage_out::{End, Job, clone_error};
+use crate::stage_out::{StageOutJob, StageOutResult, clone_error};
 
 impl Inner {
     /// W7 for some that were settled, at most [`CONCLUDED_FILES`]: one commit. Their gates are held meanwhile, also over what the global
     /// store is asked for each: who opens one of them waits for the others, and for no more than these.
     ///
     /// [`CONCLUDED_FILES`]: crate::limits::CONCLUDED_FILES
-    pub(crate) fn conclude(&self, mut settled: Vec<(usize, Job<'_>, Fingerprint)>, ends: &mut [Option<End>]) {
+    pub(crate) fn conclude(
+        &self,
+        mut settled: Vec<(usize, StageOutJob<'_>, Fingerprint)>,
+        ends: &mut [Option<StageOutResult>],
+    ) {
         let gates: Vec<MutexGuard<'_, ()>> = settled.iter().map(|(_, job, _)| job.file.gate.lock()).collect();
         let mut changes = Vec::new();
         for (index, job, left) in settled.iter_mut() {
@@ -34,7 +38,7 @@ impl Inner {
                 (live.changes == job.changes && live.writers == 0, !job.is_wanted(&live))
             };
             if unwanted {
-                ends[*index] = Some(End::Nothing);
+                ends[*index] = Some(StageOutResult::Nothing);
                 continue;
             }
             follow(&mut job.record, &job.file.live.lock());
@@ -72,12 +76,12 @@ impl Inner {
             }
             job.record = self.verdict(job, *left, done);
             changes.push(Change::Put(job.file.identity.clone(), job.record.clone()));
-            ends[*index] = Some(if done { End::Clean } else { End::StillDirty });
+            ends[*index] = Some(if done { StageOutResult::Clean } else { StageOutResult::StillDirty });
         }
         let failure = if changes.is_empty() { None } else { self.commit(changes, Durability::Process).err() };
         fault::point("w7.committed");
         for (index, job, left) in settled {
-            if matches!(ends[index], Some(End::Nothing | End::Stuck { .. })) {
+            if matches!(ends[index], Some(StageOutResult::Nothing | StageOutResult::Stuck { .. })) {
                 continue;
             }
             match &failure {
@@ -85,14 +89,14 @@ impl Inner {
                     ends[index] = Some(self.concluded_unrecorded(&job, left, clone_error(error)));
                 }
                 Some(error) => ends[index] = Some(self.note_failure(job.file, here(clone_error(error)), Some(left))),
-                None => self.concluded(job, matches!(ends[index], Some(End::Clean))),
+                None => self.concluded(job, matches!(ends[index], Some(StageOutResult::Clean))),
             }
         }
         drop(gates);
     }
 
     /// The record that follows a verified copy. The checksums go first: a crash between finds `Draining`.
-    fn verdict(&self, job: &Job<'_>, left: Fingerprint, done: bool) -> Record {
+    fn verdict(&self, job: &StageOutJob<'_>, left: Fingerprint, done: bool) -> Record {
         let mut summed = true;
         if job.size > SMALL_BYTES && (job.copied.changed || job.copied.sums.size == job.size) {
             summed = job.copied.sums.keep(&self.replicas.sums_path(job.record.version));
@@ -132,8 +136,8 @@ impl Inner {
     }
 
     /// W7 is committed. Gate held.
-    fn concluded(&self, job: Job<'_>, clean: bool) {
-        Counters::add(&self.counters.settled, 1);
+    fn concluded(&self, job: StageOutJob<'_>, clean: bool) {
+        CacheCounters::add(&self.counters.settled, 1);
         {
             let mut live = job.file.live.lock();
             live.record = Some(job.record.clone());
@@ -149,8 +153,8 @@ impl Inner {
                 live.dirty_since = self.now();
             }
         }
-        Counters::add(&self.counters.out_files, 1);
-        Counters::add(&self.counters.out_bytes, job.copied.bytes);
+        CacheCounters::add(&self.counters.out_files, 1);
+        CacheCounters::add(&self.counters.out_bytes, job.copied.bytes);
         if !clean {
             return;
         }

@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 
 use catalogue::Record;
-use global_store::{Access, Anchor, OpenFile};
+use global_store::{Access, Anchor, StoreFile};
 use types::ByteRange;
 
 use crate::cache::Inner;
@@ -16,7 +16,7 @@ use crate::sums::{self, Sums};
 
 /// Whose bytes a global copy holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Bytes {
+pub(crate) enum ContentOwner {
     /// Those that it held when it was recorded: only its attributes were changed.
     Base,
     /// Those of the replica: writing over them costs nobody anything.
@@ -29,14 +29,14 @@ pub(crate) enum Bytes {
 
 /// Which ranges of a global copy of more than one block are holes. The store is asked once for each extent.
 pub(crate) struct HolesBelow<'a> {
-    global: &'a dyn OpenFile,
+    global: &'a dyn StoreFile,
     size: u64,
     /// From where it was asked last, and the next data.
     known: Option<(u64, ByteRange)>,
 }
 
 impl<'a> HolesBelow<'a> {
-    pub(crate) fn of(global: &'a dyn OpenFile, size: u64) -> HolesBelow<'a> {
+    pub(crate) fn of(global: &'a dyn StoreFile, size: u64) -> HolesBelow<'a> {
         HolesBelow { global, size, known: None }
     }
 
@@ -60,9 +60,9 @@ impl<'a> HolesBelow<'a> {
 
 impl Inner {
     /// Whose bytes a global copy of `size` bytes holds. Reads it whole; the gate need not be held.
-    pub(crate) fn whose_bytes(&self, record: &Record, anchor: &dyn Anchor, size: u64) -> io::Result<Bytes> {
+    pub(crate) fn whose_bytes(&self, record: &Record, anchor: &dyn Anchor, size: u64) -> io::Result<ContentOwner> {
         if size == 0 && record.base.size == 0 {
-            return Ok(Bytes::Base);
+            return Ok(ContentOwner::Base);
         }
         let global = anchor.open(Access::Read)?;
         let recorded = || match record.sum {
@@ -71,18 +71,18 @@ impl Inner {
         };
         let sums = if record.base.size == size { recorded() } else { None };
         if sums.is_some() && sums == Some(self.sums_below(&*global, size)?) {
-            return Ok(Bytes::Base);
+            return Ok(ContentOwner::Base);
         }
         let replica = self.replicas.open_as(record.version, How::Read).map_err(here)?;
         if rustix::fs::fstat(&replica)?.st_size as u64 == size && self.is_equal(&replica, &*global, size)? {
-            return Ok(Bytes::Replica);
+            return Ok(ContentOwner::Replica);
         }
         // Of a file that was truncated they may be those of what it was before.
         let told = sums.is_some() && (record.was_clean || record.sum.is_some());
-        Ok(if told { Bytes::Others } else { Bytes::Untold })
+        Ok(if told { ContentOwner::Others } else { ContentOwner::Untold })
     }
 
-    fn sums_below(&self, global: &dyn OpenFile, size: u64) -> io::Result<Sums> {
+    fn sums_below(&self, global: &dyn StoreFile, size: u64) -> io::Result<Sums> {
         let mut block = vec![0; BLOCK_BYTES as usize];
         let mut blocks = Vec::with_capacity(sums::blocks_of(size) as usize);
         let mut holes = HolesBelow::of(global, size);
@@ -100,7 +100,7 @@ impl Inner {
     }
 
     /// Whether a replica has the bytes of the global copy, which has the same size.
-    pub(crate) fn is_equal(&self, replica: &OwnedFd, global: &dyn OpenFile, size: u64) -> io::Result<bool> {
+    pub(crate) fn is_equal(&self, replica: &OwnedFd, global: &dyn StoreFile, size: u64) -> io::Result<bool> {
         let (mut ours, mut theirs) = (vec![0; BLOCK_BYTES as usize], vec![0; BLOCK_BYTES as usize]);
         let (mut extents, mut holes) = (Extents::new(replica, size), HolesBelow::of(global, size));
         for index in 0..sums::blocks_of(size) {

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::OwnedFd;
 
-use global_store::OpenFile;
+use global_store::StoreFile;
 use types::ByteRange;
 
 use crate::content::HolesBelow;
@@ -26,7 +26,7 @@ pub(crate) enum Extent {
 }
 
 /// What a copy needs to ask and to tell while it runs.
-pub(crate) trait Progress {
+pub(crate) trait CopyProgress {
     /// Called before the first change of the global copy, and before each later one; an error ends the copy.
     fn before_write(&mut self, bytes: u64) -> io::Result<()>;
     /// Called before data below is cut off or made a hole; an error ends the copy.
@@ -39,14 +39,14 @@ pub(crate) trait Progress {
 
 /// What was written and is on its way to the store's medium, in the order of the writes.
 #[derive(Debug, Default)]
-struct Behind {
+struct CopyWriteBack {
     ranges: VecDeque<ByteRange>,
     bytes: u64,
 }
 
-impl Behind {
+impl CopyWriteBack {
     /// Sends a range on its way, and waits for those that are far behind it.
-    fn wrote(&mut self, global: &dyn OpenFile, range: ByteRange) -> io::Result<()> {
+    fn wrote(&mut self, global: &dyn StoreFile, range: ByteRange) -> io::Result<()> {
         global.begin_sync(range);
         self.ranges.push_back(range);
         self.bytes += range.len();
@@ -64,14 +64,14 @@ impl Behind {
 pub(crate) struct Copy<'a> {
     pub(crate) replica: &'a OwnedFd,
     pub(crate) size: u64,
-    pub(crate) global: &'a dyn OpenFile,
+    pub(crate) global: &'a dyn StoreFile,
     pub(crate) global_size: u64,
-    pub(crate) progress: &'a mut dyn Progress,
+    pub(crate) progress: &'a mut dyn CopyProgress,
     /// The replica's first bytes that are those of the former checksums: they are not read.
     pub(crate) unchanged: u64,
     extents: Extents<'a>,
     below: HolesBelow<'a>,
-    behind: Behind,
+    behind: CopyWriteBack,
 }
 
 /// What a copy did.
@@ -89,12 +89,12 @@ impl<'a> Copy<'a> {
     pub(crate) fn new(
         replica: &'a OwnedFd,
         size: u64,
-        global: &'a dyn OpenFile,
+        global: &'a dyn StoreFile,
         global_size: u64,
-        progress: &'a mut dyn Progress,
+        progress: &'a mut dyn CopyProgress,
     ) -> Copy<'a> {
         let extents = Extents::new(replica, size);
-        let (below, behind) = (HolesBelow::of(global, global_size), Behind::default());
+        let (below, behind) = (HolesBelow::of(global, global_size), CopyWriteBack::default());
         Copy { replica, size, global, global_size, progress, unchanged: 0, extents, below, behind }
     }
 
@@ -276,7 +276,7 @@ impl<'a> Copy<'a> {
     }
 }
 
-fn read_global(global: &dyn OpenFile, buffer: &mut [u8], at: u64) -> io::Result<usize> {
+fn read_global(global: &dyn StoreFile, buffer: &mut [u8], at: u64) -> io::Result<usize> {
     let mut done = 0;
     while done < buffer.len() {
         match global.read_at(&mut buffer[done..], at + done as u64)? {
@@ -292,7 +292,7 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU64, Ordering};
 
-    use global_store::Attributes;
+    use global_store::StoreAttributes;
     use parking_lot::Mutex;
     use types::Timestamp;
 
@@ -300,7 +300,7 @@ mod tests {
 
     struct Unasked;
 
-    impl Progress for Unasked {
+    impl CopyProgress for Unasked {
         fn before_write(&mut self, _bytes: u64) -> io::Result<()> {
             Ok(())
         }
@@ -320,7 +320,7 @@ mod tests {
         read: AtomicU64,
     }
 
-    impl OpenFile for Below {
+    impl StoreFile for Below {
         fn read_at(&self, buffer: &mut [u8], _offset: u64) -> io::Result<usize> {
             self.read.fetch_add(1, Ordering::Relaxed);
             buffer.fill(7);
@@ -347,7 +347,7 @@ mod tests {
         fn set_mtime(&self, _mtime: Timestamp) -> io::Result<()> {
             unreachable!()
         }
-        fn attributes(&self) -> io::Result<Attributes> {
+        fn attributes(&self) -> io::Result<StoreAttributes> {
             unreachable!()
         }
         fn sync(&self) -> io::Result<()> {
@@ -356,7 +356,7 @@ mod tests {
     }
 
     /// Read and summed over its whole length it would take a quarter of an hour.
-    #[test]
+    #[test] // S66
     fn a_hole_of_a_tebibyte_is_neither_read_nor_written() {
         const TIB: u64 = 1 << 40;
         let replica = OwnedFd::from(tempfile::tempfile_in("/dev/shm").unwrap());

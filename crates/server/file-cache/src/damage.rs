@@ -236,7 +236,7 @@ mod tests {
         assert!(status.stuck[0].reason.contains(reason), "{}", status.stuck[0].reason);
     }
 
-    #[test]
+    #[test] // S70
     fn what_was_changed_after_an_orderly_end_is_neither_opened_nor_staged_out() {
         for uses_it in [false, true] {
             let mut world = dirty();
@@ -306,7 +306,7 @@ mod tests {
         assert_eq!(noted(&world), 1650);
     }
 
-    #[test]
+    #[test] // S70
     fn a_synced_file_that_was_cut_after_the_death_of_its_agent_is_damaged() {
         let mut world = dirty();
         world.open(true, false).unwrap().sync(true).unwrap();

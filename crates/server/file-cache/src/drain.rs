@@ -7,11 +7,11 @@ use std::time::Duration;
 use parking_lot::MutexGuard;
 
 use crate::api::{DrainProgress, Residency, Stuck};
-use crate::budget::Budget;
+use crate::budget::DescriptorBudget;
 use crate::cache::Inner;
 use crate::file::File;
 use crate::limits::{BATCH_BYTES, POLL, SMALL_BYTES, TURN_MAX, TURN_PAUSE_MAX};
-use crate::stage_out::End;
+use crate::stage_out::StageOutResult;
 
 /// Passes over files that changed while they were copied and that nobody writes now.
 const PASSES: usize = 3;
@@ -46,7 +46,7 @@ impl Inner {
                     bytes += if fits { size } else { 0 };
                     fits
                 };
-                let most = Budget::now(self.settings.streams).batch;
+                let most = DescriptorBudget::now(self.settings.streams).batch;
                 while batch.len() < most
                     && let Some(file) = self.queue.pop(now, &mut fits)
                 {
@@ -79,7 +79,7 @@ impl Inner {
         files: &[Arc<File>],
         patient: bool,
         interrupted: &dyn Fn() -> bool,
-        tell: &mut dyn FnMut(&Arc<File>, &End),
+        tell: &mut dyn FnMut(&Arc<File>, &StageOutResult),
     ) -> Vec<Arc<File>> {
         let published = |file: &Arc<File>| self.is_published(&file.live.lock());
         if !files.iter().any(published) {
@@ -97,7 +97,7 @@ impl Inner {
         files: &[Arc<File>],
         patient: bool,
         interrupted: &dyn Fn() -> bool,
-        tell: &mut dyn FnMut(&Arc<File>, &End),
+        tell: &mut dyn FnMut(&Arc<File>, &StageOutResult),
     ) -> Vec<Arc<File>> {
         let mut skipped = Vec::new();
         let mut held: Vec<&Arc<File>> = Vec::new();
@@ -121,17 +121,17 @@ impl Inner {
     }
 
     /// Stages one file out in this thread, after whoever does now.
-    pub(crate) fn drain_one(&self, file: &Arc<File>, interrupted: &dyn Fn() -> bool) -> End {
+    pub(crate) fn drain_one(&self, file: &Arc<File>, interrupted: &dyn Fn() -> bool) -> StageOutResult {
         let lock = loop {
             if let Some(lock) = file.drain.try_lock_for(POLL) {
                 break lock;
             }
             if interrupted() {
                 let error = io::Error::from_raw_os_error(libc::EINTR);
-                return End::Stuck { state: Residency::Draining, orphaned: false, error };
+                return StageOutResult::Stuck { state: Residency::Draining, orphaned: false, error };
             }
         };
-        let end = self.drain_locked(&[file], false, interrupted).pop().unwrap_or(End::Nothing);
+        let end = self.drain_locked(&[file], false, interrupted).pop().unwrap_or(StageOutResult::Nothing);
         drop(lock);
         self.requeue(file, &end);
         end
@@ -140,8 +140,8 @@ impl Inner {
     /// Stages one file out and waits.
     pub(crate) fn drain_for(&self, file: &Arc<File>, interrupted: &dyn Fn() -> bool) -> Result<(), Stuck> {
         match self.drain_one(file, interrupted) {
-            End::Stuck { state, orphaned, error } => Err(self.stuck(file, state, orphaned, &error)),
-            End::Clean | End::StillDirty | End::Nothing => Ok(()),
+            StageOutResult::Stuck { state, orphaned, error } => Err(self.stuck(file, state, orphaned, &error)),
+            StageOutResult::Clean | StageOutResult::StillDirty | StageOutResult::Nothing => Ok(()),
         }
     }
 

@@ -12,12 +12,12 @@ use catalogue::{Durability, Record, State};
 use global_store::calls::still_wanted;
 use types::{Identity, Shown};
 
-use crate::cache::{Counters, Inner, errno};
+use crate::cache::{CacheCounters, Inner, errno};
 use crate::file::{Body, File};
 use crate::lease::{self, Nobody};
 use crate::limits::{BACKOFF_MAX, EVICT_ROUND, POLL, REPLAY_BYTES_IDLE, REPLAY_BYTES_MAX, ROUND, ROUND_SHORT};
 use crate::replica::How;
-use crate::stage_out::End;
+use crate::stage_out::StageOutResult;
 
 impl Inner {
     /// Evicts until `bytes` are freed or nothing is left to evict; returns what was freed. May be called with a gate
@@ -98,7 +98,7 @@ impl Inner {
             Err(error) => return Err(error),
         };
         self.drop_replica(file)?;
-        Counters::add(&self.counters.evicted, 1);
+        CacheCounters::add(&self.counters.evicted, 1);
         // An empty replica frees its inode: progress all the same.
         Ok(freed.max(1))
     }
@@ -141,7 +141,7 @@ impl Inner {
 
     /// Room for a write that found none: evicts, and lets removed files go.
     pub(crate) fn make_room(&self, bytes: u64) {
-        Counters::add(&self.counters.full, 1);
+        CacheCounters::add(&self.counters.full, 1);
         let lacks = || bytes.saturating_sub(self.spaces.now().free);
         if self.evict_bytes(bytes) < bytes {
             self.settle_removals(lacks());
@@ -272,7 +272,7 @@ impl Inner {
             // The store may hold up the stage-out that has it.
             still_wanted()?;
         };
-        if let Some(End::Stuck { error, .. }) = self.drain_locked(&[file], false, &|| false).pop() {
+        if let Some(StageOutResult::Stuck { error, .. }) = self.drain_locked(&[file], false, &|| false).pop() {
             return Err(io::Error::from_raw_os_error(errno(&error)));
         }
         let Some(anchor) = self.anchor_of(file, false)? else { return Ok(false) };
@@ -293,7 +293,7 @@ impl Inner {
         }
         self.queue.remove(file);
         file.moved.notify_all();
-        Counters::add(&self.counters.spilled, 1);
+        CacheCounters::add(&self.counters.spilled, 1);
         tracing::warn!(file = %anchor.path_hint().shown(), "the burst buffer is full: the file goes on in the global store");
         Ok(true)
     }
@@ -308,7 +308,7 @@ mod tests {
     use super::*;
     use crate::{FileCache, OpenHow, Settings, Space};
 
-    #[test]
+    #[test] // S31
     fn housekeeping_hurries_while_the_kernel_writes_into_the_last_of_the_room() {
         let dir = tempfile::tempdir().unwrap();
         let (store, free) = (MemoryStore::new(), Arc::new(AtomicU64::new(1 << 30)));

@@ -128,7 +128,7 @@ mod tests {
         assert!(asked <= 25, "{asked}");
     }
 
-    #[test]
+    #[test] // S66
     fn holes_are_told_without_a_question_for_each_block() {
         let file = OwnedFd::from(tempfile::tempfile_in("/dev/shm").unwrap());
         let size = 1000 * BLOCK + 5;

@@ -7,16 +7,16 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::cache::Inner;
 use crate::file::{Body, File};
-use crate::stage_in::Claim;
+use crate::stage_in::BlockClaim;
 
 /// Files that wait for a background fetch.
 #[derive(Default)]
-pub(crate) struct Fetches {
+pub(crate) struct FetchQueue {
     state: Mutex<(VecDeque<Arc<File>>, bool)>,
     changed: Condvar,
 }
 
-impl Fetches {
+impl FetchQueue {
     pub(crate) fn push(&self, file: &Arc<File>) {
         self.state.lock().0.push_back(Arc::clone(file));
         self.changed.notify_one();
@@ -66,12 +66,12 @@ impl Inner {
     }
 
     /// The next block for this fetcher; `None`: the file has no more need of it.
-    fn next_claim(&self, file: &Arc<File>) -> Option<Claim> {
+    fn next_claim(&self, file: &Arc<File>) -> Option<BlockClaim> {
         let mut live = file.live.lock();
         let Body::Partial(fetch) = &mut live.body else { return None };
         let wanted = !self.is_dead() && fetch.fetchers <= fetch.fetchers_max;
         if wanted && let Some(block) = fetch.next_block() {
-            return Claim::of(fetch, block);
+            return BlockClaim::of(fetch, block);
         }
         fetch.fetchers = fetch.fetchers.saturating_sub(1);
         None

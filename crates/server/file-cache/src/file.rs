@@ -23,12 +23,12 @@ use std::time::Duration;
 
 use catalogue::{Record, State};
 use config::{KeepAfter, Policy, StageOut};
-use global_store::{Access, Anchor, OpenFile};
+use global_store::{Access, Anchor, StoreFile};
 use parking_lot::{Condvar, Mutex, RwLock};
 use types::{ByteRange, Fingerprint, Identity, RangeSet, Timestamp, Version};
 
 use crate::api::Residency;
-use crate::change_time::Shown;
+use crate::change_time::VisibleChangeTime;
 use crate::last_access::Watched;
 use crate::limits::BLOCK_BYTES;
 use crate::medium::Medium;
@@ -59,7 +59,7 @@ pub struct File {
 
 /// Whether a file keeps its name where another may take it (policy `publish = atomic`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum NameHold {
     /// As far as we are concerned.
     Own,
     /// Another is being made, and its record says `removing` for that alone.
@@ -99,7 +99,7 @@ pub(crate) struct Fetch {
     /// How many there may be: more, the more often a reader came before what was expected of it.
     pub(crate) fetchers_max: u32,
     pub(crate) sums: Vec<u64>,
-    pub(crate) source: Arc<dyn OpenFile>,
+    pub(crate) source: Arc<dyn StoreFile>,
     pub(crate) replica: Arc<OwnedFd>,
     /// A background fetch was asked for.
     pub(crate) started: bool,
@@ -156,7 +156,7 @@ pub(crate) struct Descriptors {
     /// Closed when the last writer goes: it would refuse our own lease probe.
     pub(crate) write: Option<Arc<OwnedFd>>,
     pub(crate) handle: Option<Arc<OwnedFd>>,
-    pub(crate) global: Option<(Access, Arc<dyn OpenFile>)>,
+    pub(crate) global: Option<(Access, Arc<dyn StoreFile>)>,
 }
 
 impl Descriptors {
@@ -242,7 +242,7 @@ pub(crate) struct Live {
     pub(crate) removal_unsynced: bool,
     /// Its removal was under way when the agent died, and the start could not look whether the name is gone: the record says it still.
     pub(crate) removal_doubted: bool,
-    pub(crate) place: Place,
+    pub(crate) place: NameHold,
     pub(crate) handles: u32,
     pub(crate) writers: u32,
     /// Handles whose I/O we do not see.
@@ -272,7 +272,7 @@ pub(crate) struct Live {
     /// From when to when attributes or names of the global copy were changed last through us, and nobody has looked since.
     pub(crate) own: Option<(Timestamp, Timestamp)>,
     /// The time of change that programs see, where it is not the global copy's.
-    pub(crate) shown: Option<Shown>,
+    pub(crate) shown: Option<VisibleChangeTime>,
     /// Its ctime moved, and not by us, as somebody saw: only the bytes tell.
     pub(crate) doubted: bool,
     /// When somebody saw last that the global copy is what we left.
@@ -334,7 +334,7 @@ impl File {
                 unlinked: false,
                 removal_unsynced: false,
                 removal_doubted: false,
-                place: Place::Own,
+                place: NameHold::Own,
                 handles: 0,
                 writers: 0,
                 passthrough: 0,
@@ -420,7 +420,7 @@ impl Live {
 
     /// Whether the replica, not the global copy, says what the file is.
     pub(crate) fn is_ahead(&self) -> bool {
-        matches!(self.body, Body::Whole) && (self.is_unclean() || (self.unlinked && self.place != Place::Lost))
+        matches!(self.body, Body::Whole) && (self.is_unclean() || (self.unlinked && self.place != NameHold::Lost))
     }
 
     /// Takes note of a failed stage-out; the same error in a row is one error.

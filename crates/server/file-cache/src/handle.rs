@@ -26,7 +26,7 @@ use crate::file::{Body, File};
 use crate::lease::{self, Nobody};
 use crate::open::is_full;
 use crate::read_partial::Foresee;
-use crate::replica::{self, Cutting, How};
+use crate::replica::{self, How};
 pub use backdate::Backdating;
 pub use behind::WriteBehind;
 use route::Route;
@@ -259,7 +259,6 @@ impl FileHandle {
         match to {
             Route::Global(global) => global.set_len(len),
             Route::Replica(fd) => {
-                let _cutting = self.cutting();
                 let noted = self.file.live.lock().record.as_ref().is_some_and(|record| record.synced_len > len);
                 let _gate = noted.then(|| self.file.gate.lock());
                 if noted {
@@ -275,11 +274,6 @@ impl FileHandle {
             }
             Route::Partial => errno(libc::EIO),
         }
-    }
-
-    fn cutting(&self) -> Cutting<'_> {
-        let version = self.file.live.lock().version;
-        self.inner.replicas.cutting(version)
     }
 
     /// Bytes of the file as this handle reads it.

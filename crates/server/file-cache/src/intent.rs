@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use catalogue::{Durability, Record, State};
 use global_store::calls::still_wanted;
-use global_store::{Anchor, Attributes};
+use global_store::{Anchor, StoreAttributes};
 use types::{Epoch, Fingerprint, Version};
 
 use crate::api::OpenHow;
@@ -24,7 +24,7 @@ impl Inner {
         file: &File,
         anchor: &Arc<dyn Anchor>,
         how: &OpenHow,
-        found: &Attributes,
+        found: &StoreAttributes,
     ) -> io::Result<()> {
         if how.truncate {
             still_wanted()?;
@@ -133,7 +133,6 @@ impl Inner {
             // Last: what is refused to the program did not happen.
             let version = file.live.lock().version.unwrap_or(Version(0));
             let replica = self.replicas.open_as(version, How::Write)?;
-            let _cutting = self.replicas.cutting(Some(version));
             self.lower_length(file, 0)?;
             file.dated(|| rustix::fs::ftruncate(&replica, 0))?;
             fault::point("w0.truncated");
@@ -236,7 +235,7 @@ mod tests {
         known.is_some_and(|file| file.live.lock().anchor.is_some())
     }
 
-    #[test]
+    #[test] // S17
     fn a_file_whose_open_failed_after_its_intent_is_staged_out_by_itself() {
         let world = world();
         world.cache.stage_in(&world.store.anchor("f").unwrap(), &Arc::new(Policy::default())).unwrap();
@@ -248,7 +247,7 @@ mod tests {
         assert_eq!(queued.identity(), &world.store.identity("f").unwrap());
     }
 
-    #[test]
+    #[test] // S15
     fn what_others_have_open_is_on_the_medium_before_it_is_cut() {
         let world = world();
         let _reader = world.open(false, false).unwrap();
@@ -257,7 +256,7 @@ mod tests {
         assert!(file.live.lock().synced, "a crash may leave the intent over bytes that were never copied");
     }
 
-    #[test]
+    #[test] // S17
     fn a_truncation_that_was_refused_after_its_intent_did_not_happen() {
         let world = world();
         world.catalogue.fail_commits(1, 1);
@@ -269,7 +268,7 @@ mod tests {
         assert_eq!(world.store.read("f").unwrap(), b"old");
     }
 
-    #[test]
+    #[test] // S17
     fn a_refused_truncation_of_what_others_read_did_not_happen() {
         let world = world();
         let reader = world.open(false, false).unwrap();

@@ -16,7 +16,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 
 use types::{Identity, Timestamp, Version};
 
-use crate::cache::{Counters, Inner};
+use crate::cache::{CacheCounters, Inner};
 use crate::file::File;
 use crate::limits::{POLL, UNITS_NS};
 use crate::noting::atime_of;
@@ -106,7 +106,7 @@ impl Inner {
         if !gone && let Err(error) = settle() {
             tracing::debug!(%error, file = %file.identity, "a time of last access is lost");
         }
-        Counters::add(&self.counters.settled, 1);
+        CacheCounters::add(&self.counters.settled, 1);
         let mut live = file.live.lock();
         // What was read meanwhile is not settled.
         live.read_at = live.read_at.filter(|read_at| Some(*read_at) != asked);
@@ -190,7 +190,7 @@ fn is_same(below: Timestamp, here: Timestamp) -> bool {
 mod tests {
     use super::*;
 
-    #[test]
+    #[test] // S36
     fn a_time_that_a_store_cuts_to_its_unit_is_the_same_and_no_other_is() {
         let at = |seconds, nanos| Timestamp { seconds, nanos };
         let here = at(1_000_001, 123_456_789);

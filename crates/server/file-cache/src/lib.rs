@@ -81,13 +81,13 @@ pub use api::{
     DrainProgress, Fared, Keep, ORPHANED, OpenHow, Overlay, Residency, SeekFor, SetMtime, Stuck, TellChange,
     WriteResult,
 };
-pub use check::Report;
+pub use check::CheckReport;
 pub use clean::{Cleaned, IdlePlace, Which};
 pub use clock::Clock;
 pub use doubt::now_of_files;
 pub use file::File;
 pub use handle::{Backdating, FileHandle, WriteBehind};
-pub use read_partial::{Absent, Foresee};
+pub use read_partial::{FindMissing, Foresee};
 pub use replica::{branded, holds_unsaved_data, last_version};
 pub use resolve::save_as;
 pub use search::may_go_with_crash;

@@ -240,7 +240,7 @@ mod tests {
 
     use super::*;
 
-    #[test]
+    #[test] // S17
     fn what_writing_back_throws_away_is_lost_and_what_it_keeps_is_not() {
         let lost = |errno| begun_with(io::Error::from_raw_os_error(errno)).is_err_and(|heard| heard.lost);
         assert!([libc::EIO, libc::ENOSPC, libc::EUCLEAN, libc::EBADMSG, libc::EDQUOT].into_iter().all(lost));
@@ -266,7 +266,7 @@ mod tests {
         assert!(!file.live.lock().medium.lacks_some(), "somebody syncs it anyhow");
     }
 
-    #[test]
+    #[test] // S17
     fn who_syncs_while_another_hears_of_lost_bytes_hears_it_too() {
         for _ in 0..10 {
             let identity = types::Identity::new([1]).unwrap();

@@ -11,10 +11,10 @@ use global_store::{Access, Anchor};
 use types::{Fingerprint, Moved, Version};
 
 use crate::api::OpenHow;
-use crate::cache::{Counters, Inner};
+use crate::cache::{CacheCounters, Inner};
 use crate::clock::tick;
-use crate::content::Bytes;
-use crate::file::{Body, Descriptors, File, Place};
+use crate::content::ContentOwner;
+use crate::file::{Body, Descriptors, File, NameHold};
 use crate::handle::FileHandle;
 use crate::lease::{self, Nobody};
 use crate::limits::{BLOCK_BYTES, FETCH_TRIES, RACY_SLACK, SMALL_BYTES, WHOLE_FIRST_BYTES};
@@ -99,7 +99,7 @@ impl Inner {
                     if let Err(error) = &bytes {
                         tracing::debug!(%error, file = %file.identity, "a global copy that cannot be compared is another version");
                     }
-                    tries.compared = Some((found, matches!(bytes, Ok(Bytes::Base | Bytes::Replica))));
+                    tries.compared = Some((found, matches!(bytes, Ok(ContentOwner::Base | ContentOwner::Replica))));
                 }
             }
         }
@@ -136,7 +136,7 @@ impl Inner {
         let fetches = tries.fetches;
         let (kind, clean, in_use, ended, damaged) = {
             let mut live = file.live.lock();
-            if live.place == Place::Lost {
+            if live.place == NameHold::Lost {
                 return Err(io::Error::from_raw_os_error(libc::ESTALE));
             }
             if live.anchor.is_none() || how.created {
@@ -166,7 +166,7 @@ impl Inner {
             Kind::Through => counts && !in_use,
             Kind::Whole | Kind::Lost => false,
         };
-        Counters::add(&self.counters.misses, u64::from(missed));
+        CacheCounters::add(&self.counters.misses, u64::from(missed));
         match kind {
             Kind::Lost => Err(io::Error::from_raw_os_error(libc::EIO)),
             Kind::Through if in_use => self.open_through(file, anchor, how),
@@ -373,7 +373,7 @@ impl Inner {
             }
             file.live.lock().checked = Some(now);
         }
-        Counters::add(&self.counters.hits, u64::from(tries.fetches == 0));
+        CacheCounters::add(&self.counters.hits, u64::from(tries.fetches == 0));
         self.opened(file, how)
     }
 
@@ -397,7 +397,7 @@ impl Inner {
         how: &OpenHow,
         fetches: u32,
     ) -> io::Result<Step> {
-        Counters::add(&self.counters.hits, u64::from(fetches == 0));
+        CacheCounters::add(&self.counters.hits, u64::from(fetches == 0));
         if how.write {
             if let Some(error) = self.refusal() {
                 return Err(self.refused(file, error));
@@ -409,7 +409,7 @@ impl Inner {
 
     /// Open files of this file read and write the global copy. Gate held.
     fn open_through(self: &Arc<Inner>, file: &Arc<File>, anchor: &Arc<dyn Anchor>, how: &OpenHow) -> io::Result<Step> {
-        Counters::add(&self.counters.through, 1);
+        CacheCounters::add(&self.counters.through, 1);
         let access = if how.write { Access::Write } else { Access::Read };
         let held =
             file.live.lock().fds.global.as_ref().is_some_and(|(held, _)| access == Access::Read || *held == access);

@@ -10,11 +10,11 @@ use config::StageOut;
 use types::Shown;
 
 use crate::api::{Residency, Stuck};
-use crate::cache::{Counters, Inner, errno};
+use crate::cache::{CacheCounters, Inner, errno};
 use crate::file::File;
 use crate::limits::{BACKOFF_MAX, BACKOFF_MIN, FAILURES_MAX};
 use crate::side::{Trouble, here};
-use crate::stage_out::End;
+use crate::stage_out::StageOutResult;
 
 fn backoff(tries: u32) -> Duration {
     BACKOFF_MIN.saturating_mul(1 << tries.saturating_sub(1).min(16)).min(BACKOFF_MAX)
@@ -23,7 +23,12 @@ fn backoff(tries: u32) -> Duration {
 impl Inner {
     /// A stage-out failed. `left`: what it left below, if it changed anything. One that was interrupted, or found no descriptor, only
     /// has to be tried again. Gate held.
-    pub(crate) fn note_failure(&self, file: &File, error: io::Error, left: Option<types::Fingerprint>) -> End {
+    pub(crate) fn note_failure(
+        &self,
+        file: &File,
+        error: io::Error,
+        left: Option<types::Fingerprint>,
+    ) -> StageOutResult {
         let is_known = {
             let mut live = file.live.lock();
             if left.is_some() {
@@ -32,21 +37,23 @@ impl Inner {
             live.record.is_some()
         };
         match errno(&error) {
-            libc::EINTR | libc::EMFILE if is_known => End::Stuck { state: Residency::Queued, orphaned: false, error },
+            libc::EINTR | libc::EMFILE if is_known => {
+                StageOutResult::Stuck { state: Residency::Queued, orphaned: false, error }
+            }
             _ => self.count_failure(file, error),
         }
     }
 
     /// A stage-out failed, and whoever asks is told so.
-    pub(crate) fn count_failure(&self, file: &File, error: io::Error) -> End {
+    pub(crate) fn count_failure(&self, file: &File, error: io::Error) -> StageOutResult {
         let (record, failures) = {
             let mut live = file.live.lock();
             live.fail(errno(&error));
             live.trouble = Some(Trouble::of(&error));
             (live.record.clone(), live.failures)
         };
-        let Some(record) = record else { return End::Nothing };
-        Counters::add(&self.counters.errors, 1);
+        let Some(record) = record else { return StageOutResult::Nothing };
+        CacheCounters::add(&self.counters.errors, 1);
         tracing::warn!(%error, file = %record.hint.shown(), failures, "a stage-out failed; it will be tried again");
         let reason = Trouble::of(&error).reason;
         *self.failure.lock() = Some((record.hint.to_string_lossy().into_owned(), reason.clone()));
@@ -65,13 +72,13 @@ impl Inner {
             // The data is safe without it; the reason is shown from memory.
             let _ = self.put(file, next, Durability::Process);
         }
-        End::Stuck { state, orphaned: record.orphaned, error }
+        StageOutResult::Stuck { state, orphaned: record.orphaned, error }
     }
 
     /// The file is not in the global store: its data is kept. Gate held.
-    pub(crate) fn orphan(&self, file: &File) -> End {
+    pub(crate) fn orphan(&self, file: &File) -> StageOutResult {
         let record = file.live.lock().record.clone();
-        let Some(record) = record else { return End::Nothing };
+        let Some(record) = record else { return StageOutResult::Nothing };
         {
             let mut live = file.live.lock();
             (live.anchor, live.trouble) = (None, None);
@@ -82,11 +89,11 @@ impl Inner {
             let _ = self.put(file, Record { orphaned: true, reason, ..record.clone() }, Durability::Process);
         }
         let state = if record.state == State::Failed { Residency::Failed } else { Residency::Queued };
-        End::Stuck { state, orphaned: true, error: io::Error::from_raw_os_error(libc::ENOENT) }
+        StageOutResult::Stuck { state, orphaned: true, error: io::Error::from_raw_os_error(libc::ENOENT) }
     }
 
     /// Both copies changed: both are kept. Gate held.
-    pub(crate) fn record_conflict(&self, file: &File, record: Record, reason: &str) -> End {
+    pub(crate) fn record_conflict(&self, file: &File, record: Record, reason: &str) -> StageOutResult {
         tracing::warn!(file = %record.hint.shown(), reason, "conflict: both copies are kept");
         let mut record = Record { state: State::Conflict, reason: reason.to_owned(), ..record };
         {
@@ -97,9 +104,9 @@ impl Inner {
             live.trouble = None;
         }
         *self.failure.lock() = Some((record.hint.to_string_lossy().into_owned(), reason.to_owned()));
-        Counters::add(&self.counters.errors, 1);
+        CacheCounters::add(&self.counters.errors, 1);
         match self.put(file, record, Durability::Machine) {
-            Ok(()) => End::Stuck {
+            Ok(()) => StageOutResult::Stuck {
                 state: Residency::Conflict,
                 orphaned: false,
                 error: io::Error::from_raw_os_error(libc::ESTALE),
@@ -128,7 +135,7 @@ impl Inner {
     }
 
     /// When the file is to be tried again.
-    pub(crate) fn requeue(&self, file: &Arc<File>, end: &End) {
+    pub(crate) fn requeue(&self, file: &Arc<File>, end: &StageOutResult) {
         let now = self.now();
         let (policy, open, failures, decided) = {
             let live = file.live.lock();
@@ -138,7 +145,7 @@ impl Inner {
             (Arc::clone(&live.policy), live.writers > 0, failures, decided)
         };
         match end {
-            End::Clean | End::Nothing => {
+            StageOutResult::Clean | StageOutResult::Nothing => {
                 self.queue.remove(file);
                 // Who wrote it after that, and closed it before this, had queued it again.
                 let again = {
@@ -150,12 +157,12 @@ impl Inner {
                     self.schedule_stage_out(file);
                 }
             }
-            End::StillDirty if open => {
+            StageOutResult::StillDirty if open => {
                 if let StageOut::Age(wait) = policy.stage_out {
                     self.queue.push(file, now.saturating_add(wait));
                 }
             }
-            End::StillDirty => {
+            StageOutResult::StillDirty => {
                 let tries = {
                     let mut live = file.live.lock();
                     live.mapped += 1;
@@ -166,10 +173,10 @@ impl Inner {
                 self.queue.push(file, now.saturating_add(wait));
             }
             // Somebody must decide.
-            End::Stuck { .. } if !decided => self.queue.remove(file),
-            End::Stuck { orphaned: true, .. } => self.queue.push(file, now.saturating_add(BACKOFF_MAX)),
-            End::Stuck { error, .. } if errno(error) == libc::EINTR => self.schedule_stage_out(file),
-            End::Stuck { .. } => self.queue.push(file, now.saturating_add(backoff(failures))),
+            StageOutResult::Stuck { .. } if !decided => self.queue.remove(file),
+            StageOutResult::Stuck { orphaned: true, .. } => self.queue.push(file, now.saturating_add(BACKOFF_MAX)),
+            StageOutResult::Stuck { error, .. } if errno(error) == libc::EINTR => self.schedule_stage_out(file),
+            StageOutResult::Stuck { .. } => self.queue.push(file, now.saturating_add(backoff(failures))),
         }
     }
 

@@ -8,14 +8,14 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::limits::{REST_MAX, RESTS_AFTER, RESTS_FOR};
 
 /// What one stage-out computes and rests. It belongs to the thread that copies.
-pub(crate) struct Pace {
+pub(crate) struct CopyPace {
     /// The thread's processor time when it rested last.
     rested_at: Duration,
 }
 
-impl Pace {
-    pub(crate) fn new() -> Pace {
-        Pace { rested_at: processor_time() }
+impl CopyPace {
+    pub(crate) fn new() -> CopyPace {
+        CopyPace { rested_at: processor_time() }
     }
 
     /// Rests half as long as the thread computed since it last did, while files are open for writing and no processor is
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn who_writes_alone_is_not_made_room_for() {
-        let mut pace = Pace { rested_at: Duration::ZERO };
+        let mut pace = CopyPace { rested_at: Duration::ZERO };
         pace.make_room(0);
         assert_eq!(pace.rested_at, Duration::ZERO);
         pace.rested_at = processor_time();

@@ -14,11 +14,11 @@ use parking_lot::Mutex;
 use types::Identity;
 
 use crate::api::{DrainProgress, Residency, Stuck};
-use crate::budget::Budget;
+use crate::budget::DescriptorBudget;
 use crate::cache::Inner;
 use crate::file::File;
 use crate::limits::{BATCH_BYTES, DRAIN_BATCH_FILES_MIN, GIVEN_UP_WAIT, POLL, SMALL_BYTES};
-use crate::stage_out::{End, clone_error};
+use crate::stage_out::{StageOutResult, clone_error};
 
 /// Files with their sizes, small ones by the batch.
 type Batches = VecDeque<Vec<(Arc<File>, u64)>>;
@@ -102,9 +102,11 @@ impl Inner {
                     state.files_left = state.files_left.saturating_sub(1);
                     state.bytes_left = state.bytes_left.saturating_sub(pass.under_way.end(&file));
                     match end {
-                        End::Clean | End::Nothing => state.files_done += 1,
-                        End::StillDirty => again.push(file),
-                        End::Stuck { state, orphaned, error } => stuck.push(self.stuck(&file, state, orphaned, &error)),
+                        StageOutResult::Clean | StageOutResult::Nothing => state.files_done += 1,
+                        StageOutResult::StillDirty => again.push(file),
+                        StageOutResult::Stuck { state, orphaned, error } => {
+                            stuck.push(self.stuck(&file, state, orphaned, &error))
+                        }
                     }
                 }
                 Err(RecvTimeoutError::Disconnected) => break,
@@ -127,7 +129,10 @@ impl Inner {
     }
 
     /// Starts its threads. What they tell, and why there are none if there are none.
-    fn begin_pass(self: &Arc<Inner>, pass: &Arc<Pass>) -> (mpsc::Receiver<(Arc<File>, End)>, Option<io::Error>) {
+    fn begin_pass(
+        self: &Arc<Inner>,
+        pass: &Arc<Pass>,
+    ) -> (mpsc::Receiver<(Arc<File>, StageOutResult)>, Option<io::Error>) {
         let (tell, told) = mpsc::channel();
         let mut none = None;
         for started in 0..self.settings.streams.clamp(1, 64) {
@@ -155,7 +160,7 @@ impl Inner {
         }
     }
 
-    fn drain_share(&self, pass: &Pass, tell: &mpsc::Sender<(Arc<File>, End)>) {
+    fn drain_share(&self, pass: &Pass, tell: &mpsc::Sender<(Arc<File>, StageOutResult)>) {
         let interrupted = || pass.is_given_up() || self.is_dead();
         while !self.is_dead()
             && let Some(batch) = pass.next()
@@ -179,7 +184,7 @@ impl Inner {
         let (mut batches, mut batch, mut held, mut total) = (VecDeque::new(), Vec::new(), 0, 0);
         // Two for each stream: while one is synced another is copied, and none waits long for the last.
         let share = files.len() / (2 * self.settings.streams.clamp(1, 64));
-        let most = share.max(DRAIN_BATCH_FILES_MIN).min(Budget::now(self.settings.streams).batch);
+        let most = share.max(DRAIN_BATCH_FILES_MIN).min(DescriptorBudget::now(self.settings.streams).batch);
         for file in files {
             let size = self.replica_size(file);
             total += size;
@@ -201,13 +206,13 @@ impl Inner {
     }
 }
 
-fn copy_of(end: &End) -> End {
+fn copy_of(end: &StageOutResult) -> StageOutResult {
     match end {
-        End::Clean => End::Clean,
-        End::StillDirty => End::StillDirty,
-        End::Nothing => End::Nothing,
-        End::Stuck { state, orphaned, error } => {
-            End::Stuck { state: *state, orphaned: *orphaned, error: clone_error(error) }
+        StageOutResult::Clean => StageOutResult::Clean,
+        StageOutResult::StillDirty => StageOutResult::StillDirty,
+        StageOutResult::Nothing => StageOutResult::Nothing,
+        StageOutResult::Stuck { state, orphaned, error } => {
+            StageOutResult::Stuck { state: *state, orphaned: *orphaned, error: clone_error(error) }
         }
     }
 }

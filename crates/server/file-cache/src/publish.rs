@@ -36,17 +36,17 @@ use parking_lot::{MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use types::{ByteRange, Fingerprint, Identity, Moved, Shown};
 
 use crate::announce::is_wanted;
-use crate::cache::{Counters, Inner, errno};
-use crate::copy::{Copy, Extent, Progress};
+use crate::cache::{CacheCounters, Inner, errno};
+use crate::copy::{Copy, CopyProgress, Extent};
 use crate::doubt::is_renamed;
 use crate::fault;
-use crate::file::{File, Live, Place};
+use crate::file::{File, Live, NameHold};
 use crate::lease::{self, Nobody};
 use crate::limits::{NAMES_TRIES, NAMES_WAIT, SMALL_BYTES};
-use crate::pace::Pace;
+use crate::pace::CopyPace;
 use crate::settle::date;
 use crate::side::here;
-use crate::stage_out::{End, Job};
+use crate::stage_out::{StageOutJob, StageOutResult};
 use crate::surface::FileCache;
 
 /// What these files share.
@@ -86,10 +86,10 @@ struct Hidden<'a> {
     changes: u64,
     interrupted: &'a dyn Fn() -> bool,
     rate: u64,
-    pace: Pace,
+    pace: CopyPace,
 }
 
-impl Progress for Hidden<'_> {
+impl CopyProgress for Hidden<'_> {
     fn before_write(&mut self, bytes: u64) -> io::Result<()> {
         if !self.inner.throttle.take(bytes, self.rate, &|| (self.interrupted)() || self.inner.is_dead()) {
             return Err(io::Error::from_raw_os_error(libc::EINTR));
@@ -109,7 +109,7 @@ impl Progress for Hidden<'_> {
             return Err(io::Error::from_raw_os_error(libc::EINTR));
         }
         let live = self.file.live.lock();
-        let same = live.changes == self.changes && live.place == Place::GivenUp && is_wanted(self.record, &live);
+        let same = live.changes == self.changes && live.place == NameHold::GivenUp && is_wanted(self.record, &live);
         if same { Ok(()) } else { Err(io::Error::from_raw_os_error(CHANGED)) }
     }
 
@@ -164,7 +164,7 @@ impl Inner {
     pub(crate) fn may_have_lost_place(&self, identity: &Identity) -> bool {
         let in_use = |file: &File| {
             let live = file.live.lock();
-            live.place != Place::Lost && (live.handles > 0 || live.unlinked)
+            live.place != NameHold::Lost && (live.handles > 0 || live.unlinked)
         };
         self.places.any.load(Ordering::Acquire) && !self.known(identity).is_some_and(|file| in_use(&file))
     }
@@ -176,7 +176,12 @@ impl Inner {
 
     /// Stages a file out into a successor, if its policy says so and it can have one. `patient`: it can wait until nobody uses the
     /// file; else what is in use is written in place. `None`: it is to be staged out in place.
-    pub(crate) fn publish(&self, file: &Arc<File>, patient: bool, interrupted: &dyn Fn() -> bool) -> Option<End> {
+    pub(crate) fn publish(
+        &self,
+        file: &Arc<File>,
+        patient: bool,
+        interrupted: &dyn Fn() -> bool,
+    ) -> Option<StageOutResult> {
         // A burst buffer that takes no writes cannot say what becomes of the file.
         if !self.is_published(&file.live.lock()) || self.refusal().is_some() {
             return None;
@@ -192,7 +197,7 @@ impl Inner {
             return None;
         }
         if !self.is_unused(&job) {
-            return patient.then_some(End::StillDirty);
+            return patient.then_some(StageOutResult::StillDirty);
         }
         let outcome = match self.prepare(&mut job, interrupted) {
             Ok(Some(mut next)) => self.succeed(&job, &mut *next, interrupted),
@@ -202,20 +207,20 @@ impl Inner {
         };
         let _gate = file.gate.lock();
         match outcome {
-            Ok(Outcome::Placed) => return Some(End::Clean),
+            Ok(Outcome::Placed) => return Some(StageOutResult::Clean),
             Ok(Outcome::Doubtful(error)) => return Some(self.note_failure(file, error, None)),
             Ok(Outcome::Busy | Outcome::Unfit) | Err(_) => self.keep_place(file),
         }
         match outcome {
-            _ if file.live.lock().unlinked => Some(End::Nothing),
-            Ok(Outcome::Busy) if patient => Some(End::StillDirty),
+            _ if file.live.lock().unlinked => Some(StageOutResult::Nothing),
+            Ok(Outcome::Busy) if patient => Some(StageOutResult::StillDirty),
             Err(error) if !self.refuses(&error) => Some(self.note_failure(file, error, None)),
             _ => None,
         }
     }
 
     /// Whether nobody has the file open or mapped, and it is what it was when the job began.
-    fn is_unused(&self, job: &Job<'_>) -> bool {
+    fn is_unused(&self, job: &StageOutJob<'_>) -> bool {
         let idle = {
             let live = job.file.live.lock();
             live.handles == 0 && live.changes == job.changes && job.is_wanted(&live)
@@ -224,7 +229,11 @@ impl Inner {
     }
 
     /// A1 to A4: a file that has all that it is to have. `None`: there can be no such file.
-    fn prepare(&self, job: &mut Job<'_>, interrupted: &dyn Fn() -> bool) -> io::Result<Option<Box<dyn Successor>>> {
+    fn prepare(
+        &self,
+        job: &mut StageOutJob<'_>,
+        interrupted: &dyn Fn() -> bool,
+    ) -> io::Result<Option<Box<dyn Successor>>> {
         let Some(next) = job.anchor.begin_successor(&self.hidden_name(&job.record))? else { return Ok(None) };
         fault::point("a1.begun");
         // What replaces the global copy must outlive a crash of the machine, as in W2.
@@ -236,7 +245,7 @@ impl Inner {
         fault::point("a2.recorded");
         let (file, record, rate) = (job.file, &job.record, job.policy.rate_bytes_per_s);
         let changes = job.changes;
-        let mut progress = Hidden { inner: self, file, record, changes, interrupted, rate, pace: Pace::new() };
+        let mut progress = Hidden { inner: self, file, record, changes, interrupted, rate, pace: CopyPace::new() };
         job.copied = Copy::new(&job.replica, job.size, next.file(), 0, &mut progress).run(&Extent::Everything)?;
         if job.size > SMALL_BYTES {
             next.file().leave_behind(ByteRange::new(0, job.size))?;
@@ -259,12 +268,12 @@ impl Inner {
     }
 
     /// Says in the record, on the medium, that the file is about to go, and where it is. False: somebody else removes it, or tried to.
-    fn give_place_up(&self, job: &mut Job<'_>) -> io::Result<bool> {
+    fn give_place_up(&self, job: &mut StageOutJob<'_>) -> io::Result<bool> {
         let hint = job.anchor.path_hint();
         let _gate = job.file.gate.lock();
         let wanted = {
             let live = job.file.live.lock();
-            let free = |record: &Record| !record.removing || live.place == Place::GivenUp;
+            let free = |record: &Record| !record.removing || live.place == NameHold::GivenUp;
             live.record.clone().filter(|record| job.is_wanted(&live) && free(record))
         };
         let Some(mut record) = wanted else { return Ok(false) };
@@ -274,7 +283,7 @@ impl Inner {
         }
         job.record = Record { removing: true, synced: true, hint, ..record };
         self.put(job.file, job.record.clone(), Durability::Machine).map_err(here)?;
-        job.file.live.lock().place = Place::GivenUp;
+        job.file.live.lock().place = NameHold::GivenUp;
         Ok(true)
     }
 
@@ -282,7 +291,7 @@ impl Inner {
     fn keep_place(&self, file: &File) {
         let record = {
             let mut live = file.live.lock();
-            let ours = std::mem::replace(&mut live.place, Place::Own) == Place::GivenUp;
+            let ours = std::mem::replace(&mut live.place, NameHold::Own) == NameHold::GivenUp;
             live.record.clone().filter(|record| ours && record.removing && !live.unlinked)
         };
         if let Some(record) = record {
@@ -292,17 +301,22 @@ impl Inner {
     }
 
     /// A5 and A6.
-    fn succeed(&self, job: &Job<'_>, next: &mut dyn Successor, interrupted: &dyn Fn() -> bool) -> io::Result<Outcome> {
+    fn succeed(
+        &self,
+        job: &StageOutJob<'_>,
+        next: &mut dyn Successor,
+        interrupted: &dyn Fn() -> bool,
+    ) -> io::Result<Outcome> {
         let Some(seized) = self.seize(job, interrupted) else { return Ok(Outcome::Busy) };
         if let Some(refused) = self.take_place(job, next)? {
             return Ok(refused);
         }
         let (file, name) = (job.file, job.record.hint.shown());
         // Before nothing is told of the former file any more: who asked the store for it until now asks again.
-        Counters::add(&self.counters.settled, 1);
+        CacheCounters::add(&self.counters.settled, 1);
         {
             let mut live = file.live.lock();
-            live.place = Place::Lost;
+            live.place = NameHold::Lost;
             live.succeed();
         }
         // Who comes by the former file is sent away from now on, and does not wait for this.
@@ -318,21 +332,21 @@ impl Inner {
         if let Err(error) = self.unlinked(file, true) {
             tracing::error!(%error, file = %name, "the replica of a published file stays until the next start");
         }
-        Counters::add(&self.counters.out_files, 1);
-        Counters::add(&self.counters.out_bytes, job.copied.bytes);
+        CacheCounters::add(&self.counters.out_files, 1);
+        CacheCounters::add(&self.counters.out_bytes, job.copied.bytes);
         Ok(Outcome::Placed)
     }
 
     /// `names` and the gate. Both are waited for only so long: who has `names` may be in a call to the store, and may want the
     /// gate.
-    fn seize<'a>(&'a self, job: &Job<'a>, interrupted: &dyn Fn() -> bool) -> Option<Seized<'a>> {
+    fn seize<'a>(&'a self, job: &StageOutJob<'a>, interrupted: &dyn Fn() -> bool) -> Option<Seized<'a>> {
         let mut tries = (0..NAMES_TRIES).take_while(|_| self.is_unused(job) && !interrupted() && !self.is_dead());
         let names = tries.find_map(|_| self.places.names.try_write_for(NAMES_WAIT))?;
         Some((names, job.file.gate.try_lock_for(NAMES_WAIT)?))
     }
 
     /// A5, unless something is in the way. `names` and the gate are held.
-    fn take_place(&self, job: &Job<'_>, next: &mut dyn Successor) -> io::Result<Option<Outcome>> {
+    fn take_place(&self, job: &StageOutJob<'_>, next: &mut dyn Successor) -> io::Result<Option<Outcome>> {
         // What was read of the file is told by the time that the new one gets.
         self.settle_reads(job.file);
         // Times of changes are too coarse to tell whether there was one since.
@@ -344,7 +358,7 @@ impl Inner {
         let given_up = {
             let live = job.file.live.lock();
             let record = live.record.as_ref().filter(|record| record.removing && !record.pinned);
-            live.place == Place::GivenUp && record.is_some()
+            live.place == NameHold::GivenUp && record.is_some()
         };
         // What its file system forgot of a replica that was written before it took no writes any more looks like a hole.
         let takes_writes = self.refusal().is_none();

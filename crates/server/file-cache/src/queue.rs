@@ -13,7 +13,7 @@ type Key = (Duration, u64);
 
 /// A queue of files; each is in it at most once.
 #[derive(Default)]
-pub(crate) struct Queue {
+pub(crate) struct FileQueue {
     state: Mutex<State>,
     changed: Condvar,
     ended: Condvar,
@@ -31,7 +31,7 @@ fn address(file: &Arc<File>) -> usize {
     Arc::as_ptr(file) as usize
 }
 
-impl Queue {
+impl FileQueue {
     /// Adds a file, or makes one that waits due earlier.
     pub(crate) fn push(&self, file: &Arc<File>, due: Duration) {
         let mut state = self.state.lock();

@@ -13,17 +13,17 @@ use std::sync::Arc;
 use types::ByteRange;
 
 use crate::api::Fared;
-use crate::cache::{Counters, Inner};
+use crate::cache::{CacheCounters, Inner};
 use crate::file::{Body, Fetch, File};
 use crate::limits::{AHEAD_BLOCKS_MAX, BLOCK_BYTES, FETCHERS_PER_FILE_MAX};
 use crate::replica;
 use crate::sums::block_range;
 
 /// Which bytes of a range are neither there nor on their way.
-pub type Absent<'a> = &'a mut dyn FnMut(ByteRange) -> Vec<ByteRange>;
+pub type FindMissing<'a> = &'a mut dyn FnMut(ByteRange) -> Vec<ByteRange>;
 
 /// Says which ranges the reader will want, the nearest first, of a file of so many bytes and after a read that fared so.
-pub type Foresee<'a> = &'a mut dyn FnMut(u64, Fared, Absent<'_>) -> Vec<ByteRange>;
+pub type Foresee<'a> = &'a mut dyn FnMut(u64, Fared, FindMissing<'_>) -> Vec<ByteRange>;
 
 fn blocks(range: ByteRange) -> std::ops::Range<u64> {
     range.start / BLOCK_BYTES..range.end.div_ceil(BLOCK_BYTES)
@@ -117,6 +117,6 @@ impl Inner {
             Fared::Late => &self.counters.read_late,
             Fared::Miss => &self.counters.read_misses,
         };
-        Counters::add(counter, 1);
+        CacheCounters::add(counter, 1);
     }
 }

@@ -12,19 +12,19 @@ use config::KeepAfter;
 use parking_lot::Mutex;
 use types::{Identity, Shown, Version};
 
-use crate::budget::Budget;
+use crate::budget::DescriptorBudget;
 use crate::busy::Busy;
-use crate::cache::{Counters, Inner, Table};
+use crate::cache::{CacheCounters, Inner, Table};
 use crate::clock;
-use crate::fetches::Fetches;
+use crate::fetches::FetchQueue;
 use crate::file::{Body, File};
 use crate::lease::{self, Nobody};
 use crate::limits::{STOP_WAIT, SWEEP_AFTER};
-use crate::queue::Queue;
+use crate::queue::FileQueue;
 use crate::replica::Replicas;
 use crate::settings::{OpenError, Settings};
 use crate::space::{self, Spaces};
-use crate::stage_out::End;
+use crate::stage_out::StageOutResult;
 use crate::superblock::{Superblock, check_owner};
 use crate::withdrawal::is_void;
 
@@ -68,7 +68,7 @@ fn failed(root: &Path, step: &'static str) -> impl FnOnce(std::io::Error) -> Ope
 /// Opens everything and puts what a crash left into the queue.
 pub(crate) fn open(mut settings: Settings) -> Result<Arc<Inner>, OpenError> {
     lease::ignore_signals();
-    Budget::raise();
+    DescriptorBudget::raise();
     let root = settings.burst_buffer.clone();
     let ground = Ground::open(&settings)?;
     let lost = ground.lacks_records();
@@ -86,14 +86,14 @@ pub(crate) fn open(mut settings: Settings) -> Result<Arc<Inner>, OpenError> {
         superblock,
         spaces,
         clock,
-        queue: Queue::default(),
-        fetches: Fetches::default(),
+        queue: FileQueue::default(),
+        fetches: FetchQueue::default(),
         expiry: Default::default(),
         removals: Default::default(),
         doubts: Default::default(),
         refusal: Default::default(),
         throttle: Default::default(),
-        counters: Counters::default(),
+        counters: CacheCounters::default(),
         draining: Busy::default(),
         fetching: Busy::default(),
         failure: Default::default(),
@@ -236,7 +236,7 @@ impl Inner {
 
     /// The same for one that the start could not look at, and that was looked at now. What ends its stage-out, if anything does.
     /// Gate held.
-    pub(crate) fn end_doubt(&self, file: &Arc<File>, is_gone: bool) -> Option<End> {
+    pub(crate) fn end_doubt(&self, file: &Arc<File>, is_gone: bool) -> Option<StageOutResult> {
         if !std::mem::take(&mut file.live.lock().removal_doubted) {
             return None;
         }
@@ -251,7 +251,7 @@ impl Inner {
             Ok(is_gone)
         });
         match ended {
-            Ok(is_gone) => is_gone.then_some(End::Nothing),
+            Ok(is_gone) => is_gone.then_some(StageOutResult::Nothing),
             Err(error) => {
                 file.live.lock().removal_doubted = true;
                 Some(self.note_failure(file, error, None))

@@ -27,7 +27,7 @@ use crate::lease::{self, Nobody};
 use crate::limits::{PROBE_BYTES, ROUND};
 use crate::replica::How;
 use crate::side::{code, here};
-use crate::stage_out::{End, Job};
+use crate::stage_out::{StageOutJob, StageOutResult};
 
 /// What is known of it.
 #[derive(Default)]
@@ -193,7 +193,12 @@ impl Inner {
     }
 
     /// W7 where nothing can be recorded: all of it is below, and it stays what it is. Gate held.
-    pub(crate) fn concluded_unrecorded(&self, job: &Job<'_>, left: Fingerprint, error: io::Error) -> End {
+    pub(crate) fn concluded_unrecorded(
+        &self,
+        job: &StageOutJob<'_>,
+        left: Fingerprint,
+        error: io::Error,
+    ) -> StageOutResult {
         if let Err(lost) = self.lost_nothing(job.file, job.replica.as_fd()) {
             return self.note_failure(job.file, here(lost), Some(left));
         }
@@ -207,7 +212,7 @@ impl Inner {
             "what can be read of it is in the global store, but the burst buffer takes no writes, so it is not clean: {error}"
         );
         live.record = Some(Record { reason, state: State::Draining, ..job.record.clone() });
-        End::Stuck { state: Residency::Queued, orphaned: false, error }
+        StageOutResult::Stuck { state: Residency::Queued, orphaned: false, error }
     }
 }
 

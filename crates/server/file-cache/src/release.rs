@@ -7,7 +7,7 @@ use std::time::Duration;
 use catalogue::{Durability, State};
 use config::{Cache, StageOut};
 
-use crate::budget::Budget;
+use crate::budget::DescriptorBudget;
 use crate::cache::Inner;
 use crate::clock::wall_s;
 use crate::file::{Body, Descriptors, File};
@@ -54,7 +54,7 @@ impl Inner {
     /// staged out.
     fn spare_descriptors(&self, file: &File) {
         let by_identity = self.store.finds_by_identity();
-        let budget = Budget::now(self.settings.streams);
+        let budget = DescriptorBudget::now(self.settings.streams);
         let kept = if by_identity { budget.anchors } else { budget.anchors_by_path };
         if self.table.lock().files.len() <= kept {
             return;

@@ -38,7 +38,7 @@ use types::Identity;
 
 use crate::cache::Inner;
 use crate::fault;
-use crate::file::{Body, Descriptors, File, Place};
+use crate::file::{Body, Descriptors, File, NameHold};
 use crate::limits::{BATCH_FILES, REMOVALS_AFTER, REMOVALS_MAX, REMOVALS_SHARE, REMOVALS_TRIES, REMOVALS_WAIT};
 
 /// A file with the bytes that its replica took in the burst buffer when it was removed.
@@ -47,14 +47,14 @@ type Removed = (Arc<File>, u64);
 /// Removed files that are kept.
 #[derive(Default)]
 pub(crate) struct Removals {
-    state: Mutex<Kept>,
+    state: Mutex<RemovalNotes>,
     synced: Condvar,
     /// Held by who drops them: who wants their room waits for him.
     dropping: Mutex<()>,
 }
 
 #[derive(Default)]
-struct Kept {
+struct RemovalNotes {
     /// Those that no sync was begun for, and when the first of them came.
     waiting: Vec<Removed>,
     since: Duration,
@@ -69,7 +69,7 @@ struct Kept {
     no_wait_before: Duration,
 }
 
-impl Kept {
+impl RemovalNotes {
     fn bytes(&self) -> u64 {
         let all = self.waiting.iter().chain(self.syncing.iter().flatten()).chain(&self.settled);
         all.map(|(_, bytes)| bytes).sum()
@@ -156,7 +156,7 @@ impl Inner {
             }
             _ => {
                 // What is to take its place does so no more, and the record goes on saying it.
-                file.live.lock().place = Place::Own;
+                file.live.lock().place = NameHold::Own;
                 Ok(())
             }
         }

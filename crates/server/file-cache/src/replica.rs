@@ -16,7 +16,7 @@ use global_store::posix::is_kernel_from;
 use rustix::fs::{AtFlags, Mode, OFlags, SeekFrom, Stat, Timespec, Timestamps, UTIME_OMIT, XattrFlags};
 use types::{ByteRange, Timestamp, Version};
 
-use crate::brand::Brand;
+use crate::brand::IdentityAttribute;
 use crate::limits::{BRAND_BYTES_MAX, PIECE_BYTES};
 use crate::noting::{Noting, to_atime};
 
@@ -54,23 +54,9 @@ pub(crate) struct Replicas {
     noting: Noting,
     /// Hears of each replica that is about to be removed.
     pub(crate) before_removal: OnceLock<Box<dyn Fn(Version) + Send + Sync>>,
-    /// Hears when a whole replica is about to become shorter or to get a hole (true), and when that is over.
-    pub(crate) on_cut: OnceLock<Box<dyn Fn(Version, bool) + Send + Sync>>,
     /// Brands of more bytes fail so.
     #[cfg(test)]
     pub(crate) refused_brands: parking_lot::Mutex<Option<(usize, rustix::io::Errno)>>,
-}
-
-/// A whole replica is being made shorter, or a hole in it.
-pub(crate) struct Cutting<'a> {
-    replicas: &'a Replicas,
-    version: Option<Version>,
-}
-
-impl Drop for Cutting<'_> {
-    fn drop(&mut self) {
-        self.replicas.tell_cut(self.version, false);
-    }
 }
 
 impl Replicas {
@@ -87,7 +73,6 @@ impl Replicas {
             failed: AtomicBool::new(false),
             noting: Noting::default(),
             before_removal: OnceLock::new(),
-            on_cut: OnceLock::new(),
             #[cfg(test)]
             refused_brands: Default::default(),
         })
@@ -173,18 +158,6 @@ impl Replicas {
         Ok(stat)
     }
 
-    /// Before anything makes a replica shorter that programs may read past us, or a hole in it; it is over when the answer is dropped.
-    pub(crate) fn cutting(&self, version: Option<Version>) -> Cutting<'_> {
-        self.tell_cut(version, true);
-        Cutting { replicas: self, version }
-    }
-
-    fn tell_cut(&self, version: Option<Version>, begins: bool) {
-        if let (Some(tell), Some(version)) = (self.on_cut.get(), version) {
-            tell(version, begins);
-        }
-    }
-
     /// Removes a replica and its checksums; what is not there is no error.
     pub(crate) fn remove(&self, version: Version) -> io::Result<()> {
         self.before_removal.get().iter().for_each(|tell| tell(version));
@@ -199,7 +172,7 @@ impl Replicas {
 
     /// Marks a replica as holding somebody's dirt, in at most so many bytes if that can be; what it said before is replaced, or
     /// stays if it fails. `EOPNOTSUPP`: the file system has no such attributes.
-    pub(crate) fn brand(&self, replica: BorrowedFd<'_>, brand: &Brand, most: usize) -> io::Result<()> {
+    pub(crate) fn brand(&self, replica: BorrowedFd<'_>, brand: &IdentityAttribute, most: usize) -> io::Result<()> {
         let bytes = brand.encode(most);
         #[cfg(test)]
         if let Some((_, error)) = self.refused_brands.lock().filter(|(room, _)| bytes.len() > *room) {
@@ -220,10 +193,10 @@ impl Replicas {
     }
 
     /// Reads the brand, if there is a sound one.
-    pub(crate) fn read_brand(&self, version: Version) -> Option<Brand> {
+    pub(crate) fn read_brand(&self, version: Version) -> Option<IdentityAttribute> {
         let mut bytes = vec![0_u8; BRAND_BYTES_MAX];
         let len = rustix::fs::getxattr(self.path(version), BRAND, &mut bytes[..]).ok()?;
-        Brand::decode(bytes.get(..len)?)
+        IdentityAttribute::decode(bytes.get(..len)?)
     }
 
     /// Whether it has a brand, sound or not.
@@ -410,13 +383,7 @@ pub(crate) fn next_data(fd: impl AsFd, from: u64, end: u64) -> io::Result<Option
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
-    use config::Policy;
-    use parking_lot::Mutex;
-
     use super::*;
-    use crate::world::World;
 
     #[test]
     fn a_brand_stays_with_its_replica_until_it_is_taken_away() {
@@ -426,7 +393,7 @@ mod tests {
         let replica = replicas.create(version).unwrap();
         assert_eq!(replicas.read_brand(version), None);
         let time = Timestamp { seconds: -5, nanos: 7 };
-        let brand = Brand {
+        let brand = IdentityAttribute {
             identity: types::Identity::new(vec![1, 2, 3]).unwrap(),
             epoch: types::Epoch(4),
             base: types::Fingerprint { size: 9, mtime: time, ctime: time, attributes: 0 },
@@ -436,34 +403,6 @@ mod tests {
         assert_eq!(replicas.read_brand(version), Some(brand));
         Replicas::unbrand_open(replica.as_fd());
         assert_eq!(replicas.read_brand(version), None);
-    }
-
-    #[test]
-    fn whatever_makes_a_replica_shorter_or_a_hole_in_it_is_told_before_and_after() {
-        let world = World::new();
-        world.store.put("f", b"old");
-        let told = Arc::new(Mutex::new(Vec::new()));
-        let teller = Arc::clone(&told);
-        world.cache.on_cuts(Box::new(move |version, begins| teller.lock().push((version, begins))));
-        let policy = Arc::new(Policy::default());
-        world.cache.stage_in(&world.store.anchor("f").unwrap(), &policy).unwrap();
-        let writer = world.open(true, false).unwrap();
-        let version = writer.version().unwrap();
-        writer.write_at(b"longer", 0, false).unwrap();
-        writer.fallocate(0, 0, 1 << 20).unwrap();
-        assert!(told.lock().is_empty(), "{told:?}");
-        let expect = |why: &str| {
-            assert_eq!(std::mem::take(&mut *told.lock()), [(version, true), (version, false)], "{why}");
-        };
-        writer.set_len(4).unwrap();
-        expect("ftruncate");
-        writer.fallocate(libc::FALLOC_FL_PUNCH_HOLE as u32 | libc::FALLOC_FL_KEEP_SIZE as u32, 0, 2).unwrap();
-        expect("a hole");
-        let emptied = world.open(true, true).unwrap();
-        expect("O_TRUNC");
-        assert_eq!(emptied.version(), Some(version));
-        drop(world.cache.set_len(&world.store.anchor("f").unwrap(), 2, &policy, &|| false).unwrap());
-        expect("truncate");
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use catalogue::{Durability, Record, State};
 
 use crate::api::Keep;
-use crate::cache::{Counters, Inner};
+use crate::cache::{CacheCounters, Inner};
 use crate::file::{Body, File};
 use crate::limits::{SAVED_NAME_BYTES, SAVED_NAMES_MAX};
 use crate::medium::LACKS;
@@ -68,7 +68,7 @@ impl Inner {
             self.replicas.unbrand(record.version);
             let removed = self.commit(vec![catalogue::Change::Remove(file.identity.clone())], Durability::Machine);
             removed.inspect_err(|_| self.stays_dirty(file))?;
-            Counters::add(&self.counters.settled, 1);
+            CacheCounters::add(&self.counters.settled, 1);
             file.live.lock().record = None;
             self.retire(file);
         } else {
@@ -156,7 +156,7 @@ mod tests {
         assert_eq!(std::fs::read_to_string(saved.join("f.1")).unwrap(), "former");
     }
 
-    #[test]
+    #[test] // S25
     fn a_conflict_that_could_not_be_ended_keeps_its_brand() {
         for in_use in [false, true] {
             let world = World::new();

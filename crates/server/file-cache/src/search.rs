@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use catalogue::{Change, Durability, Record, State};
 use types::{Fingerprint, Identity, Shown, Version};
 
-use crate::brand::Brand;
+use crate::brand::IdentityAttribute;
 use crate::cache::{Inner, broken};
 use crate::clock;
 use crate::open::is_full;
@@ -98,7 +98,7 @@ impl Inner {
         Ok(())
     }
 
-    fn adopt_one(&self, version: Version, brand: Brand) -> io::Result<()> {
+    fn adopt_one(&self, version: Version, brand: IdentityAttribute) -> io::Result<()> {
         let old = self.catalogue.get(&brand.identity).map_err(broken)?;
         let outdated = match &old {
             Some(record) if record.version == version && record.state != State::Clean => return Ok(()),
@@ -144,7 +144,7 @@ impl Inner {
     }
 
     /// Where the file is, or what is left of where it was.
-    fn hint_of(&self, brand: &Brand) -> PathBuf {
+    fn hint_of(&self, brand: &IdentityAttribute) -> PathBuf {
         let found = if brand.is_cut() { self.store.locate(&brand.identity, &brand.hint, false) } else { Ok(None) };
         let found = found.ok().flatten().map(|anchor| anchor.path_hint());
         found.filter(|hint| !hint.as_os_str().is_empty()).unwrap_or_else(|| brand.hint.clone())
@@ -152,7 +152,7 @@ impl Inner {
 
     /// Whether the global copy is not what the brand was made over, but what a stage-out of this replica leaves: the
     /// brand's removal did not reach the medium. What cannot be found out is taken for dirty.
-    fn is_staged_out(&self, version: Version, brand: &Brand) -> bool {
+    fn is_staged_out(&self, version: Version, brand: &IdentityAttribute) -> bool {
         let Ok(Some(anchor)) = self.store.locate(&brand.identity, &brand.hint, false) else { return false };
         let (Ok(found), Ok(stat)) = (anchor.attributes(), self.replicas.stat(version)) else { return false };
         let ours =

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use config::Verify;
-use global_store::{Access, OpenFile};
+use global_store::{Access, StoreFile};
 use types::{Fingerprint, Moved, Timestamp};
 
 use crate::cache::Inner;
@@ -13,12 +13,12 @@ use crate::clock::{tick, wall};
 use crate::fault;
 use crate::limits::{COARSE_SECONDS, SMALL_BYTES};
 use crate::replica;
-use crate::stage_out::Job;
+use crate::stage_out::StageOutJob;
 
 impl Inner {
     /// W5: the time goes first, so that the sync takes it to the medium as well. After a crash of the machine the global copy
     /// would else have another time than the record, which a later dirty copy could only call a conflict.
-    pub(crate) fn set_time(&self, job: &mut Job<'_>, interrupted: &dyn Fn() -> bool) -> io::Result<()> {
+    pub(crate) fn set_time(&self, job: &mut StageOutJob<'_>, interrupted: &dyn Fn() -> bool) -> io::Result<()> {
         if !job.copied.changed && job.before.size == job.size && job.before.mtime == job.mtime {
             return Ok(());
         }
@@ -46,7 +46,12 @@ impl Inner {
 
     /// A store that keeps times coarsely shows the changed file as it was, and who knows it so would never look again: it has the present
     /// time then, or the next one that the store can keep, if that is near.
-    fn tell_apart(&self, job: &mut Job<'_>, global: &dyn OpenFile, mut timed: Fingerprint) -> io::Result<Fingerprint> {
+    fn tell_apart(
+        &self,
+        job: &mut StageOutJob<'_>,
+        global: &dyn StoreFile,
+        mut timed: Fingerprint,
+    ) -> io::Result<Fingerprint> {
         let (now, before, was) = (wall(), job.before.mtime, job.mtime);
         let later = |seconds| Timestamp { seconds: before.seconds + seconds, nanos: 0 };
         for mtime in [now.max(before.next()), later(1), later(COARSE_SECONDS)] {
@@ -72,7 +77,7 @@ impl Inner {
 
     /// A program's own `utimens` since the job began went to the replica as well; whether there was one. It is counted before it
     /// is made, and made with the gate held.
-    fn follow_time(&self, job: &mut Job<'_>) -> io::Result<bool> {
+    fn follow_time(&self, job: &mut StageOutJob<'_>) -> io::Result<bool> {
         if job.file.live.lock().changes == job.changes {
             return Ok(false);
         }
@@ -83,11 +88,11 @@ impl Inner {
     /// W6: syncs and checks. The fingerprint of what we left, or `None` if somebody else wrote.
     pub(crate) fn settle(
         &self,
-        job: &mut Job<'_>,
+        job: &mut StageOutJob<'_>,
         sync: bool,
         interrupted: &dyn Fn() -> bool,
     ) -> io::Result<Option<Fingerprint>> {
-        let ours_alone = |job: &Job<'_>| job.file.live.lock().changes == job.changes;
+        let ours_alone = |job: &StageOutJob<'_>| job.file.live.lock().changes == job.changes;
         let (Some(timed), Some(global)) = (job.timed, job.global.take()) else {
             let _gate = job.file.gate.lock();
             let looked = tick();
@@ -149,7 +154,7 @@ impl Inner {
     }
 
     /// What is left of a large copy in memory is sent, and goes.
-    fn leave_behind(&self, job: &Job<'_>, global: &dyn OpenFile) -> io::Result<()> {
+    fn leave_behind(&self, job: &StageOutJob<'_>, global: &dyn StoreFile) -> io::Result<()> {
         if job.copied.bytes <= SMALL_BYTES {
             return Ok(());
         }
@@ -159,7 +164,7 @@ impl Inner {
 
     /// What we know the global copy to be from now on, until the record says it: our own changes in between follow it.
     /// Gate held.
-    fn leave(&self, job: &Job<'_>, left: Fingerprint, ours: bool) -> Option<Fingerprint> {
+    fn leave(&self, job: &StageOutJob<'_>, left: Fingerprint, ours: bool) -> Option<Fingerprint> {
         if !ours {
             return None;
         }
@@ -170,7 +175,7 @@ impl Inner {
 
 /// Gives the global copy its time. What the store says then is believed, whatever it was told: it may cut times to its unit or to what it
 /// can count to, or refuse them. Returns how the file looks then, and its time; none if somebody else wrote meanwhile.
-pub(crate) fn date(global: &dyn OpenFile, mtime: Timestamp) -> io::Result<(Fingerprint, Option<Timestamp>)> {
+pub(crate) fn date(global: &dyn StoreFile, mtime: Timestamp) -> io::Result<(Fingerprint, Option<Timestamp>)> {
     let set = || match global.set_mtime(mtime) {
         Err(error) if is_refused(&error) => Ok(()),
         done => done,

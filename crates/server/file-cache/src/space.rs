@@ -133,7 +133,7 @@ mod tests {
 
     use super::*;
 
-    #[test]
+    #[test] // S30
     fn what_statfs_counts_below_zero_or_beyond_all_bytes_overflows_nothing() {
         assert_eq!(space_of(1000, (-3_i64) as u64, 4096), Space { total: 4_096_000, free: 0 });
         let endless = space_of(u64::MAX, u64::MAX / 2, 4096);

@@ -8,7 +8,7 @@ use global_store::descriptors;
 use crate::cache::{Inner, errno};
 use crate::file::{Descriptors, File};
 use crate::limits::{KEPT_SHARE, POLL, ROOM_ROUNDS, ROOM_TRIES};
-use crate::stage_out::{End, clone_error};
+use crate::stage_out::{StageOutResult, clone_error};
 
 impl Inner {
     /// A descriptor of a replica stays open for the next request. When as many were kept as there is room for, all are closed. No `live`
@@ -30,7 +30,12 @@ impl Inner {
 
     /// Stages files out; their drain locks are held. Where the process has no descriptors for all of them at once, the rest follows when
     /// the first have given theirs back, and a file that found none is tried again, alone.
-    pub(crate) fn drain_locked(&self, files: &[&Arc<File>], patient: bool, interrupted: &dyn Fn() -> bool) -> Vec<End> {
+    pub(crate) fn drain_locked(
+        &self,
+        files: &[&Arc<File>],
+        patient: bool,
+        interrupted: &dyn Fn() -> bool,
+    ) -> Vec<StageOutResult> {
         let _working = self.draining.enter(&self.counters.out_us);
         let mut ends = Vec::new();
         while ends.len() < files.len() {
@@ -41,10 +46,10 @@ impl Inner {
             while end.lacks_descriptors() && tries > 0 && !interrupted() {
                 tries -= 1;
                 self.wait_for_descriptors(interrupted);
-                *end = self.drain_first(&[file], patient, interrupted).pop().unwrap_or(End::Nothing);
+                *end = self.drain_first(&[file], patient, interrupted).pop().unwrap_or(StageOutResult::Nothing);
             }
             match end {
-                End::Stuck { error, .. } if errno(error) == libc::EMFILE => {
+                StageOutResult::Stuck { error, .. } if errno(error) == libc::EMFILE => {
                     let _gate = file.gate.lock();
                     *end = self.count_failure(file, clone_error(error));
                 }

@@ -10,11 +10,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use catalogue::{Durability, Record, State};
-use global_store::{Access, Anchor, Attributes, OpenFile};
+use global_store::{Access, Anchor, StoreAttributes, StoreFile};
 use rustix::fs::OFlags;
 use types::{ByteRange, Epoch, Fingerprint, Moved, RangeSet, Timestamp};
 
-use crate::cache::{Counters, Inner};
+use crate::cache::{CacheCounters, Inner};
 use crate::clock::{tick, wall_s};
 use crate::fault;
 use crate::file::{Body, Fetch, File};
@@ -24,19 +24,24 @@ use crate::replica;
 use crate::sums::{self, Sums};
 
 /// A block that one thread copies.
-pub(crate) struct Claim {
+pub(crate) struct BlockClaim {
     block: u64,
     range: ByteRange,
-    source: Arc<dyn OpenFile>,
+    source: Arc<dyn StoreFile>,
     replica: Arc<OwnedFd>,
 }
 
-impl Claim {
+impl BlockClaim {
     /// `None`: another thread has it.
-    pub(crate) fn of(fetch: &mut Fetch, block: u64) -> Option<Claim> {
+    pub(crate) fn of(fetch: &mut Fetch, block: u64) -> Option<BlockClaim> {
         let range = sums::block_range(block, fetch.base.size);
         let fresh = fetch.claimed.insert(block);
-        fresh.then(|| Claim { block, range, source: Arc::clone(&fetch.source), replica: Arc::clone(&fetch.replica) })
+        fresh.then(|| BlockClaim {
+            block,
+            range,
+            source: Arc::clone(&fetch.source),
+            replica: Arc::clone(&fetch.replica),
+        })
     }
 }
 
@@ -50,7 +55,7 @@ enum Broken {
 impl Inner {
     /// P0 for a large file. Gate held.
     pub(crate) fn begin_fetch(&self, file: &File, anchor: &Arc<dyn Anchor>, base: Fingerprint) -> io::Result<()> {
-        let source: Arc<dyn OpenFile> = Arc::from(anchor.open(Access::Read)?);
+        let source: Arc<dyn StoreFile> = Arc::from(anchor.open(Access::Read)?);
         let version = self.superblock.next_version()?;
         let replica = self.replicas.create(version)?;
         // What is read through it is noted by us, or not to be noted. Only the owner may say so.
@@ -87,7 +92,7 @@ impl Inner {
         &self,
         file: &File,
         anchor: &Arc<dyn Anchor>,
-        found: &Attributes,
+        found: &StoreAttributes,
         write: bool,
     ) -> io::Result<bool> {
         let _working = self.fetching.enter(&self.counters.in_us);
@@ -99,8 +104,8 @@ impl Inner {
             match self.fetch_once(file, anchor, &mut base, looked) {
                 Ok(false) => looked = tick(),
                 Ok(true) => {
-                    Counters::add(&self.counters.in_bytes, base.size);
-                    Counters::add(&self.counters.in_files, 1);
+                    CacheCounters::add(&self.counters.in_bytes, base.size);
+                    CacheCounters::add(&self.counters.in_files, 1);
                     return Ok(true);
                 }
                 Err(Broken::Replica(error)) if is_full(&error) || (!write && !self.refuses(&error)) => {
@@ -183,7 +188,7 @@ impl Inner {
                 if fetch.has_block(block) {
                     return Ok(true);
                 }
-                if let Some(claim) = Claim::of(fetch, block) {
+                if let Some(claim) = BlockClaim::of(fetch, block) {
                     break claim;
                 }
                 file.moved.wait_for(&mut live, POLL);
@@ -193,14 +198,14 @@ impl Inner {
     }
 
     /// Fetches a block that this thread alone copies. False: the file is not being fetched any more.
-    pub(crate) fn fetch_claimed(&self, file: &Arc<File>, claim: Claim) -> io::Result<bool> {
-        let Claim { block, range, source, replica } = claim;
+    pub(crate) fn fetch_claimed(&self, file: &Arc<File>, claim: BlockClaim) -> io::Result<bool> {
+        let BlockClaim { block, range, source, replica } = claim;
         let copied = {
             let _working = self.fetching.enter(&self.counters.in_us);
             copy_block(&*source, &replica, range)
         };
         fault::point("p1.range");
-        Counters::add(&self.counters.in_bytes, range.len());
+        CacheCounters::add(&self.counters.in_bytes, range.len());
         let complete = {
             let mut live = file.live.lock();
             let fetch = match &mut live.body {
@@ -273,7 +278,7 @@ impl Inner {
             self.put(file, record, Durability::Process)?;
         }
         fault::point("p4.clean");
-        Counters::add(&self.counters.in_files, 1);
+        CacheCounters::add(&self.counters.in_files, 1);
         let unused = {
             let mut live = file.live.lock();
             live.body = Body::Whole;
@@ -316,7 +321,7 @@ impl Inner {
     }
 
     /// Where a file that is being fetched comes from.
-    pub(crate) fn source_of(&self, file: &File) -> Option<Arc<dyn OpenFile>> {
+    pub(crate) fn source_of(&self, file: &File) -> Option<Arc<dyn StoreFile>> {
         match &file.live.lock().body {
             Body::Partial(fetch) => Some(Arc::clone(&fetch.source)),
             _ => None,
@@ -391,7 +396,7 @@ struct Fetched {
 
 /// Copies one block and keeps its holes. What the source no longer has
 /// reads as zeros: the check at the end finds that it changed.
-fn copy_block(source: &dyn OpenFile, replica: &OwnedFd, block: ByteRange) -> Result<Fetched, Broken> {
+fn copy_block(source: &dyn StoreFile, replica: &OwnedFd, block: ByteRange) -> Result<Fetched, Broken> {
     let mut at = block.start;
     if block.len() <= ONE_READ_BYTES {
         // No hole is smaller than a page: only a page that reads as zeros can be one, and asking costs the store two requests.

@@ -12,14 +12,14 @@ use std::sync::atomic::Ordering;
 
 use catalogue::{Record, State};
 use config::{OnConflict, Policy, StageOut};
-use global_store::{Access, Anchor, Attributes, OpenFile, descriptors};
+use global_store::{Access, Anchor, StoreAttributes, StoreFile, descriptors};
 use parking_lot::MutexGuard;
 use types::{Fingerprint, Moved, Timestamp};
 
 use crate::announce::{Announcer, is_wanted};
 use crate::api::Residency;
 use crate::cache::{Inner, errno};
-use crate::content::Bytes;
+use crate::content::ContentOwner;
 use crate::copy::{Copied, Copy, Extent};
 use crate::doubt::new_place;
 use crate::fault;
@@ -27,14 +27,14 @@ use crate::file::{Body, File, Live};
 use crate::lease::{self, Nobody};
 use crate::limits::{CONCLUDED_FILES, SMALL_BYTES};
 use crate::medium::LACKS;
-use crate::pace::Pace;
+use crate::pace::CopyPace;
 use crate::replica::{self, How};
 use crate::side::{self, here};
 use crate::sums::Sums;
 
 /// What a stage-out came to.
 #[derive(Debug)]
-pub(crate) enum End {
+pub(crate) enum StageOutResult {
     /// The replica and the global copy are equal, and the record says so.
     Clean,
     /// Copied, but open for writing, mapped or changed meanwhile: it must be tried again.
@@ -46,7 +46,7 @@ pub(crate) enum End {
 }
 
 /// One stage-out under way. Its file's drain lock is held.
-pub(crate) struct Job<'a> {
+pub(crate) struct StageOutJob<'a> {
     pub(crate) file: &'a Arc<File>,
     pub(crate) anchor: Arc<dyn Anchor>,
     pub(crate) policy: Arc<Policy>,
@@ -67,7 +67,7 @@ pub(crate) struct Job<'a> {
     pub(crate) begun: bool,
     /// What is copied was written to the medium first, by this job.
     pub(crate) secured: bool,
-    pub(crate) global: Option<Box<dyn OpenFile>>,
+    pub(crate) global: Option<Box<dyn StoreFile>>,
     pub(crate) copied: Copied,
     /// The time that the store keeps for `mtime`; `None`: somebody else wrote when it was set.
     pub(crate) kept: Option<Timestamp>,
@@ -77,7 +77,7 @@ pub(crate) struct Job<'a> {
     pub(crate) timed: Option<Fingerprint>,
 }
 
-impl Job<'_> {
+impl StageOutJob<'_> {
     /// Under `stage_out=size:N` what is written while the file is open is copied as it grows; what was written over in what was copied
     /// before is looked for when nobody writes any more. Else each step would look at the whole file.
     fn leave_written_over(&mut self) {
@@ -93,15 +93,15 @@ impl Job<'_> {
     }
 }
 
-impl End {
+impl StageOutResult {
     /// Whether the process had no descriptor for it.
     pub(crate) fn lacks_descriptors(&self) -> bool {
-        matches!(self, End::Stuck { error, .. } if errno(error) == libc::EMFILE)
+        matches!(self, StageOutResult::Stuck { error, .. } if errno(error) == libc::EMFILE)
     }
 }
 
-fn stuck(state: Residency, error: io::Error) -> End {
-    End::Stuck { state, orphaned: false, error }
+fn stuck(state: Residency, error: io::Error) -> StageOutResult {
+    StageOutResult::Stuck { state, orphaned: false, error }
 }
 
 impl Inner {
@@ -111,9 +111,9 @@ impl Inner {
         files: &[&'a Arc<File>],
         patient: bool,
         interrupted: &dyn Fn() -> bool,
-        ends: &mut Vec<Option<End>>,
-    ) -> Vec<(usize, Job<'a>)> {
-        let mut jobs: Vec<(usize, Job<'a>)> = Vec::new();
+        ends: &mut Vec<Option<StageOutResult>>,
+    ) -> Vec<(usize, StageOutJob<'a>)> {
+        let mut jobs: Vec<(usize, StageOutJob<'a>)> = Vec::new();
         for (index, file) in files.iter().enumerate() {
             if ends[index].is_some() {
                 continue;
@@ -146,9 +146,15 @@ impl Inner {
 
     /// Stages out the first of the files, all where there are descriptors for them; their drain locks are held. More than one file is a
     /// batch: the store is synced once. `patient`: what is to be published at once may wait until nobody uses it.
-    pub(crate) fn drain_first(&self, files: &[&Arc<File>], patient: bool, interrupted: &dyn Fn() -> bool) -> Vec<End> {
+    pub(crate) fn drain_first(
+        &self,
+        files: &[&Arc<File>],
+        patient: bool,
+        interrupted: &dyn Fn() -> bool,
+    ) -> Vec<StageOutResult> {
         // First: what takes long must not lie between the look at a global copy and its change.
-        let mut ends: Vec<Option<End>> = files.iter().map(|file| self.publish(file, patient, interrupted)).collect();
+        let mut ends: Vec<Option<StageOutResult>> =
+            files.iter().map(|file| self.publish(file, patient, interrupted)).collect();
         let mut jobs = self.begin_all(files, patient, interrupted, &mut ends);
         let batch = files.len() > 1;
         // Before the first byte: each batch hears itself of what could not be written.
@@ -191,11 +197,11 @@ impl Inner {
             let rest = settled.split_off(settled.len().min(CONCLUDED_FILES));
             self.conclude(std::mem::replace(&mut settled, rest), &mut ends);
         }
-        ends.into_iter().map(|end| end.unwrap_or(End::Nothing)).collect()
+        ends.into_iter().map(|end| end.unwrap_or(StageOutResult::Nothing)).collect()
     }
 
     /// W3 without its commit: what is to be done, and whether it may be.
-    pub(crate) fn begin<'a>(&self, file: &'a Arc<File>) -> Result<Job<'a>, End> {
+    pub(crate) fn begin<'a>(&self, file: &'a Arc<File>) -> Result<StageOutJob<'a>, StageOutResult> {
         self.begin_knowing(file, None)
     }
 
@@ -207,7 +213,7 @@ impl Inner {
         record: &Record,
         anchor: &dyn Anchor,
         found: Fingerprint,
-    ) -> Result<Job<'a>, End> {
+    ) -> Result<StageOutJob<'a>, StageOutResult> {
         match self.whose_bytes(record, anchor, found.size) {
             Ok(bytes) => self.begin_knowing(file, Some((found, bytes))),
             Err(error) => {
@@ -218,7 +224,11 @@ impl Inner {
     }
 
     /// `known`: a comparison has shown whose bytes the global copy with this fingerprint holds.
-    fn begin_knowing<'a>(&self, file: &'a Arc<File>, known: Option<(Fingerprint, Bytes)>) -> Result<Job<'a>, End> {
+    fn begin_knowing<'a>(
+        &self,
+        file: &'a Arc<File>,
+        known: Option<(Fingerprint, ContentOwner)>,
+    ) -> Result<StageOutJob<'a>, StageOutResult> {
         let fail = |error| self.note_failure(file, error, None);
         if let Some(end) = nothing_to_do(&file.live.lock()) {
             return Err(end);
@@ -240,7 +250,7 @@ impl Inner {
         let (mut record, policy, left, changes, idle) = {
             let mut live = file.live.lock();
             let Some(record) = live.record.clone().filter(|_| live.is_unclean() && !live.unlinked) else {
-                return Err(End::Nothing);
+                return Err(StageOutResult::Nothing);
             };
             // It may have changed since it was synced last; who makes it clean without a copy has not synced it.
             live.synced = false;
@@ -266,15 +276,15 @@ impl Inner {
                 return self.begin_looking(file, &record, &*anchor, found.fingerprint);
             }
             let bytes = known.filter(|(then, _)| then.moved(&found.fingerprint) == Moved::Nothing);
-            let bytes = bytes.map_or(Bytes::Others, |(_, bytes)| bytes);
-            let untold = moved == Moved::ChangeTime && bytes == Bytes::Untold;
+            let bytes = bytes.map_or(ContentOwner::Others, |(_, bytes)| bytes);
+            let untold = moved == Moved::ChangeTime && bytes == ContentOwner::Untold;
             let renamed = untold.then(|| new_place(&record, &*anchor, found.links)).flatten();
             let harmless = renamed.is_some() || is_harmless(moved, bytes, &expected, &found.fingerprint);
             if !harmless && keep {
                 let reason = difference(&expected, &found.fingerprint);
                 return Err(self.record_conflict(file, record, &reason));
             }
-            let same = moved == Moved::Nothing || (moved == Moved::ChangeTime && bytes == Bytes::Base);
+            let same = moved == Moved::Nothing || (moved == Moved::ChangeTime && bytes == ContentOwner::Base);
             if same || (harmless && moved == Moved::ChangeTime) {
                 // Once: the next try finds it as it was left.
                 let mut live = file.live.lock();
@@ -298,7 +308,7 @@ impl Inner {
         if let Some(error) = self.refusal().filter(|_| quiet && self.is_copied(file, changes, &found.fingerprint)) {
             return Err(stuck(Residency::Queued, error));
         }
-        Ok(Job {
+        Ok(StageOutJob {
             file,
             anchor,
             policy,
@@ -352,7 +362,7 @@ impl Inner {
     }
 
     /// W4.
-    fn copy(&self, job: &mut Job<'_>, interrupted: &dyn Fn() -> bool) -> io::Result<()> {
+    fn copy(&self, job: &mut StageOutJob<'_>, interrupted: &dyn Fn() -> bool) -> io::Result<()> {
         let untouched = job.extent == Extent::Everything && job.size == 0 && job.before.size == 0;
         if untouched {
             job.copied = Copied::default();
@@ -368,7 +378,7 @@ impl Inner {
             secured: &mut job.secured,
             interrupted,
             rate: job.policy.rate_bytes_per_s,
-            pace: Pace::new(),
+            pace: CopyPace::new(),
         };
         let mut copy = Copy::new(&job.replica, job.size, &*global, job.before.size, &mut announcer);
         copy.unchanged = job.unchanged;
@@ -380,12 +390,12 @@ impl Inner {
     }
 
     /// The copy did not end: what it left below is remembered, so that the next try does not take it for an outsider's.
-    fn failed(&self, job: Job<'_>, error: io::Error) -> End {
+    fn failed(&self, job: StageOutJob<'_>, error: io::Error) -> StageOutResult {
         let look = || if job.begun { job.anchor.attributes().ok() } else { None };
         let (_gate, found) = ask_ungated(job.file, look, |_| true);
         let unwanted = !job.is_wanted(&job.file.live.lock());
         if unwanted {
-            return End::Nothing;
+            return StageOutResult::Nothing;
         }
         let doubtful = job.record.base.size > 0 && job.file.live.lock().medium.is_doubtful();
         if doubtful {
@@ -395,18 +405,18 @@ impl Inner {
         self.note_failure(job.file, error, found.map(|found| found.fingerprint))
     }
 
-    fn conflict(&self, job: &Job<'_>, reason: &str) -> End {
+    fn conflict(&self, job: &StageOutJob<'_>, reason: &str) -> StageOutResult {
         let _gate = job.file.gate.lock();
         let unwanted = !job.is_wanted(&job.file.live.lock());
         if unwanted {
-            return End::Nothing;
+            return StageOutResult::Nothing;
         }
         self.record_conflict(job.file, job.record.clone(), reason)
     }
 }
 
 /// The global copy, its attributes, and whose mark is on it if another agent's is.
-type Below = (Arc<dyn Anchor>, Attributes, Option<String>);
+type Below = (Arc<dyn Anchor>, StoreAttributes, Option<String>);
 
 /// The gate, and what the store says to `ask`: without the gate first, for whoever opens the file would wait for a store that hangs.
 /// Our own changes of times would pass for an outsider's: they are counted before they are made and made with the gate held, so if one
@@ -425,11 +435,11 @@ fn ask_ungated<T>(file: &File, ask: impl Fn() -> T, is_final: impl Fn(&T) -> boo
 }
 
 /// Why a file is not staged out at all.
-fn nothing_to_do(live: &Live) -> Option<End> {
+fn nothing_to_do(live: &Live) -> Option<StageOutResult> {
     match &live.record {
-        _ if live.unlinked => Some(End::Nothing),
-        None => Some(End::Nothing),
-        Some(record) if record.state == State::Clean => Some(End::Nothing),
+        _ if live.unlinked => Some(StageOutResult::Nothing),
+        None => Some(StageOutResult::Nothing),
+        Some(record) if record.state == State::Clean => Some(StageOutResult::Nothing),
         Some(record) if record.damaged => Some(stuck(Residency::Failed, io::Error::from_raw_os_error(libc::EIO))),
         Some(record) if record.state == State::Conflict => {
             Some(stuck(Residency::Conflict, io::Error::from_raw_os_error(libc::ESTALE)))
@@ -447,12 +457,12 @@ pub(crate) fn clone_error(error: &io::Error) -> io::Error {
 }
 
 /// Whether writing over a global copy that is not as it was left costs nobody's bytes.
-fn is_harmless(moved: Moved, bytes: Bytes, expected: &Fingerprint, found: &Fingerprint) -> bool {
+fn is_harmless(moved: Moved, bytes: ContentOwner, expected: &Fingerprint, found: &Fingerprint) -> bool {
     match bytes {
         _ if moved == Moved::Nothing => true,
-        Bytes::Base | Bytes::Replica => true,
-        Bytes::Others => false,
-        Bytes::Untold => moved == Moved::ChangeTime && Live::is_explained(expected, found),
+        ContentOwner::Base | ContentOwner::Replica => true,
+        ContentOwner::Others => false,
+        ContentOwner::Untold => moved == Moved::ChangeTime && Live::is_explained(expected, found),
     }
 }
 

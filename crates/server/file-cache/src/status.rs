@@ -286,7 +286,7 @@ const AGAIN: &str = "it is tried again by itself; mend the reason if it stays";
 mod tests {
     use super::*;
 
-    #[test]
+    #[test] // S21
     fn an_orphan_is_called_by_its_identity_also_where_its_data_is_gone() {
         for (lost, keep) in [(false, "global|both"), (true, "global")] {
             let told = format!("forebay resolve IDENTITY --keep {keep}");

@@ -338,7 +338,7 @@ mod tests {
         assert_eq!(pid, std::process::id().to_string());
     }
 
-    #[test]
+    #[test] // S18
     fn a_directory_that_others_may_change_is_refused_with_the_remedy() {
         use std::os::unix::fs::PermissionsExt;
         let dir = tempfile::tempdir().unwrap();
@@ -360,7 +360,7 @@ mod tests {
         }
     }
 
-    #[test]
+    #[test] // S18
     fn another_store_or_another_format_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         assert_eq!(store_of(dir.path()), None);

@@ -11,9 +11,9 @@ use global_store::Anchor;
 use types::{ByteRange, Fingerprint, Identity, Timestamp, Version};
 
 use crate::api::{DrainProgress, Keep, OpenHow, Overlay, Residency, SetMtime, Stuck, TellChange};
-use crate::cache::{Counters, Inner, broken};
+use crate::cache::{CacheCounters, Inner, broken};
 use crate::clock::wall;
-use crate::file::{Body, Place};
+use crate::file::{Body, NameHold};
 use crate::handle::FileHandle;
 use crate::limits::{FETCH_TRIES, RESOLVE_WAIT};
 use crate::recovery;
@@ -61,12 +61,6 @@ impl FileCache {
     /// must go. It must not call back. The first one stays.
     pub fn before_removals(&self, tell: Box<dyn Fn(Version) + Send + Sync>) {
         let _ = self.inner.replicas.before_removal.set(tell);
-    }
-
-    /// Has `tell` called with true before a whole replica becomes shorter or gets a hole, and with false after that, before whoever asked
-    /// for it is answered; from whatever thread. It must not call back. The first one stays.
-    pub fn on_cuts(&self, tell: Box<dyn Fn(Version, bool) + Send + Sync>) {
-        let _ = self.inner.replicas.on_cut.set(tell);
     }
 
     /// Has `tell` called after bytes of a file were changed, or may have been, through a handle, before whoever asked for it is answered, with
@@ -198,7 +192,7 @@ impl FileCache {
             record.removing &= !named;
             if named {
                 // The record says no more that another file is to take its place.
-                file.live.lock().place = Place::Own;
+                file.live.lock().place = NameHold::Own;
             }
             // It is a hint: the durable handle finds the file all the same.
             if self.inner.put(&file, record.clone(), Durability::Process).is_ok() {
@@ -409,7 +403,7 @@ impl Inner {
         counter.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn counters(&self) -> &Counters {
+    pub(crate) fn counters(&self) -> &CacheCounters {
         &self.counters
     }
 }

@@ -69,7 +69,7 @@ mod tests {
     use super::*;
     use crate::world::World;
 
-    #[test]
+    #[test] // S22
     fn nothing_starts_once_the_end_has_counted_who_lives() {
         let threads = Threads::default();
         threads.start("one", || {}).unwrap();

@@ -157,7 +157,7 @@ mod tests {
 
     /// The commit of the intent, the second one of who may map it, and that of taking it back: what is refused to the
     /// program must not happen after the agent's death, whatever became of them.
-    #[test]
+    #[test] // S17
     fn a_truncation_that_was_refused_and_not_taken_back_does_not_happen_after_a_crash() {
         for (xattrs, late, after, failures) in
             [(true, true, 0, 2), (false, true, 0, 2), (false, false, 1, 2), (false, true, 1, 2)]
@@ -184,7 +184,7 @@ mod tests {
     }
 
     /// Nor in the same life, where the file was forgotten and its record is read again.
-    #[test]
+    #[test] // S17
     fn a_record_of_a_refused_truncation_is_not_believed_when_it_is_read_again() {
         let world = World::new();
         let identity = world.store.put("f", b"old");

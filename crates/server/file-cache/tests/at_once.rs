@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use config::Policy;
 use file_cache::{FileCache, FileHandle, Keep, OpenHow, Residency, SetMtime};
-use global_store::memory::Operation;
+use global_store::memory::StoreOperation;
 use support::{MIB, World, kernel_write, read};
 use types::{Identity, Timestamp};
 
@@ -22,7 +22,7 @@ const BOUND: Duration = Duration::from_secs(30);
 /// operation's caller holds goes on by itself after a while.
 fn before(
     world: &World,
-    when: impl Fn(&Operation, &Identity) -> bool + Send + Sync + 'static,
+    when: impl Fn(&StoreOperation, &Identity) -> bool + Send + Sync + 'static,
     act: impl FnOnce() + Send + 'static,
 ) {
     let act: Mutex<Option<Box<dyn FnOnce() + Send>>> = Mutex::new(Some(Box::new(act)));
@@ -57,7 +57,7 @@ fn a_fetch_that_was_dropped_never_completes_its_successor() {
     let (go, gone) = mpsc::channel::<()>();
     let (gone, first) = (Mutex::new(gone), AtomicBool::new(true));
     world.store.set_hook(Some(Arc::new(move |operation, _| {
-        if matches!(operation, Operation::Read(range) if range.start == 2 * MIB as u64)
+        if matches!(operation, StoreOperation::Read(range) if range.start == 2 * MIB as u64)
             && first.swap(false, Ordering::SeqCst)
         {
             ask.send(()).unwrap();
@@ -137,7 +137,7 @@ fn a_file_that_keeps_changing_below_can_be_opened_for_writing() {
     world.store.put("log", &vec![7; 3 * MIB]);
     let (store, count) = (world.store.clone(), AtomicU64::new(0));
     world.store.set_hook(Some(Arc::new(move |operation, _| {
-        if matches!(operation, Operation::Read(_)) && count.fetch_add(1, Ordering::Relaxed) < 300 {
+        if matches!(operation, StoreOperation::Read(_)) && count.fetch_add(1, Ordering::Relaxed) < 300 {
             let size = store.attributes("log").unwrap().fingerprint.size;
             store.write("log", b"x", size).unwrap();
         }
@@ -160,7 +160,7 @@ fn the_users_time_during_a_stage_out_of_nothing_is_no_conflict() {
     let (cache, store, anchor) = (world.cache.clone(), world.store.clone(), world.anchor("empty"));
     before(
         &world,
-        |operation, _| matches!(operation, Operation::SyncStore),
+        |operation, _| matches!(operation, StoreOperation::SyncStore),
         move || {
             let time = Timestamp { seconds: 5, nanos: 0 };
             cache.set_times(&anchor, SetMtime::To(time), &mut || store.set_mtime("empty", time)).unwrap();
@@ -233,7 +233,7 @@ fn what_is_resolved_for_the_global_copy_is_not_staged_out_by_who_had_begun() {
     let end = Arc::clone(&ended);
     before(
         &world,
-        |operation, _| matches!(operation, Operation::Open(global_store::Access::Write)),
+        |operation, _| matches!(operation, StoreOperation::Open(global_store::Access::Write)),
         move || {
             to_end.store(cache.resolve(&identity, Keep::Global).is_ok(), Ordering::SeqCst);
             end.store(true, Ordering::SeqCst);
@@ -288,7 +288,7 @@ fn a_file_written_while_it_becomes_clean_keeps_its_mark() {
     // `a` is settled when the time of `b` is set.
     before(
         &world,
-        move |operation, of| matches!(operation, Operation::SetMtime(_)) && *of == b,
+        move |operation, of| matches!(operation, StoreOperation::SetMtime(_)) && *of == b,
         move || {
             let handle = cache.open_file(anchor, how).unwrap();
             handle.write_at(b"two", 0, false).unwrap();
@@ -315,7 +315,7 @@ fn bytes_that_go_and_come_again_during_the_copy_are_below_in_the_end() {
     // The second range was read already: it becomes a hole before it is written below, and is then what it was.
     before(
         &world,
-        |operation, _| matches!(operation, Operation::Write(_)),
+        |operation, _| matches!(operation, StoreOperation::Write(_)),
         move || {
             let punch = (libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE) as u32;
             writer.fallocate(punch, 2 * MIB as u64, 4096).unwrap();

@@ -10,8 +10,8 @@ use config::Policy;
 use file_cache::limits::CONCLUDED_FILES;
 use file_cache::{DrainProgress, OpenHow, Residency};
 use global_store::GlobalStore;
-use global_store::memory::Operation;
-use global_store::posix::{Options, PosixStore};
+use global_store::memory::StoreOperation;
+use global_store::posix::{PosixStore, StoreOptions};
 use support::{MIB, World, until, without_room};
 use testkit::TempTree;
 
@@ -24,7 +24,7 @@ fn small_files_closed_during_a_batch_make_the_next_one() {
     let (entered, released) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let (enters, leaves) = (Arc::clone(&entered), Arc::clone(&released));
     world.store.set_hook(Some(Arc::new(move |operation, _| {
-        if matches!(operation, Operation::Sync) && !enters.swap(true, Ordering::AcqRel) {
+        if matches!(operation, StoreOperation::Sync) && !enters.swap(true, Ordering::AcqRel) {
             until("the others are closed", || leaves.load(Ordering::Acquire));
         }
     })));
@@ -33,11 +33,11 @@ fn small_files_closed_during_a_batch_make_the_next_one() {
     for number in 0..100 {
         world.write_new(&format!("f{number}"), &[number; 1000]);
     }
-    let syncs = || world.store.journal().iter().filter(|e| matches!(e.operation, Operation::SyncStore)).count();
+    let syncs = || world.store.journal().iter().filter(|e| matches!(e.operation, StoreOperation::SyncStore)).count();
     assert_eq!(syncs(), 0, "nobody else takes them while the first is under way");
     released.store(true, Ordering::Release);
     until("all are staged out", || world.cache.status().clean == 101);
-    let alone = world.store.journal().iter().filter(|e| matches!(e.operation, Operation::Sync)).count();
+    let alone = world.store.journal().iter().filter(|e| matches!(e.operation, StoreOperation::Sync)).count();
     // Another worker may hold one of them for the moment in which it sees that it is not its turn.
     assert!(syncs() + alone <= 8, "{} batches and {alone} files alone", syncs());
     assert!((0..100).all(|number| world.store.read(format!("f{number}")).unwrap() == [number; 1000]));
@@ -45,7 +45,7 @@ fn small_files_closed_during_a_batch_make_the_next_one() {
 }
 
 /// The mark goes below, with the file's gate held: a store may take a millisecond for it, or hang.
-#[test]
+#[test] // S19
 fn who_opens_a_file_of_a_batch_waits_for_a_few_others_of_it_and_not_for_all() {
     const FILES: usize = 200;
     let world = World::new();
@@ -57,7 +57,7 @@ fn who_opens_a_file_of_a_batch_waits_for_a_few_others_of_it_and_not_for_all() {
     let readers = Arc::new(Mutex::new(Vec::new()));
     let joins = Arc::clone(&readers);
     world.store.set_hook(Some(Arc::new(move |operation, _| {
-        if !matches!(operation, Operation::SetMark(None)) || unmarking.swap(true, Ordering::AcqRel) {
+        if !matches!(operation, StoreOperation::SetMark(None)) || unmarking.swap(true, Ordering::AcqRel) {
             return;
         }
         for anchor in &anchors {
@@ -108,7 +108,7 @@ fn a_drain_tells_how_far_it_is_within_a_large_file() {
     let (writes, told) = (AtomicUsize::new(0), Arc::new(AtomicBool::new(false)));
     let half = Arc::clone(&told);
     world.store.set_hook(Some(Arc::new(move |operation, _| {
-        if matches!(operation, Operation::Write(_)) && writes.fetch_add(1, Ordering::AcqRel) == BLOCKS / 2 {
+        if matches!(operation, StoreOperation::Write(_)) && writes.fetch_add(1, Ordering::AcqRel) == BLOCKS / 2 {
             until("half of it is told", || half.load(Ordering::Acquire));
         }
     })));
@@ -121,13 +121,13 @@ fn a_drain_tells_how_far_it_is_within_a_large_file() {
     assert!(told.load(Ordering::Acquire));
 }
 
-#[test]
+#[test] // S17
 fn two_batches_hear_each_that_what_they_wrote_could_not_be_written_back() {
     testkit::in_private_namespace(|| {
         let tree = TempTree::new();
         let Some(disk) = without_room(&tree) else { return };
         let root = rustix::fs::open(disk.place(), rustix::fs::OFlags::PATH, rustix::fs::Mode::empty()).unwrap();
-        let store = PosixStore::new(root, Options::default()).unwrap();
+        let store = PosixStore::new(root, StoreOptions::default()).unwrap();
         store.sync().unwrap();
         let points = [store.sync_point().unwrap(), store.sync_point().unwrap()];
         let filled = std::fs::write(tree.path("small/filler"), vec![1; 24 << 20]);

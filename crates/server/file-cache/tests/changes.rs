@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use config::{Policy, StageOut};
 use file_cache::{FileHandle, OpenHow, Residency};
-use global_store::memory::Operation;
+use global_store::memory::StoreOperation;
 use support::{MIB, Mapping, World, kernel_write, until};
 use types::ByteRange;
 
@@ -16,7 +16,7 @@ fn appender(world: &World, path: &str) -> FileHandle {
     world.cache.open_file(world.anchor(path), how).unwrap()
 }
 
-#[test]
+#[test] // S66
 fn of_a_file_that_was_appended_to_what_was_there_before_is_not_looked_at() {
     let world = World::new();
     world.store.put("f", &vec![7; 8 * MIB]);
@@ -29,7 +29,7 @@ fn of_a_file_that_was_appended_to_what_was_there_before_is_not_looked_at() {
         drop(handle);
         world.store.clear_journal();
         world.drain();
-        assert_eq!(world.writes(), [Operation::Write(ByteRange::new(8 * MIB as u64, end + 5))]);
+        assert_eq!(world.writes(), [StoreOperation::Write(ByteRange::new(8 * MIB as u64, end + 5))]);
         assert_eq!(world.state("f"), Residency::Clean);
     }
     assert_eq!(world.store.read("f").unwrap()[3 * MIB], 7);
@@ -41,7 +41,7 @@ fn of_a_file_that_was_appended_to_what_was_there_before_is_not_looked_at() {
 /// What somebody does, and how.
 type Change = (&'static str, fn(&World, &FileHandle));
 
-#[test]
+#[test] // S66
 fn what_is_changed_elsewhere_of_a_file_that_is_open_for_appending_is_found() {
     let changes: [Change; 5] = [
         ("cut", |_, handle| handle.set_len(MIB as u64 + 5).unwrap()),
@@ -69,7 +69,7 @@ fn what_is_changed_elsewhere_of_a_file_that_is_open_for_appending_is_found() {
     }
 }
 
-#[test]
+#[test] // S66
 fn what_a_writer_that_stays_open_appends_is_copied_from_where_the_last_stage_out_ended() {
     let world = World::new();
     world.store.put("f", &vec![7; 3 * MIB]);
@@ -79,7 +79,7 @@ fn what_a_writer_that_stays_open_appends_is_copied_from_where_the_last_stage_out
         kernel_write(&handle, &vec![step as u8; MIB], end);
         world.store.clear_journal();
         let _ = world.cache.drain_file(&world.identity("f"), &|| false);
-        assert_eq!(world.writes(), [Operation::Write(ByteRange::at(end, MIB as u64))]);
+        assert_eq!(world.writes(), [StoreOperation::Write(ByteRange::at(end, MIB as u64))]);
     }
     drop(handle);
     world.store.clear_journal();
@@ -87,7 +87,7 @@ fn what_a_writer_that_stays_open_appends_is_copied_from_where_the_last_stage_out
     assert_eq!((world.writes(), world.state("f")), (vec![], Residency::Clean));
 }
 
-#[test]
+#[test] // S67
 fn a_file_that_stays_open_is_staged_out_as_it_grows_under_size() {
     let world = World::with(|settings| {
         settings.background = true;
@@ -104,7 +104,8 @@ fn a_file_that_stays_open_is_staged_out_as_it_grows_under_size() {
         written.extend(more);
         until("it is below while it is open", || world.store.read("f").unwrap() == written);
     }
-    let rewritten: u64 = world.writes().iter().map(|w| if let Operation::Write(r) = w { r.len() } else { 0 }).sum();
+    let rewritten: u64 =
+        world.writes().iter().map(|w| if let StoreOperation::Write(r) = w { r.len() } else { 0 }).sum();
     assert_eq!(rewritten, written.len() as u64, "each byte once");
     kernel_write(&handle, b"over", 5);
     written[5..9].copy_from_slice(b"over");
@@ -114,7 +115,7 @@ fn a_file_that_stays_open_is_staged_out_as_it_grows_under_size() {
 }
 
 /// The kernel marks a file as failed whose pages were in use when a direct write wanted to throw them away.
-#[test]
+#[test] // S17
 fn a_direct_write_beside_stores_into_a_mapping_loses_nothing_and_is_no_conflict() {
     let world = World::new();
     world.store.put("f", &vec![7; 2 * MIB]);

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use config::{KeepAfter, Policy};
 use file_cache::{FileCache, FileHandle, OpenHow, Settings, fault};
-use global_store::posix::{Options, PosixStore};
+use global_store::posix::{PosixStore, StoreOptions};
 use global_store::{Anchor, GlobalStore};
 use rustix::fs::{Mode, OFlags};
 
@@ -32,7 +32,7 @@ impl World {
         let root = dir.join("global");
         std::fs::create_dir_all(&root).unwrap();
         let fd = rustix::fs::open(&root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).unwrap();
-        let store = PosixStore::new(fd, Options { shared: Some(shared), durable_handles: None }).unwrap();
+        let store = PosixStore::new(fd, StoreOptions { shared: Some(shared), durable_handles: None }).unwrap();
         let below: Arc<dyn GlobalStore> = Arc::new(store.clone());
         let mut settings = Settings::new(dir.join("bb"), below, "crash");
         settings.background = false;
@@ -258,17 +258,17 @@ fn crash_everywhere(shared: bool, skipped: &[&str]) {
     }
 }
 
-#[test]
+#[test] // S15, S16
 fn after_a_crash_at_any_point_every_acknowledged_byte_is_there_and_nothing_older() {
     crash_everywhere(false, &["w6.unmarked"]);
 }
 
-#[test]
+#[test] // S16, S28
 fn the_same_holds_on_a_shared_store_with_marks() {
     crash_everywhere(true, &[]);
 }
 
-#[test]
+#[test] // S17
 fn a_lost_catalogue_is_rebuilt_from_the_dirty_replicas() {
     let dir = scratch();
     let world = World::open(dir.path(), false);
@@ -287,7 +287,7 @@ fn a_lost_catalogue_is_rebuilt_from_the_dirty_replicas() {
 }
 
 /// As ext4 gives the number away at once.
-#[test]
+#[test] // S15
 fn a_new_file_with_the_number_of_one_that_was_removed_is_another_file() {
     use std::os::unix::fs::MetadataExt;
     let dir = tempfile::tempdir().unwrap();

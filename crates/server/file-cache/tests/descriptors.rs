@@ -8,8 +8,8 @@ use std::sync::Arc;
 use config::{Policy, StageOut};
 use file_cache::{FileCache, OpenHow, Settings};
 use global_store::GlobalStore;
-use global_store::descriptors::{Charge, Owner};
-use global_store::posix::{Options, PosixStore};
+use global_store::descriptors::{Charge, DescriptorOwner};
+use global_store::posix::{PosixStore, StoreOptions};
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Resource, Rlimit, setrlimit};
 
@@ -21,7 +21,7 @@ fn work(dir: &Path, handles: bool) {
     let root = dir.join("global");
     std::fs::create_dir_all(root.join("dir")).unwrap();
     let fd = rustix::fs::open(&root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).unwrap();
-    let store = PosixStore::new(fd, Options { shared: Some(false), durable_handles: Some(handles) }).unwrap();
+    let store = PosixStore::new(fd, StoreOptions { shared: Some(false), durable_handles: Some(handles) }).unwrap();
     let below: Arc<dyn GlobalStore> = Arc::new(store.clone());
     assert_eq!(
         below.finds_by_identity(),
@@ -61,7 +61,7 @@ fn work_open(dir: &Path) {
     let root = dir.join("global");
     std::fs::create_dir_all(&root).unwrap();
     let fd = rustix::fs::open(&root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).unwrap();
-    let store = PosixStore::new(fd, Options { shared: Some(false), durable_handles: None }).unwrap();
+    let store = PosixStore::new(fd, StoreOptions { shared: Some(false), durable_handles: None }).unwrap();
     let cache = FileCache::open(Settings::new(dir.join("bb"), Arc::new(store.clone()), "few")).unwrap();
     let policy = Arc::new(Policy { stage_out: StageOut::Exit, ..Policy::default() });
     let open = |number: usize| {
@@ -77,7 +77,7 @@ fn work_open(dir: &Path) {
         let handle = cache.open_file(Arc::clone(&anchor), how).unwrap();
         assert!(handle.backing().is_some() && handle.use_passthrough());
         handle.write_at(number.to_string().as_bytes(), 0, false).unwrap();
-        (anchor, handle, Charge::take(Owner::User(0)).unwrap())
+        (anchor, handle, Charge::take(DescriptorOwner::User(0)).unwrap())
     };
     let all: Vec<_> = (0..OPEN).map(open).collect();
     for (number, (anchor, handle, _)) in all.iter().enumerate() {
@@ -130,17 +130,17 @@ fn in_a_child(what: &str) {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
-#[test]
+#[test] // S62
 fn an_open_file_needs_one_descriptor_and_works_as_ever() {
     in_a_child("open");
 }
 
-#[test]
+#[test] // S19
 fn thousands_of_dirty_files_need_few_descriptors() {
     in_a_child("handles");
 }
 
-#[test]
+#[test] // S19
 fn thousands_of_dirty_files_need_few_descriptors_where_a_store_has_no_handles() {
     in_a_child("names");
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use file_cache::{FileHandle, OpenHow, Residency, SetMtime, now_of_files};
-use global_store::memory::{Fault, Operation};
+use global_store::memory::{Fault, StoreOperation};
 use support::{MIB, World};
 use types::Timestamp;
 
@@ -32,7 +32,7 @@ fn reads_below(world: &World) -> Arc<AtomicU64> {
     let reads = Arc::new(AtomicU64::new(0));
     let counted = Arc::clone(&reads);
     world.store.set_hook(Some(Arc::new(move |operation, _| {
-        counted.fetch_add(u64::from(matches!(operation, Operation::Read(_))), Ordering::Relaxed);
+        counted.fetch_add(u64::from(matches!(operation, StoreOperation::Read(_))), Ordering::Relaxed);
     })));
     reads
 }
@@ -43,7 +43,7 @@ fn wall() -> Timestamp {
 
 const SIZES: [usize; 2] = [100, 2 * MIB + 100];
 
-#[test]
+#[test] // S24
 fn a_change_that_keeps_size_and_mtime_is_seen_by_the_next_open() {
     for size in SIZES {
         let world = World::new();
@@ -64,7 +64,7 @@ fn a_change_that_keeps_size_and_mtime_is_seen_by_the_next_open() {
     }
 }
 
-#[test]
+#[test] // S25
 fn a_change_under_a_dirty_file_that_keeps_size_and_mtime_is_a_conflict() {
     for (size, truncate, staged_out) in
         SIZES.into_iter().flat_map(|size| [(size, false, false), (size, true, false), (size, false, true)])
@@ -86,7 +86,7 @@ fn a_change_under_a_dirty_file_that_keeps_size_and_mtime_is_a_conflict() {
     }
 }
 
-#[test]
+#[test] // S26
 fn a_change_of_mode_under_a_dirty_file_is_no_conflict_and_its_blocks_are_read_once() {
     for (size, truncate) in SIZES.into_iter().flat_map(|size| [(size, false), (size, true)]) {
         let world = World::new();
@@ -107,7 +107,7 @@ fn a_change_of_mode_under_a_dirty_file_is_no_conflict_and_its_blocks_are_read_on
     }
 }
 
-#[test]
+#[test] // S26
 fn our_own_changes_of_attributes_cost_no_look_at_the_bytes() {
     for shared in [false, true] {
         let world = World::new();
@@ -142,7 +142,7 @@ fn our_own_changes_of_attributes_cost_no_look_at_the_bytes() {
     }
 }
 
-#[test]
+#[test] // S24
 fn our_own_change_of_attributes_hides_no_change_of_others() {
     for dirty in [false, true] {
         let world = World::new();
@@ -165,7 +165,7 @@ fn our_own_change_of_attributes_hides_no_change_of_others() {
     }
 }
 
-#[test]
+#[test] // S25
 fn a_stage_out_asks_past_what_the_stores_client_remembers() {
     let world = World::new();
     world.store.put("f", b"old");
@@ -176,7 +176,7 @@ fn a_stage_out_asks_past_what_the_stores_client_remembers() {
     assert_eq!(world.store.read("f").unwrap(), b"another node's");
 }
 
-#[test]
+#[test] // S24
 fn what_was_looked_at_too_early_to_tell_a_later_change_is_looked_at_again() {
     let world = World::new();
     world.store.set_clock(wall(), 0);
@@ -194,7 +194,7 @@ fn what_was_looked_at_too_early_to_tell_a_later_change_is_looked_at_again() {
 }
 
 /// The former version did not follow ctime.
-#[test]
+#[test] // S26
 fn of_a_dirty_file_that_a_former_version_left_ctime_alone_is_no_conflict() {
     use catalogue::{Catalogue, Change, Durability};
     let mut world = World::new();
@@ -210,10 +210,10 @@ fn of_a_dirty_file_that_a_former_version_left_ctime_alone_is_no_conflict() {
     assert_eq!(world.store.read("f").unwrap(), b"new");
 }
 
-#[test]
+#[test] // S57
 fn a_store_that_cannot_keep_a_time_or_refuses_it_makes_no_conflict() {
     let far = Timestamp { seconds: 4_102_444_800, nanos: 7 };
-    let refuses = |operation: &Operation| matches!(operation, Operation::SetMtime(_));
+    let refuses = |operation: &StoreOperation| matches!(operation, StoreOperation::SetMtime(_));
     for (case, errno) in [("clamps", 0), ("refuses", libc::EPERM), ("cannot", libc::EOPNOTSUPP)] {
         for staged_out in [false, true] {
             let world = World::new();
@@ -247,7 +247,7 @@ fn a_store_that_cannot_keep_a_time_or_refuses_it_makes_no_conflict() {
     }
 }
 
-#[test]
+#[test] // S57
 fn a_write_of_others_while_a_store_is_told_a_time_that_it_cannot_keep_is_a_conflict() {
     let world = World::new();
     let latest = Timestamp { seconds: i64::from(i32::MAX), nanos: 0 };
@@ -255,7 +255,7 @@ fn a_write_of_others_while_a_store_is_told_a_time_that_it_cannot_keep_is_a_confl
     world.write_new("f", b"one");
     let (store, once) = (world.store.clone(), std::sync::atomic::AtomicBool::new(false));
     world.store.set_after(Some(Arc::new(move |operation, _| {
-        if matches!(operation, Operation::SetMtime(_)) && !once.swap(true, Ordering::SeqCst) {
+        if matches!(operation, StoreOperation::SetMtime(_)) && !once.swap(true, Ordering::SeqCst) {
             store.set_clock(wall(), 1_000_000);
             store.put("f", b"two");
         }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use catalogue::{Catalogue, Durability};
 use config::{KeepAfter, Policy};
 use file_cache::{OpenHow, Residency};
-use global_store::memory::{Fault, Operation};
+use global_store::memory::{Fault, StoreOperation};
 use support::{MIB, World, read};
 
 /// What a file may hold: the last content that a call acknowledged, and those of calls that failed since.
@@ -88,7 +88,7 @@ fn check(world: &World, expected: Vec<Expected>, label: &str) {
     assert_eq!(world.replicas() as u64, world.cache.status().files, "{label}");
 }
 
-#[test]
+#[test] // S17
 fn no_failure_of_one_operation_below_loses_an_acknowledged_byte() {
     for torn in [false, true] {
         for after in 0.. {
@@ -107,7 +107,7 @@ fn no_failure_of_one_operation_below_loses_an_acknowledged_byte() {
     }
 }
 
-#[test]
+#[test] // S17
 fn no_failure_of_one_commit_loses_an_acknowledged_byte() {
     for after in 0.. {
         let mut world = World::new();
@@ -155,7 +155,7 @@ fn what_is_written_after_a_clean_record_that_failed_late_is_not_lost() {
 }
 
 /// The commit of an intent fails, but the next start finds it done: its replica must be there, or it would be told as lost.
-#[test]
+#[test] // S17
 fn an_intent_that_failed_late_is_not_told_as_lost_data() {
     for truncate in [false, true] {
         for failures in [1, 2] {
@@ -178,7 +178,7 @@ fn an_intent_that_failed_late_is_not_told_as_lost_data() {
     }
 }
 
-#[test]
+#[test] // S17
 fn a_catalogue_that_takes_no_changes_is_shown_and_tried_again_by_itself() {
     let world = World::new();
     world.write_new("f", b"before");
@@ -200,7 +200,7 @@ fn a_catalogue_that_takes_no_changes_is_shown_and_tried_again_by_itself() {
     world.cache.open_file(world.anchor("g"), how).unwrap();
 }
 
-#[test]
+#[test] // S21
 fn what_failed_is_told_with_the_side_that_is_to_be_mended() {
     let world = World::new();
     world.write_new("f", b"data");
@@ -211,7 +211,7 @@ fn what_failed_is_told_with_the_side_that_is_to_be_mended() {
         assert_eq!(drained[0].reason, shown.reason);
         format!("{}; {}", shown.reason, shown.remedy)
     };
-    let writes = |operation: &Operation| matches!(operation, Operation::Write(_));
+    let writes = |operation: &StoreOperation| matches!(operation, StoreOperation::Write(_));
     world.store.fail(Fault { errno: libc::ENOSPC, matching: writes, ..Fault::default() });
     let full = told();
     assert!(full.starts_with("the global store: No space left on device"), "{full}");
@@ -241,7 +241,7 @@ fn what_failed_is_told_with_the_side_that_is_to_be_mended() {
     assert!(refused.starts_with("the burst buffer: Input/output error"), "{refused}");
 }
 
-#[test]
+#[test] // S17
 fn a_store_that_is_gone_for_a_while_costs_nothing() {
     let mut world = World::new();
     world.write_new("f", &vec![1; 2 * MIB]);
@@ -256,7 +256,7 @@ fn a_store_that_is_gone_for_a_while_costs_nothing() {
     assert_eq!(world.store.read("f").unwrap(), vec![1; 2 * MIB]);
 }
 
-#[test]
+#[test] // S8
 fn threads_that_open_write_truncate_and_drain_at_once_agree_in_the_end() {
     let world = World::with(|settings| {
         settings.background = true;
@@ -301,14 +301,15 @@ fn threads_that_open_write_truncate_and_drain_at_once_agree_in_the_end() {
 }
 
 /// The system reports a failed write to the medium once, and takes the bytes for written from then on.
-#[test]
+#[test] // S17
 fn what_a_failed_sync_may_have_lost_is_written_again() {
     for files in [1, 3] {
         let world = World::new();
         for number in 0..files {
             world.write_new(&format!("f{number}"), &vec![7; 1000]);
         }
-        let matching = |operation: &Operation| matches!(operation, Operation::Sync | Operation::SyncStore);
+        let matching =
+            |operation: &StoreOperation| matches!(operation, StoreOperation::Sync | StoreOperation::SyncStore);
         world.store.fail(Fault { matching, ..Fault::default() });
         assert_eq!(world.cache.drain_all(&mut |_| {}, &|| false).len(), files);
         assert_eq!(world.store.read("f0").unwrap(), [7; 1000], "it reads back");
@@ -323,11 +324,11 @@ fn what_a_failed_sync_may_have_lost_is_written_again() {
 }
 
 /// The sync of those that it was to be staged out with may be told of its bytes.
-#[test]
+#[test] // S17
 fn what_was_written_of_a_file_that_left_its_batch_is_written_again() {
     let world = World::new();
     (0..3).for_each(|number| world.write_new(&format!("f{number}"), &vec![7; 1000]));
-    let matching = |operation: &Operation| matches!(operation, Operation::SetMtime(_));
+    let matching = |operation: &StoreOperation| matches!(operation, StoreOperation::SetMtime(_));
     world.store.fail(Fault { matching, ..Fault::default() });
     assert_eq!(world.cache.drain_all(&mut |_| {}, &|| false).len(), 1);
     let before = world.writes().len();
@@ -335,12 +336,12 @@ fn what_was_written_of_a_file_that_left_its_batch_is_written_again() {
     assert_eq!(world.writes().len() - before, 1);
 }
 
-#[test]
+#[test] // S17
 fn what_failed_on_its_way_to_the_medium_during_the_copy_is_written_again() {
     let world = World::new();
     let data = vec![7; 40 << 20];
     world.write_new("f", &data);
-    let matching = |operation: &Operation| matches!(operation, Operation::LeaveBehind(_));
+    let matching = |operation: &StoreOperation| matches!(operation, StoreOperation::LeaveBehind(_));
     world.store.fail(Fault { matching, ..Fault::default() });
     assert_eq!(world.cache.drain_all(&mut |_| {}, &|| false).len(), 1);
     let before = world.writes().len();
@@ -350,7 +351,7 @@ fn what_failed_on_its_way_to_the_medium_during_the_copy_is_written_again() {
     assert_eq!(world.store.read("f").unwrap(), data);
 }
 
-#[test]
+#[test] // S30
 fn a_clean_replica_that_could_not_be_dropped_when_its_time_was_over_is_tried_again() {
     let world = World::new();
     for (name, fails) in [("f", true), ("g", false)] {
@@ -371,7 +372,7 @@ fn a_clean_replica_that_could_not_be_dropped_when_its_time_was_over_is_tried_aga
     }
 }
 
-#[test]
+#[test] // S30
 fn a_replica_that_is_to_go_once_clean_and_could_not_is_tried_again() {
     let mut world = World::new();
     world.policy = Arc::new(Policy { keep_after: KeepAfter::Delete, ..Policy::default() });

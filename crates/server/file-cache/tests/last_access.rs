@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use config::{Atime, Cache, Policy};
 use file_cache::{FileCache, FileHandle, SetMtime, Settings};
-use global_store::memory::{Fault, Operation};
+use global_store::memory::{Fault, StoreOperation};
 use support::{MIB, World, kernel_file, read};
 use testkit::{PATIENCE, wait_until};
 use types::{Identity, Timestamp};
@@ -50,7 +50,7 @@ fn told(world: &World) -> Timestamp {
 
 /// How often it was set below.
 fn settled(world: &World) -> usize {
-    let is = |operation: &Operation| matches!(operation, Operation::SetAtime(_));
+    let is = |operation: &StoreOperation| matches!(operation, StoreOperation::SetAtime(_));
     world.store.journal().iter().filter(|event| is(&event.operation)).count()
 }
 
@@ -60,7 +60,7 @@ fn set(world: &World, atime: Timestamp) {
     world.cache.set_times(&world.anchor("f"), SetMtime::Keep, &mut apply).unwrap();
 }
 
-#[test]
+#[test] // S36
 fn a_read_is_told_at_once_and_is_below_when_the_file_is_closed_or_all_is_drained() {
     for atime in [Atime::Relative, Atime::Strict] {
         for reads in [kernel_read, |handle: &FileHandle| drop(read(handle, 1))] {
@@ -81,7 +81,7 @@ fn a_read_is_told_at_once_and_is_below_when_the_file_is_closed_or_all_is_drained
     }
 }
 
-#[test]
+#[test] // S36
 fn what_is_read_through_us_is_noted_wherever_it_lies() {
     for (cache, len) in [(Cache::Through, 3), (Cache::Both, 3), (Cache::Both, 3 * MIB)] {
         let mut world = world(Atime::Relative);
@@ -98,7 +98,7 @@ fn what_is_read_through_us_is_noted_wherever_it_lies() {
     }
 }
 
-#[test]
+#[test] // S36
 fn what_is_read_while_a_read_goes_below_is_not_forgotten() {
     let mut world = world(Atime::Strict);
     world.policy = Arc::new(Policy { cache: Cache::Through, ..Policy::clone(&world.policy) });
@@ -106,8 +106,8 @@ fn what_is_read_while_a_read_goes_below_is_not_forgotten() {
     read(&handle, 1);
     let first = told(&world);
     let again = Arc::clone(&handle);
-    let hook = move |operation: &Operation, _: &Identity| {
-        if matches!(operation, Operation::SetAtime(_)) {
+    let hook = move |operation: &StoreOperation, _: &Identity| {
+        if matches!(operation, StoreOperation::SetAtime(_)) {
             read(&again, 1);
         }
     };
@@ -120,7 +120,7 @@ fn what_is_read_while_a_read_goes_below_is_not_forgotten() {
     assert_eq!(below(&world), last);
 }
 
-#[test]
+#[test] // S36
 fn relative_notes_the_first_read_after_a_change_and_not_the_next_ones() {
     let world = world(Atime::Relative);
     let reads = || {
@@ -156,7 +156,7 @@ fn relative_notes_the_first_read_after_a_change_and_not_the_next_ones() {
     assert!(told(&world) > third, "they were set while it is open");
 }
 
-#[test]
+#[test] // S36
 fn strict_notes_every_read() {
     let world = world(Atime::Strict);
     let handle = world.open("f", false);
@@ -169,7 +169,7 @@ fn strict_notes_every_read() {
     }
 }
 
-#[test]
+#[test] // S36
 fn nothing_but_a_programs_read_moves_the_time_of_last_access() {
     for atime in [Atime::No, Atime::Relative, Atime::Strict] {
         let world = world(atime);
@@ -205,7 +205,7 @@ fn nothing_but_a_programs_read_moves_the_time_of_last_access() {
     }
 }
 
-#[test]
+#[test] // S36
 fn a_time_of_last_access_that_a_program_sets_wins_over_the_reads_before_it() {
     for (cache, set_to) in [(Cache::Both, EARLY), (Cache::Both, LATE), (Cache::Through, EARLY), (Cache::Through, LATE)]
     {
@@ -226,7 +226,7 @@ fn a_time_of_last_access_that_a_program_sets_wins_over_the_reads_before_it() {
     }
 }
 
-#[test]
+#[test] // S36
 fn a_time_of_the_last_write_alone_that_is_set_leaves_that_of_the_last_access() {
     let world = world(Atime::Strict);
     let handle = world.open("f", false);
@@ -239,7 +239,7 @@ fn a_time_of_the_last_write_alone_that_is_set_leaves_that_of_the_last_access() {
     assert_eq!(below(&world), first);
 }
 
-#[test]
+#[test] // S36
 fn another_node_sees_it_and_its_own_later_read_is_not_taken_back() {
     let world = world(Atime::Strict);
     let dir = tempfile::tempdir().unwrap();
@@ -259,7 +259,7 @@ fn another_node_sees_it_and_its_own_later_read_is_not_taken_back() {
     other.shutdown();
 }
 
-#[test]
+#[test] // S36
 fn a_time_of_last_access_below_is_no_change_of_the_file() {
     let world = world(Atime::Strict);
     let reader = world.open("f", false);
@@ -285,7 +285,7 @@ fn a_time_of_last_access_below_is_no_change_of_the_file() {
     assert_eq!(world.cache.status().misses, misses, "it was not staged in again");
 }
 
-#[test]
+#[test] // S36
 fn a_read_of_what_was_there_before_the_file_changed_below_counts() {
     let world = world(Atime::Strict);
     let handle = world.open("f", false);
@@ -298,7 +298,7 @@ fn a_read_of_what_was_there_before_the_file_changed_below_counts() {
     assert_eq!(below(&world), first);
 }
 
-#[test]
+#[test] // S36
 fn a_time_of_last_access_stays_when_the_replica_goes_and_after_an_orderly_end() {
     let mut world = world(Atime::Relative);
     kernel_read(&world.open("f", false));
@@ -315,7 +315,7 @@ fn a_time_of_last_access_stays_when_the_replica_goes_and_after_an_orderly_end() 
     assert_eq!((told(&world), below(&world)), (last, last));
 }
 
-#[test]
+#[test] // S36
 fn a_crash_or_a_store_that_refuses_loses_a_time_of_last_access_and_makes_none_up() {
     let mut world = world(Atime::Strict);
     let before = below(&world);
@@ -327,7 +327,7 @@ fn a_crash_or_a_store_that_refuses_loses_a_time_of_last_access_and_makes_none_up
     let handle = world.open("f", false);
     assert_eq!((told(&world), below(&world)), (before, before));
     kernel_read(&handle);
-    let matching = |operation: &Operation| matches!(operation, Operation::SetAtime(_));
+    let matching = |operation: &StoreOperation| matches!(operation, StoreOperation::SetAtime(_));
     world.store.fail(Fault { matching, ..Fault::default() });
     drop(handle);
     assert_eq!((told(&world), below(&world)), (before, before));

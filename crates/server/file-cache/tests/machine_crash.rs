@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use file_cache::{FileCache, Residency, SetMtime};
-use global_store::memory::Operation;
+use global_store::memory::StoreOperation;
 use support::{MIB, Mapping, World, kernel_write, read};
 use types::Identity;
 
@@ -32,7 +32,7 @@ fn make_durable(world: &World) {
     world.catalogue.commit(Vec::new(), Durability::Machine).unwrap();
 }
 
-#[test]
+#[test] // S15
 fn what_msync_wrote_into_a_new_file_survives_a_crash_of_the_machine() {
     let mut world = World::new();
     let handle = world.create("f");
@@ -50,7 +50,7 @@ fn what_msync_wrote_into_a_new_file_survives_a_crash_of_the_machine() {
     assert_eq!(world.store.read("f").unwrap(), b"First");
 }
 
-#[test]
+#[test] // S15
 fn what_msync_wrote_into_a_clean_file_survives_a_crash_of_the_machine() {
     for size in [4096, 3 * MIB] {
         let mut world = World::new();
@@ -70,7 +70,7 @@ fn what_msync_wrote_into_a_clean_file_survives_a_crash_of_the_machine() {
     }
 }
 
-#[test]
+#[test] // S15
 fn a_time_set_before_the_crash_is_no_conflict_after_it() {
     let mut world = World::new();
     world.store.put("f", b"old");
@@ -84,7 +84,7 @@ fn a_time_set_before_the_crash_is_no_conflict_after_it() {
     assert_eq!(world.store.attributes("f").unwrap().fingerprint.mtime, time);
 }
 
-#[test]
+#[test] // S15
 fn the_time_of_a_stage_out_is_on_the_medium_before_the_file_is_called_clean() {
     for (files, size, shared) in [(1, 5, false), (3, 5, false), (1, 3 * MIB, false), (3, 5, true)] {
         let mut world = World::new();
@@ -117,7 +117,7 @@ fn set_a_time_that_only_the_global_store_keeps(world: &mut World, work: impl FnO
     world.machine_crash();
 }
 
-#[test]
+#[test] // S26
 fn a_time_set_below_that_the_crash_took_from_us_is_no_conflict_where_the_bytes_tell() {
     // A new file: empty below.
     let mut world = World::new();
@@ -147,7 +147,7 @@ fn a_time_set_below_that_the_crash_took_from_us_is_no_conflict_where_the_bytes_t
     world.drain();
 }
 
-#[test]
+#[test] // S26
 fn other_bytes_of_the_same_length_are_a_conflict_also_after_a_crash() {
     for (old, theirs) in [(vec![1; 3 * MIB], vec![2; 3 * MIB]), (b"old".to_vec(), b"who".to_vec())] {
         let mut world = World::new();
@@ -164,7 +164,7 @@ fn other_bytes_of_the_same_length_are_a_conflict_also_after_a_crash() {
 }
 
 /// The burst buffer's medium has the name and the length of what was staged in, and neither its bytes nor the truncation.
-#[test]
+#[test] // S15
 fn a_truncation_that_the_crash_took_leaves_no_bytes_that_nobody_wrote() {
     for size in [5000, 3 * MIB] {
         let mut world = World::new();
@@ -198,7 +198,7 @@ fn a_brand_that_outlived_its_stage_out_makes_no_clean_file_dirty() {
     world.drain();
 }
 
-#[test]
+#[test] // S15
 fn a_replica_that_came_back_after_its_eviction_is_garbage() {
     let mut world = World::new();
     world.write_new("f", b"data");
@@ -240,7 +240,7 @@ fn an_older_replica_does_not_replace_what_is_recorded() {
 }
 
 /// A burst buffer on btrfs: a new file is not on the medium because another's record is.
-#[test]
+#[test] // S15
 fn an_intent_whose_replica_never_reached_the_medium_is_no_lost_data() {
     for truncate in [false, true] {
         let mut world = World::new();
@@ -262,7 +262,7 @@ fn an_intent_whose_replica_never_reached_the_medium_is_no_lost_data() {
 }
 
 /// What was synced must be there. Nor is it the crash that takes a replica while the machine runs.
-#[test]
+#[test] // S15
 fn a_missing_replica_is_told_as_lost_if_anything_in_it_was_synced_or_no_machine_crashed() {
     type Story = fn(&World);
     let by: [(&str, Story); 4] = [
@@ -329,7 +329,7 @@ fn a_search_for_unsaved_data_that_was_cut_short_is_repeated() {
     std::fs::remove_dir_all(dir.path().join("catalogue")).unwrap();
     let asked = AtomicU64::new(0);
     store.set_hook(Some(Arc::new(move |operation, _| {
-        let second = matches!(operation, Operation::Locate) && asked.fetch_add(1, Ordering::Relaxed) == 1;
+        let second = matches!(operation, StoreOperation::Locate) && asked.fetch_add(1, Ordering::Relaxed) == 1;
         assert!(!second, "the process dies here");
     })));
     let died = catch_unwind(AssertUnwindSafe(|| FileCache::open(settings.clone()).map(|_| ())));
@@ -340,7 +340,7 @@ fn a_search_for_unsaved_data_that_was_cut_short_is_repeated() {
     assert_eq!((store.read("a").unwrap(), store.read("b").unwrap()), (b"data of a".to_vec(), b"data of b".to_vec()));
 }
 
-#[test]
+#[test] // S15
 fn a_synced_file_that_was_removed_before_the_crash_is_no_orphan_after_it() {
     let (mut world, identity) = with_a_synced_file();
     world.cache.removing(&identity);
@@ -364,7 +364,7 @@ fn with_a_synced_file() -> (World, Identity) {
     (world, identity)
 }
 
-#[test]
+#[test] // S15
 fn a_file_that_was_staged_out_and_removed_just_before_the_crash_is_no_orphan_after_it() {
     let (mut world, identity) = with_a_synced_file();
     world.drain();
@@ -375,7 +375,7 @@ fn a_file_that_was_staged_out_and_removed_just_before_the_crash_is_no_orphan_aft
     assert_ne!(world.cache.state(&identity), Residency::Queued);
 }
 
-#[test]
+#[test] // S15
 fn a_file_that_was_staged_out_and_whose_removal_the_crash_took_back_is_whole() {
     let (mut world, identity) = with_a_synced_file();
     world.drain();
@@ -388,7 +388,7 @@ fn a_file_that_was_staged_out_and_whose_removal_the_crash_took_back_is_whole() {
 }
 
 /// Its stage-out was begun on the medium, and no commit since has told that of its end.
-#[test]
+#[test] // S15
 fn what_was_copied_anew_while_its_file_was_open_is_no_lost_data_after_a_crash() {
     let mut world = World::new();
     world.write_new("f", b"ours");
@@ -406,7 +406,7 @@ fn what_was_copied_anew_while_its_file_was_open_is_no_lost_data_after_a_crash() 
 
 /// The store forgets the name of a new file that nobody synced. What its replica has on the medium may have been synced through a
 /// mapping, so it is kept; if it has nothing, nobody is told.
-#[test]
+#[test] // S15
 fn a_new_file_that_the_crash_took_below_is_an_orphan_only_if_a_byte_of_it_was_kept() {
     for (data, recorded) in [("", false), ("", true), ("data", false), ("data", true)] {
         let mut world = World::new();
@@ -427,7 +427,7 @@ fn a_new_file_that_the_crash_took_below_is_an_orphan_only_if_a_byte_of_it_was_ke
     }
 }
 
-#[test]
+#[test] // S15
 fn what_was_synced_in_a_new_file_has_its_name_after_a_crash_however_it_was_made() {
     type Story = fn(&mut World);
     let by: [(&str, Story); 6] = [
@@ -464,7 +464,7 @@ fn what_was_synced_in_a_new_file_has_its_name_after_a_crash_however_it_was_made(
         let mut world = World::new();
         world.store.set_forgets_names();
         story(&mut world);
-        let all = [Operation::SyncStore, Operation::SyncNames];
+        let all = [StoreOperation::SyncStore, StoreOperation::SyncNames];
         assert!(!world.store.journal().iter().any(|event| all.contains(&event.operation)), "{what}: all synced");
         world.store.crash();
         assert!(world.store.identity("f").is_ok(), "{what}");

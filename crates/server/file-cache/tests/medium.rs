@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use config::Policy;
 use file_cache::{Keep, Residency};
-use global_store::memory::Operation;
+use global_store::memory::StoreOperation;
 use support::{World, without_room};
 use testkit::{Disk, TempTree};
 
@@ -70,7 +70,7 @@ fn sync(disk: &Disk) -> rustix::io::Result<()> {
 }
 
 /// Else a crash between the two would leave data of a file that is nowhere.
-#[test]
+#[test] // S15
 fn a_sync_makes_the_name_durable_before_the_data() {
     let Some(failing) = Failing::new() else { return };
     let new = failing.world.create("new");
@@ -79,10 +79,10 @@ fn a_sync_makes_the_name_durable_before_the_data() {
     assert!(new.sync_kept().is_none(), "its name is not durable yet");
     assert!(new.sync(false).is_err(), "the medium took what it has no room for");
     assert!(new.sync_kept().is_none(), "it is to be told whoever asks");
-    assert!(failing.world.store.journal().iter().any(|event| event.operation == Operation::SyncName));
+    assert!(failing.world.store.journal().iter().any(|event| event.operation == StoreOperation::SyncName));
 }
 
-#[test]
+#[test] // S17
 fn a_replica_that_its_medium_did_not_take_is_not_called_clean_whoever_else_heard_of_it() {
     testkit::in_private_namespace(|| {
         let Some(failing) = Failing::new() else { return };
@@ -102,7 +102,7 @@ fn a_replica_that_its_medium_did_not_take_is_not_called_clean_whoever_else_heard
     });
 }
 
-#[test]
+#[test] // S17
 fn what_is_below_is_not_replaced_by_what_the_medium_left_of_a_replica() {
     testkit::in_private_namespace(|| {
         for batch in [false, true] {
@@ -132,7 +132,7 @@ fn what_is_below_is_not_replaced_by_what_the_medium_left_of_a_replica() {
     });
 }
 
-#[test]
+#[test] // S17
 fn a_clean_replica_that_its_medium_did_not_take_is_copied_again() {
     testkit::in_private_namespace(|| {
         for in_use in [false, true] {
@@ -160,7 +160,7 @@ fn a_clean_replica_that_its_medium_did_not_take_is_copied_again() {
     });
 }
 
-#[test]
+#[test] // S17
 fn an_end_is_not_orderly_if_the_medium_lacks_something_whoever_else_heard_of_it() {
     testkit::in_private_namespace(|| {
         let Some(failing) = Failing::new() else { return };
@@ -175,7 +175,7 @@ fn an_end_is_not_orderly_if_the_medium_lacks_something_whoever_else_heard_of_it(
     });
 }
 
-#[test]
+#[test] // S17
 fn each_of_two_that_have_a_file_open_hears_that_what_they_synced_is_not_on_the_medium() {
     testkit::in_private_namespace(|| {
         let Some(failing) = Failing::new() else { return };
@@ -200,7 +200,7 @@ fn each_of_two_that_have_a_file_open_hears_that_what_they_synced_is_not_on_the_m
     });
 }
 
-#[test]
+#[test] // S25
 fn a_conflict_does_not_end_before_what_is_saved_of_it_is_on_the_medium() {
     testkit::in_private_namespace(|| {
         let Some(failing) = Failing::new() else { return };

@@ -380,7 +380,7 @@ fn cases() -> u32 {
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: cases(), failure_persistence: None, ..ProptestConfig::default() })]
-    #[test]
+    #[test] // S8, S66
     fn any_story_ends_with_the_contents_of_a_plain_map(ops in prop::collection::vec(op(), 1..100)) {
         let mut world = World::new();
         for op in &ops {

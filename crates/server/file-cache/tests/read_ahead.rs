@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use file_cache::Fared;
-use global_store::memory::Operation;
+use global_store::memory::StoreOperation;
 use parking_lot::Mutex;
 use support::{MIB, World, read, until};
 use types::ByteRange;
@@ -28,7 +28,7 @@ fn far_away(fetches: usize) -> (World, Arc<Mutex<Vec<u64>>>) {
     let order: Arc<Mutex<Vec<u64>>> = Arc::default();
     let seen = Arc::clone(&order);
     world.store.set_hook(Some(Arc::new(move |operation, _| {
-        if let Operation::Read(range) = operation {
+        if let StoreOperation::Read(range) = operation {
             seen.lock().push(range.start / MIB as u64);
             std::thread::sleep(ROUND_TRIP);
         }
@@ -41,7 +41,7 @@ fn waits(world: &World) -> u64 {
     status.read_late + status.read_misses
 }
 
-#[test]
+#[test] // S8
 fn a_reader_that_outruns_its_fetcher_gets_more_of_them_and_waits_less() {
     let counted = [1, 8].map(|fetches| {
         let (world, _) = far_away(fetches);
@@ -62,7 +62,7 @@ fn a_reader_that_outruns_its_fetcher_gets_more_of_them_and_waits_less() {
     assert!(counted[1] * 2 < counted[0], "{counted:?}");
 }
 
-#[test]
+#[test] // S8
 fn what_a_reader_is_expected_to_want_is_fetched_before_the_rest() {
     let (world, order) = far_away(1);
     let handle = world.open("f", false);
@@ -87,13 +87,13 @@ fn what_a_reader_is_expected_to_want_is_fetched_before_the_rest() {
     world.cache.shutdown();
 }
 
-#[test]
+#[test] // S8
 fn beside_a_read_that_nobody_expected_one_fetcher_works() {
     let (world, _) = far_away(8);
     let under_way = Arc::new((AtomicU64::new(0), AtomicU64::new(0)));
     let counts = Arc::clone(&under_way);
     world.store.set_hook(Some(Arc::new(move |operation, _| {
-        if matches!(operation, Operation::Read(_)) {
+        if matches!(operation, StoreOperation::Read(_)) {
             counts.1.fetch_max(counts.0.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
             std::thread::sleep(ROUND_TRIP);
             counts.0.fetch_sub(1, Ordering::SeqCst);

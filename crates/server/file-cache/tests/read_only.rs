@@ -62,7 +62,7 @@ fn code<T>(outcome: std::io::Result<T>) -> Option<i32> {
     outcome.err().and_then(|error| error.raw_os_error())
 }
 
-#[test]
+#[test] // S52
 fn new_files_and_clean_ones_that_are_written_go_through_when_the_burst_buffer_becomes_read_only() {
     in_private_namespace(|| {
         let Some((_tree, disk, world)) = on_a_disk() else { return };
@@ -101,7 +101,7 @@ fn new_files_and_clean_ones_that_are_written_go_through_when_the_burst_buffer_be
     });
 }
 
-#[test]
+#[test] // S52
 fn what_the_kernel_reads_in_a_read_only_burst_buffer_is_not_written_behind_its_back() {
     in_private_namespace(|| {
         let Some((_tree, disk, world)) = on_a_disk() else { return };
@@ -119,7 +119,7 @@ fn what_the_kernel_reads_in_a_read_only_burst_buffer_is_not_written_behind_its_b
     });
 }
 
-#[test]
+#[test] // S52
 fn a_burst_buffer_that_gives_nothing_any_more_is_passed_by() {
     in_private_namespace(|| {
         let Some((_tree, disk, world)) = on_a_disk() else { return };
@@ -145,7 +145,7 @@ fn a_burst_buffer_that_gives_nothing_any_more_is_passed_by() {
     });
 }
 
-#[test]
+#[test] // S52
 fn dirty_data_is_staged_out_of_a_read_only_burst_buffer_and_is_not_called_clean() {
     in_private_namespace(|| {
         let Some((_tree, disk, world)) = on_a_disk() else { return };
@@ -232,7 +232,7 @@ impl Refusing {
     }
 }
 
-#[test]
+#[test] // S52
 fn nothing_is_dropped_for_room_or_age_while_the_burst_buffer_takes_no_writes() {
     in_private_namespace(|| {
         let refusing = Refusing::new();
@@ -251,7 +251,7 @@ fn nothing_is_dropped_for_room_or_age_while_the_burst_buffer_takes_no_writes() {
     });
 }
 
-#[test]
+#[test] // S52
 fn times_are_set_on_clean_files_while_the_burst_buffer_takes_no_writes() {
     in_private_namespace(|| {
         let refusing = Refusing::new();
@@ -278,7 +278,7 @@ fn times_are_set_on_clean_files_while_the_burst_buffer_takes_no_writes() {
     });
 }
 
-#[test]
+#[test] // S52
 fn a_dirty_file_that_is_removed_while_the_burst_buffer_takes_no_writes_is_no_orphan() {
     in_private_namespace(|| {
         let mut refusing = Refusing::new();
@@ -297,7 +297,7 @@ fn a_dirty_file_that_is_removed_while_the_burst_buffer_takes_no_writes_is_no_orp
     });
 }
 
-#[test]
+#[test] // S52
 fn what_is_below_is_neither_cut_nor_punched_from_a_burst_buffer_that_takes_no_writes() {
     in_private_namespace(|| {
         let refusing = Refusing::new();
@@ -323,7 +323,7 @@ fn what_is_below_is_neither_cut_nor_punched_from_a_burst_buffer_that_takes_no_wr
     });
 }
 
-#[test]
+#[test] // S52
 fn a_stage_out_whose_last_commit_alone_is_refused_is_told_for_what_it_is() {
     in_private_namespace(|| {
         let refusing = Refusing::new();
@@ -341,7 +341,7 @@ fn a_stage_out_whose_last_commit_alone_is_refused_is_told_for_what_it_is() {
     });
 }
 
-#[test]
+#[test] // S52
 fn what_could_not_be_recorded_is_settled_when_the_burst_buffer_takes_writes_again() {
     in_private_namespace(|| {
         let refusing = Refusing::new();

@@ -3,10 +3,10 @@
 mod support;
 
 use file_cache::Residency;
-use global_store::memory::{Fault, Operation};
+use global_store::memory::{Fault, StoreOperation};
 use support::{Mapping, World, kernel_write, read};
 
-#[test]
+#[test] // S4
 fn a_removed_file_that_a_program_maps_outlives_the_agent_and_the_sweep() {
     let mut world = World::new();
     let handle = world.create("f");
@@ -26,7 +26,7 @@ fn a_removed_file_that_a_program_maps_outlives_the_agent_and_the_sweep() {
     assert_eq!(world.store.read_identity(&identity).unwrap(), b"");
 }
 
-#[test]
+#[test] // S24
 fn an_older_version_that_a_program_maps_outlives_the_agent_and_the_sweep() {
     let mut world = World::new();
     world.store.put("f", b"old");
@@ -41,7 +41,7 @@ fn an_older_version_that_a_program_maps_outlives_the_agent_and_the_sweep() {
     assert_eq!(world.replicas(), 1);
 }
 
-#[test]
+#[test] // S27
 fn an_agent_that_dies_while_it_removes_a_name_leaves_no_orphan() {
     for (names, happened) in [(1, true), (1, false), (2, true)] {
         let mut world = World::new();
@@ -62,7 +62,7 @@ fn an_agent_that_dies_while_it_removes_a_name_leaves_no_orphan() {
     }
 }
 
-#[test]
+#[test] // S27
 fn a_store_that_does_not_answer_a_start_makes_no_orphans_of_removed_files() {
     for (synced, happened) in [(false, true), (true, true), (false, false), (true, false)] {
         let label = format!("synced {synced}, happened {happened}");
@@ -78,7 +78,7 @@ fn a_store_that_does_not_answer_a_start_makes_no_orphans_of_removed_files() {
         if happened {
             world.store.unlink("f").unwrap();
         }
-        let matching = |operation: &Operation| *operation == Operation::Locate;
+        let matching = |operation: &StoreOperation| *operation == StoreOperation::Locate;
         world.store.fail(Fault { matching, times: 2, errno: libc::ETIMEDOUT, ..Fault::default() });
         world.crash();
         assert_eq!(world.cache.state(&identity), Residency::Queued, "{label}: it may be there");
@@ -99,7 +99,7 @@ fn a_store_that_does_not_answer_a_start_makes_no_orphans_of_removed_files() {
     }
 }
 
-#[test]
+#[test] // S27
 fn a_name_that_was_not_removed_after_all_leaves_an_orphan_when_another_takes_it() {
     let mut world = World::new();
     world.write_new("f", b"data");
@@ -128,7 +128,7 @@ fn a_removal_that_a_crash_prevented_is_no_reason_to_drop_the_data_later() {
     assert_eq!(std::fs::read(&stuck[0].replica).unwrap(), b"data");
 }
 
-#[test]
+#[test] // S30
 fn what_takes_no_changes_is_asked_once_a_round_to_drop_what_is_over() {
     let world = World::new();
     for name in ["f", "g", "h"] {

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use config::{Cache, KeepAfter, Policy, StageOut};
 use file_cache::{OpenHow, Residency, SetMtime};
-use global_store::memory::{Fault, Operation};
+use global_store::memory::{Fault, StoreOperation};
 use support::{MIB, World, kernel_write, read, until};
 use types::Timestamp;
 
@@ -21,7 +21,7 @@ fn a_small_file_is_whole_when_its_open_returns() {
     assert_eq!(world.state("f"), Residency::Clean);
 }
 
-#[test]
+#[test] // S8
 fn a_reader_of_a_large_file_waits_for_its_blocks_alone() {
     let world = World::new();
     world.store.put("f", &vec![7; 200 * MIB]);
@@ -61,7 +61,7 @@ fn an_open_of_a_changed_file_gets_the_new_version_and_old_handles_keep_theirs() 
     assert_eq!(world.replicas(), 1);
 }
 
-#[test]
+#[test] // S24
 fn a_clean_file_is_trusted_for_as_long_as_the_policy_says() {
     let world = World::new();
     let policy = Arc::new(Policy { revalidate: std::time::Duration::from_secs(5), ..Policy::default() });
@@ -74,13 +74,13 @@ fn a_clean_file_is_trusted_for_as_long_as_the_policy_says() {
     assert_eq!(read(&open().unwrap(), 10), b"newer");
 }
 
-#[test]
+#[test] // S24
 fn a_file_that_changes_while_it_is_copied_is_served_from_the_global_store() {
     let world = World::new();
     world.store.put("f", &vec![1; 3 * MIB]);
     let store = world.store.clone();
     world.store.set_hook(Some(Arc::new(move |operation, _| {
-        if matches!(operation, Operation::Read(_)) {
+        if matches!(operation, StoreOperation::Read(_)) {
             store.write("f", b"x", 0).unwrap();
         }
     })));
@@ -100,13 +100,13 @@ fn a_failed_read_below_is_told_and_the_next_one_tries_again() {
     let world = World::new();
     world.store.put("f", &vec![1; 3 * MIB]);
     let handle = world.open("f", false);
-    world.store.fail(Fault { matching: |o| matches!(o, Operation::Read(_)), ..Fault::default() });
+    world.store.fail(Fault { matching: |o| matches!(o, StoreOperation::Read(_)), ..Fault::default() });
     let mut buffer = [0; 10];
     assert_eq!(handle.read_at(&mut buffer, 0).unwrap_err().raw_os_error(), Some(libc::EIO));
     assert_eq!(handle.read_at(&mut buffer, 0).unwrap(), 10);
 }
 
-#[test]
+#[test] // S10
 fn truncation_at_open_needs_no_old_bytes_and_all_handles_see_it() {
     let world = World::new();
     world.store.put("f", &vec![1; 3 * MIB]);
@@ -157,7 +157,7 @@ fn clean_files_expire_and_pinned_open_and_dirty_ones_do_not() {
     assert_eq!(world.state("open"), Residency::Absent);
 }
 
-#[test]
+#[test] // S30
 fn the_residence_time_counts_from_the_last_use_and_not_from_the_time_of_the_file() {
     let world = World::new();
     let long_ago = Timestamp { seconds: 1, nanos: 0 };
@@ -182,7 +182,7 @@ fn the_residence_time_counts_from_the_last_use_and_not_from_the_time_of_the_file
     kept(Residency::Absent);
 }
 
-#[test]
+#[test] // S30
 fn keep_after_delete_drops_the_replica_once_clean_and_not_pinned() {
     let mut world = World::new();
     world.policy = Arc::new(Policy { keep_after: KeepAfter::Delete, ..Policy::default() });
@@ -201,7 +201,7 @@ fn keep_after_delete_drops_the_replica_once_clean_and_not_pinned() {
     }
 }
 
-#[test]
+#[test] // S30
 fn a_full_burst_buffer_evicts_the_longest_unused_and_never_dirt() {
     let world = World::new();
     for name in ["a", "b"] {
@@ -217,7 +217,7 @@ fn a_full_burst_buffer_evicts_the_longest_unused_and_never_dirt() {
     assert_eq!(world.state("dirty"), Residency::Queued);
 }
 
-#[test]
+#[test] // S30
 fn new_files_go_through_when_less_than_the_reserve_is_free() {
     let world = World::new();
     world.free.store(1 << 30, Ordering::Relaxed);
@@ -228,7 +228,7 @@ fn new_files_go_through_when_less_than_the_reserve_is_free() {
     assert_eq!(world.cache.status().through, 1);
 }
 
-#[test]
+#[test] // S34
 fn policies_say_what_is_accelerated() {
     let mut world = World::new();
     world.store.put("f", b"data");
@@ -245,7 +245,7 @@ fn policies_say_what_is_accelerated() {
     assert!(!backed(Cache::Through, false) && !backed(Cache::Through, true));
 }
 
-#[test]
+#[test] // S29
 fn quiesced_writes_go_to_the_global_store() {
     let world = World::new();
     world.cache.quiesce(true);
@@ -256,7 +256,7 @@ fn quiesced_writes_go_to_the_global_store() {
     assert_eq!(world.store.read("f").unwrap(), b"data");
 }
 
-#[test]
+#[test] // S19, S67
 fn the_background_stages_out_when_the_policy_says() {
     let mut world = World::with(|settings| settings.background = true);
     world.write_new("close", b"data");
@@ -284,7 +284,7 @@ fn the_background_stages_out_when_the_policy_says() {
     world.cache.shutdown();
 }
 
-#[test]
+#[test] // S15
 fn a_replica_from_before_a_crash_of_the_machine_is_checked_before_it_is_used() {
     let mut world = World::new();
     world.store.put("f", &vec![1; 3 * MIB]);
@@ -337,7 +337,7 @@ fn a_check_finds_what_is_wrong_and_mends_what_is_clean() {
     assert_eq!(read(&world.open("dirty", false), 10), b"");
 }
 
-#[test]
+#[test] // S24
 fn readers_of_a_file_that_is_fetched_go_on_when_a_writer_is_refused() {
     let world = World::new();
     let content = vec![3; 70 * MIB];
@@ -346,9 +346,9 @@ fn readers_of_a_file_that_is_fetched_go_on_when_a_writer_is_refused() {
         let reader = world.open("f", false);
         assert_eq!(read(&reader, 10), [3; 10]);
         assert_eq!(world.state("f"), Residency::Fetching);
-        let matching: fn(&Operation) -> bool = match truncate {
-            false => |operation| matches!(operation, Operation::Open(global_store::Access::Write)),
-            true => |operation| matches!(operation, Operation::Attributes),
+        let matching: fn(&StoreOperation) -> bool = match truncate {
+            false => |operation| matches!(operation, StoreOperation::Open(global_store::Access::Write)),
+            true => |operation| matches!(operation, StoreOperation::Attributes),
         };
         world.store.fail(Fault { matching, errno: libc::EROFS, ..Fault::default() });
         let how = OpenHow { truncate, ..world.how(true) };
@@ -360,7 +360,7 @@ fn readers_of_a_file_that_is_fetched_go_on_when_a_writer_is_refused() {
     }
 }
 
-#[test]
+#[test] // S17
 fn a_reader_whose_copy_cannot_be_recorded_reads_on() {
     for size in [5, 3 * MIB] {
         let world = World::new();
@@ -379,7 +379,7 @@ fn a_reader_whose_copy_cannot_be_recorded_reads_on() {
     }
 }
 
-#[test]
+#[test] // S30
 fn a_file_whose_checksums_find_no_room_is_opened_for_writing_all_the_same() {
     let world = World::new();
     world.store.put("before", b"data");

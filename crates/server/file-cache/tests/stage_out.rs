@@ -7,11 +7,11 @@ use std::sync::Arc;
 use config::{KeepAfter, OnConflict, Policy, StageOut};
 use file_cache::limits::CONCLUDED_FILES;
 use file_cache::{Keep, OpenHow, Residency, SetMtime};
-use global_store::memory::{Fault, Operation};
+use global_store::memory::{Fault, StoreOperation};
 use support::{MIB, Mapping, World, kernel_write, read};
 use types::{ByteRange, Timestamp};
 
-#[test]
+#[test] // S3
 fn a_closed_file_reaches_the_global_store_with_its_time() {
     let world = World::new();
     let handle = world.create("f");
@@ -27,7 +27,7 @@ fn a_closed_file_reaches_the_global_store_with_its_time() {
     assert_eq!(world.cache.attributes(&world.identity("f")), None);
 }
 
-#[test]
+#[test] // S10, S66
 fn holes_are_kept_both_ways() {
     let world = World::new();
     let handle = world.create("f");
@@ -36,7 +36,7 @@ fn holes_are_kept_both_ways() {
     handle.set_len(20 * MIB as u64).unwrap();
     drop(handle);
     world.drain();
-    let written: u64 = world.writes().iter().map(|w| if let Operation::Write(r) = w { r.len() } else { 0 }).sum();
+    let written: u64 = world.writes().iter().map(|w| if let StoreOperation::Write(r) = w { r.len() } else { 0 }).sum();
     assert!(written <= 4 * 65536, "{written} bytes were written for 8 KiB of data");
     assert_eq!(world.store.attributes("f").unwrap().fingerprint.size, 20 * MIB as u64);
     world.cache.evict(&world.identity("f")).unwrap();
@@ -52,7 +52,7 @@ fn replica_blocks(world: &World) -> u64 {
     files.map(|file| file.unwrap().metadata().unwrap().blocks()).sum()
 }
 
-#[test]
+#[test] // S19, S66
 fn only_changed_blocks_travel() {
     let world = World::new();
     world.store.put("f", &vec![7; 8 * MIB]);
@@ -61,7 +61,7 @@ fn only_changed_blocks_travel() {
     drop(handle);
     world.drain();
     let block = ByteRange::at(3 * MIB as u64, MIB as u64);
-    assert_eq!(world.writes(), [Operation::Write(block)]);
+    assert_eq!(world.writes(), [StoreOperation::Write(block)]);
     assert_eq!(world.store.read("f").unwrap()[3 * MIB + 5], b'x');
 }
 
@@ -89,14 +89,14 @@ fn a_batch_of_small_files_costs_one_sync() {
     let commits = world.catalogue.commits();
     world.drain();
     let journal = world.store.journal();
-    let syncs = journal.iter().filter(|e| matches!(e.operation, Operation::SyncStore)).count();
+    let syncs = journal.iter().filter(|e| matches!(e.operation, StoreOperation::SyncStore)).count();
     assert_eq!(syncs, 1);
-    assert!(!journal.iter().any(|event| matches!(event.operation, Operation::Sync | Operation::SyncName)));
+    assert!(!journal.iter().any(|event| matches!(event.operation, StoreOperation::Sync | StoreOperation::SyncName)));
     assert_eq!(world.catalogue.commits() - commits, 1 + concluding);
     assert!((0..100).all(|number| world.store.read(format!("f{number}")).unwrap() == [number; 1000]));
 }
 
-#[test]
+#[test] // S25
 fn a_changed_global_copy_is_a_conflict_and_both_are_kept() {
     let world = World::new();
     world.store.put("f", b"base");
@@ -113,7 +113,7 @@ fn a_changed_global_copy_is_a_conflict_and_both_are_kept() {
     assert_eq!(read(&world.open("f", false), 10), b"theirs");
 }
 
-#[test]
+#[test] // S25
 fn a_file_whose_name_is_as_long_as_names_may_be_is_saved_as_well() {
     let world = World::new();
     for name in ["x".repeat(255), "\u{20ac}".repeat(85)] {
@@ -126,7 +126,7 @@ fn a_file_whose_name_is_as_long_as_names_may_be_is_saved_as_well() {
     }
 }
 
-#[test]
+#[test] // S25
 fn a_conflict_may_be_resolved_for_the_burst_buffer_or_won_by_policy() {
     let world = World::new();
     for by_policy in [false, true] {
@@ -149,7 +149,7 @@ fn a_conflict_may_be_resolved_for_the_burst_buffer_or_won_by_policy() {
     }
 }
 
-#[test]
+#[test] // S26
 fn a_change_of_attributes_alone_is_no_conflict() {
     let world = World::new();
     world.store.put("f", b"base");
@@ -159,13 +159,13 @@ fn a_change_of_attributes_alone_is_no_conflict() {
     assert_eq!(world.store.read("f").unwrap(), b"ours");
 }
 
-#[test]
+#[test] // S19
 fn an_outsider_who_writes_during_the_copy_is_noticed() {
     let world = World::new();
     world.write_new("f", &vec![1; 3 * MIB]);
     let (store, once) = (world.store.clone(), std::sync::atomic::AtomicBool::new(false));
     world.store.set_hook(Some(Arc::new(move |operation, _| {
-        if matches!(operation, Operation::Sync) && !once.swap(true, std::sync::atomic::Ordering::Relaxed) {
+        if matches!(operation, StoreOperation::Sync) && !once.swap(true, std::sync::atomic::Ordering::Relaxed) {
             store.write("f", b"theirs", 100).unwrap();
         }
     })));
@@ -173,14 +173,14 @@ fn an_outsider_who_writes_during_the_copy_is_noticed() {
     assert_eq!(stuck[0].state, Residency::Conflict);
 }
 
-#[test]
+#[test] // S19
 fn an_outsider_who_writes_before_a_batch_is_synced_is_noticed() {
     let world = World::new();
     world.write_new("f", &[1; 1000]);
     world.write_new("g", &[2; 1000]);
     let (store, once) = (world.store.clone(), std::sync::atomic::AtomicBool::new(false));
     world.store.set_hook(Some(Arc::new(move |operation, _| {
-        if matches!(operation, Operation::SyncStore) && !once.swap(true, std::sync::atomic::Ordering::Relaxed) {
+        if matches!(operation, StoreOperation::SyncStore) && !once.swap(true, std::sync::atomic::Ordering::Relaxed) {
             store.write("f", b"theirs", 100).unwrap();
         }
     })));
@@ -189,7 +189,7 @@ fn an_outsider_who_writes_before_a_batch_is_synced_is_noticed() {
     assert_eq!(world.store.read("g").unwrap(), [2; 1000]);
 }
 
-#[test]
+#[test] // S27
 fn a_file_that_is_gone_below_is_kept_as_an_orphan() {
     let world = World::new();
     world.write_new("f", b"precious");
@@ -204,7 +204,7 @@ fn a_file_that_is_gone_below_is_kept_as_an_orphan() {
     assert_eq!(world.cache.status().files, 0);
 }
 
-#[test]
+#[test] // S4
 fn an_unlinked_file_is_dropped_and_never_staged_out() {
     let world = World::new();
     let handle = world.create("f");
@@ -222,7 +222,7 @@ fn an_unlinked_file_is_dropped_and_never_staged_out() {
     assert_eq!(world.store.read_identity(&identity).unwrap(), b"");
 }
 
-#[test]
+#[test] // S20
 fn a_mapping_that_outlives_its_descriptor_keeps_the_file_dirty() {
     let world = World::new();
     let handle = world.create("f");
@@ -262,7 +262,7 @@ fn a_replica_that_goes_once_clean_stays_while_a_reader_maps_it() {
     assert_eq!((world.state("f"), world.replicas()), (Residency::Absent, 0), "and a reader's goes at its close");
 }
 
-#[test]
+#[test] // S20
 fn a_write_during_the_copy_keeps_the_file_dirty_until_it_is_copied_too() {
     let world = World::new();
     world.write_new("f", &vec![1; 3 * MIB]);
@@ -270,7 +270,7 @@ fn a_write_during_the_copy_keeps_the_file_dirty_until_it_is_copied_too() {
     let (anchor, how) = (world.anchor("f"), world.how(true));
     let once = std::sync::atomic::AtomicBool::new(false);
     world.store.set_hook(Some(Arc::new(move |operation, _| {
-        if matches!(operation, Operation::Sync) && !once.swap(true, std::sync::atomic::Ordering::Relaxed) {
+        if matches!(operation, StoreOperation::Sync) && !once.swap(true, std::sync::atomic::Ordering::Relaxed) {
             let handle = cache.open_file(Arc::clone(&anchor), how.clone()).unwrap();
             kernel_write(&handle, b"late", 0);
         }
@@ -281,18 +281,26 @@ fn a_write_during_the_copy_keeps_the_file_dirty_until_it_is_copied_too() {
     world.store.clear_journal();
     world.drain();
     assert_eq!(&world.store.read("f").unwrap()[..4], b"late");
-    assert_eq!(world.writes(), [Operation::Write(ByteRange::at(0, MIB as u64))], "only the late block travels again");
+    assert_eq!(
+        world.writes(),
+        [StoreOperation::Write(ByteRange::at(0, MIB as u64))],
+        "only the late block travels again"
+    );
 }
 
-#[test]
+#[test] // S21
 fn a_failed_stage_out_is_told_once_to_each_handle_and_the_data_stays() {
     let world = World::new();
     let (first, second, third) = (world.create("f"), world.open("f", true), world.open("f", true));
     first.write_at(b"data", 0, false).unwrap();
     assert!(third.sync_kept().is_none(), "its record is not durable yet");
     third.sync(false).unwrap();
-    let fault =
-        Fault { times: 2, errno: libc::EDQUOT, matching: |o| matches!(o, Operation::Write(_)), ..Fault::default() };
+    let fault = Fault {
+        times: 2,
+        errno: libc::EDQUOT,
+        matching: |o| matches!(o, StoreOperation::Write(_)),
+        ..Fault::default()
+    };
     world.store.fail(fault);
     for _ in 0..2 {
         assert_eq!(world.cache.drain_file(&world.identity("f"), &|| false).unwrap_err().errno, libc::EDQUOT);
@@ -313,12 +321,12 @@ fn a_failed_stage_out_is_told_once_to_each_handle_and_the_data_stays() {
     assert!(world.cache.status().stuck.is_empty());
 }
 
-#[test]
+#[test] // S21
 fn what_fails_again_and_again_is_recorded_as_failed_and_still_tried() {
     let mut world = World::new();
     world.store.put("f", &vec![1; 2 * MIB]);
     world.open("f", true).write_at(&vec![2; 2 * MIB], 0, false).unwrap();
-    let matching = |o: &Operation| matches!(o, Operation::Write(_));
+    let matching = |o: &StoreOperation| matches!(o, StoreOperation::Write(_));
     world.store.fail(Fault { after: 1, times: 9, errno: libc::EACCES, matching, torn: true, ..Fault::default() });
     for _ in 0..6 {
         assert!(world.cache.drain_file(&world.identity("f"), &|| false).is_err());
@@ -331,7 +339,7 @@ fn what_fails_again_and_again_is_recorded_as_failed_and_still_tried() {
     assert_eq!(world.store.read("f").unwrap(), vec![2; 2 * MIB]);
 }
 
-#[test]
+#[test] // S3
 fn the_users_time_wins_over_the_time_of_the_write() {
     let world = World::new();
     let handle = world.create("f");
@@ -344,13 +352,13 @@ fn the_users_time_wins_over_the_time_of_the_write() {
     assert_eq!(world.store.read("f").unwrap(), b"data");
 }
 
-#[test]
+#[test] // S15
 fn fsync_makes_the_intent_and_the_name_durable() {
     let mut world = World::new();
     let handle = world.create("f");
     handle.write_at(b"data", 0, false).unwrap();
     handle.sync(true).unwrap();
-    assert!(world.store.journal().iter().any(|event| event.operation == Operation::SyncName));
+    assert!(world.store.journal().iter().any(|event| event.operation == StoreOperation::SyncName));
     let lazy = world.create("lazy");
     lazy.write_at(b"data", 0, false).unwrap();
     world.catalogue.crash();
@@ -361,7 +369,7 @@ fn fsync_makes_the_intent_and_the_name_durable() {
     assert_eq!(world.state("lazy"), Residency::Absent);
 }
 
-#[test]
+#[test] // S15
 fn a_sync_of_everything_keeps_what_was_written_to_open_and_to_closed_files() {
     let mut world = World::new();
     let open = world.create("open");
@@ -380,7 +388,7 @@ fn a_sync_of_everything_keeps_what_was_written_to_open_and_to_closed_files() {
     assert_eq!(world.state("late"), Residency::Absent);
 }
 
-#[test]
+#[test] // S28
 fn a_mark_is_on_a_shared_store_while_the_file_is_dirty() {
     let world = World::with(|settings| settings.agent_id = "node a".into());
     world.store.set_shared(true);
@@ -401,7 +409,7 @@ fn a_pin_set_during_a_stage_out_stays() {
     world.write_new("f", &vec![1; 2 * MIB]);
     let (cache, identity) = (world.cache.clone(), world.identity("f"));
     world.store.set_hook(Some(Arc::new(move |operation, _| {
-        if matches!(operation, Operation::Write(_)) {
+        if matches!(operation, StoreOperation::Write(_)) {
             cache.pin(&identity, true).unwrap();
         }
     })));
@@ -416,7 +424,7 @@ fn a_file_unlinked_or_given_up_during_its_stage_out_does_not_come_back() {
         world.write_new("f", &vec![1; 2 * MIB]);
         let (cache, identity, store) = (world.cache.clone(), world.identity("f"), world.store.clone());
         world.store.set_hook(Some(Arc::new(move |operation, _| {
-            if matches!(operation, Operation::Write(_)) {
+            if matches!(operation, StoreOperation::Write(_)) {
                 if unlink && store.unlink("f").is_ok() {
                     cache.unlinked(&identity);
                 }

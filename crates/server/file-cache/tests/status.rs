@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use config::{Cache, Policy, StageOut};
 use file_cache::{FileCache, OpenHow, Residency};
-use global_store::memory::{Fault, Operation};
+use global_store::memory::{Fault, StoreOperation};
 use support::{MIB, World};
 
 /// More files than anchors are kept for.
@@ -28,14 +28,14 @@ fn found_again(finds_by_identity: bool) -> u64 {
     let count = Arc::new(AtomicU64::new(0));
     let counted = Arc::clone(&count);
     world.store.set_hook(Some(Arc::new(move |operation, _| {
-        counted.fetch_add(u64::from(matches!(operation, Operation::Locate)), Ordering::Relaxed);
+        counted.fetch_add(u64::from(matches!(operation, StoreOperation::Locate)), Ordering::Relaxed);
     })));
     world.drain();
     assert!((0..MANY).all(|number| world.store.read(format!("e/f{number}")).unwrap() == b"data"));
     count.load(Ordering::Relaxed)
 }
 
-#[test]
+#[test] // S19
 fn anchors_are_spared_only_where_files_are_found_again_by_identity() {
     assert!(found_again(true) > 0);
     assert_eq!(found_again(false), 0);
@@ -55,7 +55,7 @@ fn an_unknown_removal_is_an_orphan_where_files_are_not_found_by_identity() {
     assert_eq!(std::fs::read(&stuck[0].replica).unwrap(), b"data");
 }
 
-#[test]
+#[test] // S19
 fn the_time_of_stage_outs_that_run_at_once_counts_once() {
     const EACH: Duration = Duration::from_millis(5);
     let world = World::with(|settings| settings.streams = 2);
@@ -64,7 +64,7 @@ fn the_time_of_stage_outs_that_run_at_once_counts_once() {
     }
     world.store.set_hook(Some(Arc::new(|operation, _| {
         let start = Instant::now();
-        while matches!(operation, Operation::Write(_)) && start.elapsed() < EACH {
+        while matches!(operation, StoreOperation::Write(_)) && start.elapsed() < EACH {
             std::thread::yield_now();
         }
     })));
@@ -75,7 +75,7 @@ fn the_time_of_stage_outs_that_run_at_once_counts_once() {
 }
 
 /// A program's scratch files cost the global store nothing while it runs, and are not lost when it ends.
-#[test]
+#[test] // S19
 fn scratch_is_staged_out_by_a_command_alone_and_at_the_end() {
     let world = World::with(|settings| settings.background = true);
     let scratch = Arc::new(Policy { cache: Cache::Scratch, ..Policy::default() });
@@ -127,7 +127,7 @@ fn what_is_being_staged_out_is_dirty_and_a_failure_has_its_file_and_its_cause() 
     let world = World::new();
     world.store.put("d/f", b"old");
     world.open("d/f", true).write_at(b"new", 0, false).unwrap();
-    let matching = |operation: &Operation| matches!(operation, Operation::Write(_));
+    let matching = |operation: &StoreOperation| matches!(operation, StoreOperation::Write(_));
     world.store.fail(Fault { matching, ..Fault::default() });
     assert!(!world.drain_quietly());
     let status = world.cache.status();
@@ -145,7 +145,7 @@ fn the_time_of_stage_ins_that_run_at_once_counts_once() {
     names.iter().for_each(|name| drop(world.store.put(*name, b"data")));
     world.store.set_hook(Some(Arc::new(|operation, _| {
         let start = Instant::now();
-        while matches!(operation, Operation::Read(_)) && start.elapsed() < EACH {
+        while matches!(operation, StoreOperation::Read(_)) && start.elapsed() < EACH {
             std::thread::yield_now();
         }
     })));

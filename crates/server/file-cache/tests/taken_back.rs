@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use file_cache::{FileHandle, Residency, limits};
-use global_store::memory::{Fault, Operation};
+use global_store::memory::{Fault, StoreOperation};
 use support::{World, read, until};
 use types::Identity;
 
@@ -57,10 +57,10 @@ fn let_go(world: &World) {
 }
 
 fn syncs(world: &World) -> usize {
-    world.store.journal().iter().filter(|event| event.operation == Operation::SyncNames).count()
+    world.store.journal().iter().filter(|event| event.operation == StoreOperation::SyncNames).count()
 }
 
-#[test]
+#[test] // S15
 fn a_synced_file_whose_removal_a_crash_took_back_is_whole() {
     for (replaced, killed) in [(false, false), (true, false), (false, true), (true, true)] {
         let label = format!("replaced {replaced}, killed {killed}");
@@ -87,7 +87,7 @@ fn a_synced_file_whose_removal_a_crash_took_back_is_whole() {
     }
 }
 
-#[test]
+#[test] // S15
 fn a_removed_file_is_nobodys_concern_and_goes_when_its_removal_lasts() {
     let mut world = world();
     for number in 0..50 {
@@ -110,7 +110,7 @@ fn a_removed_file_is_nobodys_concern_and_goes_when_its_removal_lasts() {
     assert!(world.store.identity("f0").is_err(), "the removal lasts");
 }
 
-#[test]
+#[test] // S15
 fn a_removed_file_of_which_nothing_was_synced_goes_at_once_and_costs_no_sync() {
     let world = world();
     world.write_new("f", b"data");
@@ -139,7 +139,7 @@ fn a_removed_file_that_is_open_goes_on_and_its_record_goes_before_it() {
     assert_eq!((world.replicas(), world.catalogue.len()), (0, 0));
 }
 
-#[test]
+#[test] // S15
 fn a_removed_file_that_was_open_when_the_crash_took_its_removal_back_has_what_was_synced() {
     for closed in [true, false] {
         let mut world = world();
@@ -158,7 +158,7 @@ fn a_removed_file_that_was_open_when_the_crash_took_its_removal_back_has_what_wa
 }
 
 /// The agent comes to the removal when its file has been staged out meanwhile.
-#[test]
+#[test] // S15
 fn a_file_that_was_staged_out_while_it_was_removed_is_whole_when_the_crash_takes_that_back() {
     let mut world = world();
     drop(write_synced(&world, "f", b"data"));
@@ -178,7 +178,7 @@ fn a_store_that_cannot_be_synced_is_asked_again_and_the_files_are_kept() {
     let world = world();
     drop(write_synced(&world, "f", b"data"));
     remove(&world, "f");
-    let refused = |operation: &Operation| *operation == Operation::SyncNames;
+    let refused = |operation: &StoreOperation| *operation == StoreOperation::SyncNames;
     world.store.fail(Fault { matching: refused, ..Fault::default() });
     let asked = Arc::new(AtomicBool::new(false));
     let now = Arc::clone(&asked);
@@ -196,7 +196,7 @@ fn what_a_store_that_is_never_synced_keeps_of_removed_files_goes_after_some_trie
     let world = world();
     drop(write_synced(&world, "f", b"data"));
     remove(&world, "f");
-    let refused = |operation: &Operation| *operation == Operation::SyncNames;
+    let refused = |operation: &StoreOperation| *operation == StoreOperation::SyncNames;
     world.store.fail(Fault { matching: refused, times: u64::MAX, ..Fault::default() });
     until("the end of the file", || {
         world.advance(limits::REMOVALS_AFTER.as_secs());
@@ -221,7 +221,7 @@ fn a_file_that_was_called_otherwise_instead_of_removed_is_not_kept() {
 }
 
 /// Nobody could tell whether such a file is gone or called otherwise.
-#[test]
+#[test] // S15
 fn where_files_are_not_found_by_identity_a_removed_file_goes_at_once() {
     let mut world = world();
     world.store.set_finds_by_identity(false);
@@ -242,7 +242,7 @@ fn an_orderly_end_leaves_nothing_of_what_was_removed() {
     assert_eq!((world.replicas(), world.catalogue.len()), (0, 0));
 }
 
-#[test]
+#[test] // S15
 fn a_store_that_hangs_holds_up_neither_housekeeping_nor_the_end() {
     let world = world();
     drop(write_synced(&world, "f", b"data"));
@@ -251,7 +251,7 @@ fn a_store_that_hangs_holds_up_neither_housekeeping_nor_the_end() {
     let hangs = answers.lock().unwrap();
     let awaited = Arc::clone(&answers);
     world.store.set_hook(Some(Arc::new(move |operation, _| {
-        let _answered = (*operation == Operation::SyncNames).then(|| awaited.lock());
+        let _answered = (*operation == StoreOperation::SyncNames).then(|| awaited.lock());
     })));
     world.advance(limits::REMOVALS_AFTER.as_secs());
     world.cache.housekeep();

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use config::{KeepAfter, Policy};
 use file_cache::{FileCache, OpenHow, Residency, SetMtime, now_of_files};
-use global_store::memory::{Fault, MemoryStore, Operation};
+use global_store::memory::{Fault, MemoryStore, StoreOperation};
 use support::{MIB, World};
 use types::Timestamp;
 
@@ -94,7 +94,7 @@ fn tell(story: Story, at: u64, after: bool) -> bool {
     let (count, wrong) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
     let hook = {
         let (setter, count, wrong) = (setter.clone(), count.clone(), wrong.clone());
-        Arc::new(move |_: &Operation, _: &types::Identity| {
+        Arc::new(move |_: &StoreOperation, _: &types::Identity| {
             if count.fetch_add(1, Ordering::SeqCst) == at {
                 setter.set();
             }
@@ -102,7 +102,7 @@ fn tell(story: Story, at: u64, after: bool) -> bool {
         })
     };
     if story.fails {
-        let matching = |operation: &Operation| matches!(operation, Operation::Write(_));
+        let matching = |operation: &StoreOperation| matches!(operation, StoreOperation::Write(_));
         world.store.fail(Fault { matching, ..Fault::default() });
     }
     if after {
@@ -142,7 +142,7 @@ fn tell_at_every_moment(story: Story) {
 
 const NEW: Story = Story { files: 1, size: 1000, again: false, fails: false, keep_after: KeepAfter::Delete };
 
-#[test]
+#[test] // S3
 fn a_time_set_at_any_moment_of_a_stage_out_stays() {
     for (files, size, again) in [(1, 1000, false), (1, 2 * MIB, false), (3, 1000, false), (1, 1000, true), (3, 9, true)]
     {
@@ -151,7 +151,7 @@ fn a_time_set_at_any_moment_of_a_stage_out_stays() {
     tell_at_every_moment(Story { keep_after: KeepAfter::For(Duration::from_secs(9)), ..NEW });
 }
 
-#[test]
+#[test] // S3
 fn a_time_set_at_any_moment_of_a_stage_out_that_fails_stays_and_is_no_conflict() {
     for (size, again) in [(1000, false), (3 * MIB, true)] {
         tell_at_every_moment(Story { size, again, fails: true, ..NEW });
@@ -159,7 +159,7 @@ fn a_time_set_at_any_moment_of_a_stage_out_that_fails_stays_and_is_no_conflict()
 }
 
 /// The copy does not wait for who sets a time: its next write moves the time below between that and our look at it.
-#[test]
+#[test] // S3
 fn a_time_that_a_running_copy_moves_at_once_stays() {
     for again in [false, true] {
         let world = World::new();
@@ -173,8 +173,8 @@ fn a_time_that_a_running_copy_moves_at_once_stays() {
         let (cache, store) = (world.cache.clone(), world.store.clone());
         let hook = {
             let (begun, applied, written, done) = (begun.clone(), applied.clone(), written.clone(), done.clone());
-            move |operation: &Operation, _: &types::Identity| {
-                if !matches!(operation, Operation::Write(_)) || begun.swap(true, Ordering::SeqCst) {
+            move |operation: &StoreOperation, _: &types::Identity| {
+                if !matches!(operation, StoreOperation::Write(_)) || begun.swap(true, Ordering::SeqCst) {
                     return;
                 }
                 let (cache, store, now) = (cache.clone(), store.clone(), applied.clone());
@@ -194,8 +194,8 @@ fn a_time_that_a_running_copy_moves_at_once_stays() {
         };
         let after = {
             let written = written.clone();
-            move |operation: &Operation, _: &types::Identity| {
-                written.fetch_or(matches!(operation, Operation::Write(_)), Ordering::SeqCst);
+            move |operation: &StoreOperation, _: &types::Identity| {
+                written.fetch_or(matches!(operation, StoreOperation::Write(_)), Ordering::SeqCst);
             }
         };
         world.store.set_hook(Some(Arc::new(hook)));
@@ -209,7 +209,7 @@ fn a_time_that_a_running_copy_moves_at_once_stays() {
     }
 }
 
-#[test]
+#[test] // S56
 fn a_file_that_nobody_wrote_to_keeps_its_time_of_change_when_it_becomes_clean() {
     // The store's clock is years behind that of the replica's file system.
     let world = World::new();
@@ -241,7 +241,7 @@ fn a_time_set_on_a_new_file_costs_no_commit_and_is_no_conflict_after_a_crash() {
 }
 
 /// It is set below then, and whoever staged the file out would take that for somebody else's change.
-#[test]
+#[test] // S3
 fn a_time_that_could_not_be_recorded_is_no_conflict() {
     for late in [false, true] {
         let world = World::new();
@@ -263,7 +263,7 @@ fn a_time_that_could_not_be_recorded_is_no_conflict() {
 }
 
 /// The store was told, and then it did not answer, or it did what it was told later; and the program set another time, or not.
-#[test]
+#[test] // S26
 fn a_time_that_the_store_did_not_confirm_is_no_conflict() {
     const AGAIN: Timestamp = Timestamp { seconds: 7, nanos: 8 };
     for (confirmed, later, again) in
@@ -275,7 +275,7 @@ fn a_time_that_the_store_did_not_confirm_is_no_conflict() {
         let writer = world.open("f", true);
         writer.write_at(b"new", 0, false).unwrap();
         if confirmed {
-            let matching = |operation: &Operation| matches!(operation, Operation::Attributes);
+            let matching = |operation: &StoreOperation| matches!(operation, StoreOperation::Attributes);
             world.store.fail(Fault { after: 1, matching, ..Fault::default() });
         }
         let set = |time, apply: &mut dyn FnMut() -> std::io::Result<()>| {
@@ -306,7 +306,7 @@ fn a_time_that_the_store_did_not_confirm_is_no_conflict() {
     }
 }
 
-#[test]
+#[test] // S26
 fn two_times_in_a_row_that_the_store_did_not_confirm_are_no_conflict() {
     for (begun, comes) in [(false, false), (false, true), (true, false), (true, true)] {
         let world = World::new();
@@ -314,7 +314,7 @@ fn two_times_in_a_row_that_the_store_did_not_confirm_are_no_conflict() {
         world.open("f", true).write_at(b"new", 0, false).unwrap();
         if begun {
             // A stage-out that failed left its own state below.
-            let matching = |operation: &Operation| matches!(operation, Operation::SetMtime(_));
+            let matching = |operation: &StoreOperation| matches!(operation, StoreOperation::SetMtime(_));
             world.store.fail(Fault { matching, ..Fault::default() });
             assert_eq!(world.cache.drain_all(&mut |_| {}, &|| false).len(), 1);
         }
@@ -334,7 +334,7 @@ fn two_times_in_a_row_that_the_store_did_not_confirm_are_no_conflict() {
     }
 }
 
-#[test]
+#[test] // S26
 fn another_time_than_the_one_that_the_store_did_not_confirm_is_somebody_elses() {
     let world = World::new();
     world.store.put("f", b"old");
@@ -363,7 +363,7 @@ fn wall() -> Timestamp {
     Timestamp::from_nanos(now.as_nanos() as u64)
 }
 
-#[test]
+#[test] // S56
 fn the_time_of_change_stays_through_stage_out_restart_and_eviction_until_somebody_changes_the_file() {
     for shared in [false, true] {
         let mut world = World::new();
@@ -375,7 +375,7 @@ fn the_time_of_change_stays_through_stage_out_restart_and_eviction_until_somebod
         let seen = Arc::new(parking_lot::Mutex::new(Vec::new()));
         let (cache, identity, noted) = (world.cache.clone(), world.identity("f"), Arc::clone(&seen));
         world.store.set_after(Some(Arc::new(move |operation, _| {
-            if matches!(operation, Operation::SetMtime(_) | Operation::SyncStore | Operation::Sync) {
+            if matches!(operation, StoreOperation::SetMtime(_) | StoreOperation::SyncStore | StoreOperation::Sync) {
                 noted.lock().push(cache.overlay(&identity, None).unwrap());
             }
         })));
@@ -416,7 +416,7 @@ fn the_time_of_change_stays_through_stage_out_restart_and_eviction_until_somebod
     }
 }
 
-#[test]
+#[test] // S56
 fn a_change_of_attributes_through_us_moves_the_time_of_change_once_whenever_it_comes() {
     for during in [false, true] {
         let world = World::new();
@@ -433,7 +433,7 @@ fn a_change_of_attributes_through_us_moves_the_time_of_change_once_whenever_it_c
         let once = AtomicBool::new(false);
         if during {
             world.store.set_after(Some(Arc::new(move |operation, _| {
-                if matches!(operation, Operation::SetMtime(_)) && !once.swap(true, Ordering::SeqCst) {
+                if matches!(operation, StoreOperation::SetMtime(_)) && !once.swap(true, Ordering::SeqCst) {
                     change();
                 }
             })));

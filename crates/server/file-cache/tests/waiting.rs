@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use file_cache::{FileCache, OpenError, Residency, Stuck};
-use global_store::memory::{Fault, MemoryStore, Operation};
+use global_store::memory::{Fault, MemoryStore, StoreOperation};
 use parking_lot::{Mutex, MutexGuard};
 use support::{MIB, World};
 use testkit::{PATIENCE, wait_until};
@@ -19,7 +19,7 @@ struct Hang {
 }
 
 impl Hang {
-    fn new(store: &MemoryStore, hangs: fn(&Operation) -> bool) -> Hang {
+    fn new(store: &MemoryStore, hangs: fn(&StoreOperation) -> bool) -> Hang {
         let hang = Hang { answers: Arc::default(), reached: Arc::default() };
         let (answers, reached) = (Arc::clone(&hang.answers), Arc::clone(&hang.reached));
         store.set_hook(Some(Arc::new(move |operation, _| {
@@ -42,8 +42,8 @@ impl Hang {
     }
 }
 
-fn writes(operation: &Operation) -> bool {
-    matches!(operation, Operation::Write(_))
+fn writes(operation: &StoreOperation) -> bool {
+    matches!(operation, StoreOperation::Write(_))
 }
 
 /// Says "interrupted" when it is asked for the third time.
@@ -55,7 +55,7 @@ fn third() -> impl Fn() -> bool {
     }
 }
 
-#[test]
+#[test] // S28
 fn a_signal_ends_the_wait_for_another_nodes_mark() {
     let world = World::new();
     world.store.set_shared(true);
@@ -70,7 +70,7 @@ fn a_signal_ends_the_wait_for_another_nodes_mark() {
 }
 
 /// A profiler's signals come all the time; the copy ends by itself.
-#[test]
+#[test] // S28
 fn a_signal_does_not_end_the_wait_for_a_copy() {
     let world = World::new();
     world.store.put("f", &vec![5; 8 * MIB]);
@@ -83,7 +83,7 @@ fn a_signal_does_not_end_the_wait_for_a_copy() {
 fn an_open_for_writing_whose_copy_fails_leaves_nothing_behind() {
     let world = World::new();
     world.store.put("f", &vec![5; 8 * MIB]);
-    let matching = |operation: &Operation| matches!(operation, Operation::Read(_));
+    let matching = |operation: &StoreOperation| matches!(operation, StoreOperation::Read(_));
     world.store.fail(Fault { after: 2, matching, ..Fault::default() });
     let refused = world.cache.open_file(world.anchor("f"), world.how(true)).err().unwrap();
     assert_eq!(refused.raw_os_error(), Some(libc::EIO));
@@ -91,7 +91,7 @@ fn an_open_for_writing_whose_copy_fails_leaves_nothing_behind() {
     assert_eq!(support::read(&world.open("f", true), 8 * MIB), vec![5; 8 * MIB]);
 }
 
-#[test]
+#[test] // S22
 fn who_gives_up_a_drain_waits_for_no_store_that_hangs_and_is_told_of_every_file() {
     let world = World::new();
     let content = vec![7; 2 * MIB];
@@ -110,7 +110,7 @@ fn who_gives_up_a_drain_waits_for_no_store_that_hangs_and_is_told_of_every_file(
     }
 }
 
-#[test]
+#[test] // S22
 fn a_drain_that_is_given_up_while_times_of_last_access_hang_ends() {
     let mut world = World::new();
     world.policy = Arc::new(config::Policy { atime: config::Atime::Strict, ..(*world.policy).clone() });
@@ -122,7 +122,7 @@ fn a_drain_that_is_given_up_while_times_of_last_access_hang_ends() {
         world.open(name, false)
     });
     handles.iter().for_each(|handle| assert_eq!(support::read(handle, 4), b"data"));
-    let sets = |operation: &Operation| matches!(operation, Operation::SetAtime(_));
+    let sets = |operation: &StoreOperation| matches!(operation, StoreOperation::SetAtime(_));
     let hang = Hang::new(&world.store, sets);
     let hangs = hang.hang();
     assert!(world.cache.drain_all(&mut |_| {}, &|| hang.is_reached()).is_empty());
@@ -145,7 +145,7 @@ fn threads_named(name: &str) -> usize {
 }
 
 /// A call that hangs may still write below: until the process is gone nobody else gets the burst buffer.
-#[test]
+#[test] // S22
 fn the_end_waits_for_no_store_that_hangs_and_keeps_the_burst_buffer_until_it_answers() {
     let world = World::with(|settings| settings.background = true);
     let hang = Hang::new(&world.store, writes);
@@ -169,14 +169,14 @@ fn the_end_waits_for_no_store_that_hangs_and_keeps_the_burst_buffer_until_it_ans
     again.shutdown();
 }
 
-#[test]
+#[test] // S51
 fn who_opens_a_file_waits_for_no_look_of_its_stage_out_at_a_store_that_hangs() {
     for shared in [false, true] {
         let world = World::new();
         world.store.set_shared(shared);
         world.write_new("f", b"data");
         let anchor = world.anchor("f");
-        let hang = Hang::new(&world.store, |operation| matches!(operation, Operation::Attributes));
+        let hang = Hang::new(&world.store, |operation| matches!(operation, StoreOperation::Attributes));
         let hangs = hang.hang();
         let (cache, how) = (world.cache.clone(), world.how(false));
         let drain = std::thread::spawn(move || cache.drain_all(&mut |_| {}, &|| false));
@@ -191,7 +191,7 @@ fn who_opens_a_file_waits_for_no_look_of_its_stage_out_at_a_store_that_hangs() {
     }
 }
 
-#[test]
+#[test] // S25
 fn a_decision_waits_not_for_ever_for_a_stage_out_that_hangs() {
     let world = World::new();
     world.write_new("f", b"data");
@@ -207,7 +207,7 @@ fn a_decision_waits_not_for_ever_for_a_stage_out_that_hangs() {
     assert_eq!(world.store.read("f").unwrap(), b"data");
 }
 
-#[test]
+#[test] // S51
 fn a_time_that_is_set_while_a_stage_out_looks_below_is_no_conflict() {
     for fails in [false, true] {
         let world = World::new();
@@ -224,8 +224,8 @@ fn a_time_that_is_set_while_a_stage_out_looks_below_is_no_conflict() {
         // What was found, and is on its way to the cache, has the former time.
         world.store.set_after(Some(Arc::new(move |operation, _| {
             due.fetch_or(writes(operation), Ordering::AcqRel);
-            read.fetch_add(u64::from(matches!(operation, Operation::Read(_))), Ordering::AcqRel);
-            let now = *operation == Operation::Attributes && due.load(Ordering::Acquire);
+            read.fetch_add(u64::from(matches!(operation, StoreOperation::Read(_))), Ordering::AcqRel);
+            let now = *operation == StoreOperation::Attributes && due.load(Ordering::Acquire);
             if now && !set.swap(true, Ordering::AcqRel) {
                 let apply = &mut || below.set_mtime("f", time);
                 cache.set_times(&anchor, file_cache::SetMtime::To(time), apply).unwrap();

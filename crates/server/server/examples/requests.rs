@@ -22,9 +22,9 @@ use std::time::{Duration, Instant};
 
 use config::{Policy, PolicySet};
 use file_cache::{FileCache, Settings};
-use global_store::posix::{Options, PosixStore};
-use server::{Files, Life};
-use transport::{Access, Address, Call, Client, Server, Who};
+use global_store::posix::{PosixStore, StoreOptions};
+use server::{BootVerifier, Files};
+use transport::{Address, AllowedPeers, Call, Client, Server, Who};
 use wire::{Message, Path as WirePath, Text, open};
 
 const LARGE: usize = 128 << 10;
@@ -141,12 +141,17 @@ fn serve(directory: &Path) -> (Server, Client, FileCache) {
     fs::create_dir_all(&data).expect("a directory");
     let root: std::os::fd::OwnedFd = File::open(&data).expect("the directory").into();
     let store_id = PosixStore::identity_of(std::os::fd::AsFd::as_fd(&root)).expect("an identity").to_string();
-    let store = PosixStore::new(root, Options::default()).expect("a store");
+    let store = PosixStore::new(root, StoreOptions::default()).expect("a store");
     let settings = Settings::new(directory.join("bb"), Arc::new(store.clone()), store_id.clone());
     let cache = FileCache::open(settings).expect("a burst buffer");
-    let files =
-        Files::new(cache.clone(), store, store_id.clone(), &directory.join("departed"), &Life::begin(directory));
-    let access = Access { secret: None, anonymous: true };
+    let files = Files::new(
+        cache.clone(),
+        store,
+        store_id.clone(),
+        &directory.join("departed"),
+        &BootVerifier::begin(directory),
+    );
+    let access = AllowedPeers { secret: None, anonymous: true };
     let server = Server::start(files, &[Address::Tcp("127.0.0.1:0".into())], access).expect("a server");
     let who = Who { store: store_id, agent: "bench".into() };
     let client =

@@ -18,16 +18,16 @@ use parking_lot::RwLock;
 use types::{ByteRange, Identity};
 use wire::limits::DATA_BYTES_MAX;
 
-use self::kept::{Event, Kept};
+use self::kept::{DepartureEvent, DepartureLog};
 use self::windowed::Windowed;
-use crate::life::Life;
+use crate::life::BootVerifier;
 use crate::limits::{DEPARTED_FILES_MAX, DEPARTED_RANGES_MAX};
 
 /// A client's session, as it names itself.
-pub(crate) type Client = [u8; 16];
+pub(crate) type ClientSessionId = [u8; 16];
 
 /// How a client's own changes are told from those of others.
-pub(crate) fn mark_of(client: &Client) -> u64 {
+pub(crate) fn mark_of(client: &ClientSessionId) -> u64 {
     u64::from_le_bytes([client[0], client[1], client[2], client[3], client[4], client[5], client[6], client[7]]) | 1
 }
 
@@ -38,7 +38,7 @@ const ANSWERED_MAX: usize = DATA_BYTES_MAX as usize / 16;
 struct Table {
     windowed: BTreeMap<u64, Windowed>,
     /// The numbers of each client's.
-    clients: HashMap<Client, HashMap<Identity, u64>>,
+    clients: HashMap<ClientSessionId, HashMap<Identity, u64>>,
     /// The numbers of the silent ones of each file.
     silent: HashMap<Identity, Vec<u64>>,
     /// The same, the oldest first.
@@ -47,7 +47,7 @@ struct Table {
     next: u64,
     /// The counts of all.
     ranges: usize,
-    kept: Option<Kept>,
+    kept: Option<DepartureLog>,
 }
 
 /// The clients with windows, and which of them are silent, or were forgotten while they were.
@@ -60,8 +60,8 @@ pub(crate) struct Departed {
 
 impl Departed {
     /// What an earlier server knew in the same life of the machine, and where it is kept.
-    pub fn open(path: &Path, life: &Life) -> Departed {
-        let (kept, events) = Kept::open(path, (life.believed(), life.number()));
+    pub fn open(path: &Path, life: &BootVerifier) -> Departed {
+        let (kept, events) = DepartureLog::open(path, (life.believed(), life.number()));
         let mut table = Table::default();
         events.into_iter().for_each(|event| table.learn(event));
         let all: Vec<u64> = table.windowed.keys().copied().collect();
@@ -80,28 +80,28 @@ impl Departed {
     }
 
     /// A client has opened a file for windows.
-    pub fn opened(&self, client: &Client, handle: u64, identity: &Identity) {
+    pub fn opened(&self, client: &ClientSessionId, handle: u64, identity: &Identity) {
         self.update(|table| table.opened(client, handle, identity));
     }
 
     /// Or closed it, also if only an earlier server knows by which handle: it has none on it that is not drained.
-    pub fn closed(&self, client: &Client, handle: u64) {
+    pub fn closed(&self, client: &ClientSessionId, handle: u64) {
         self.update(|table| table.closed(client, handle));
     }
 
     /// Its last connection has gone.
-    pub fn leaves(&self, client: &Client) {
+    pub fn leaves(&self, client: &ClientSessionId) {
         self.update(|table| table.of(client).into_iter().for_each(|number| table.falls_silent(number)));
     }
 
     /// It is there again, and what it brings is its own.
-    pub fn returns(&self, client: &Client) {
-        self.update(|table| table.hear(client, Event::Returned { client: *client }));
+    pub fn returns(&self, client: &ClientSessionId) {
+        self.update(|table| table.hear(client, DepartureEvent::Returned { client: *client }));
     }
 
     /// Nobody will ask any more.
-    pub fn forget(&self, client: &Client) {
-        self.update(|table| table.hear(client, Event::Gone { client: *client }));
+    pub fn forget(&self, client: &ClientSessionId) {
+        self.update(|table| table.hear(client, DepartureEvent::Gone { client: *client }));
     }
 
     /// Somebody with this mark has changed bytes of a file.
@@ -117,13 +117,13 @@ impl Departed {
     }
 
     /// What others have changed of a file since a client fell silent, for its next life with this mark; `None`: nobody knows.
-    pub fn since(&self, identity: &Identity, client: &Client, heir: u64) -> Option<Vec<ByteRange>> {
+    pub fn since(&self, identity: &Identity, client: &ClientSessionId, heir: u64) -> Option<Vec<ByteRange>> {
         let mut table = self.table.write();
         let number = *table.clients.get(client)?.get(identity)?;
         let one = table.windowed.get_mut(&number).filter(|one| one.silent.is_some())?;
         let ranges = one.ranges.iter().collect();
         if std::mem::replace(&mut one.heir, heir) != heir {
-            table.keep(&Event::Heir { number, mark: heir });
+            table.keep(&DepartureEvent::Heir { number, mark: heir });
         }
         Some(ranges)
     }
@@ -131,7 +131,7 @@ impl Departed {
 
 impl Table {
     /// The numbers of a client's.
-    fn of(&self, client: &Client) -> Vec<u64> {
+    fn of(&self, client: &ClientSessionId) -> Vec<u64> {
         self.clients.get(client).map(|files| files.values().copied().collect()).unwrap_or_default()
     }
 
@@ -139,7 +139,7 @@ impl Table {
         self.windowed.get_mut(&number).into_iter().for_each(change);
     }
 
-    fn hear(&mut self, client: &Client, event: Event) {
+    fn hear(&mut self, client: &ClientSessionId, event: DepartureEvent) {
         if self.clients.contains_key(client) {
             self.learn(event.clone());
             self.keep(&event);
@@ -147,22 +147,22 @@ impl Table {
     }
 
     /// A file has one such handle, which the client opens again by its number.
-    fn opened(&mut self, client: &Client, handle: u64, identity: &Identity) {
+    fn opened(&mut self, client: &ClientSessionId, handle: u64, identity: &Identity) {
         let known = self.clients.get(client).and_then(|files| files.get(identity)).copied();
         if known.and_then(|number| self.windowed.get(&number)).is_some_and(|one| one.handle == handle) {
             return;
         }
         let number = known.unwrap_or(self.next);
-        let joined = Event::Joined { number, client: *client, handle, identity: identity.clone() };
+        let joined = DepartureEvent::Joined { number, client: *client, handle, identity: identity.clone() };
         self.learn(joined.clone());
         self.keep(&joined);
     }
 
-    fn closed(&mut self, client: &Client, handle: u64) {
+    fn closed(&mut self, client: &ClientSessionId, handle: u64) {
         let is_it = |number: &u64| self.windowed.get(number).is_some_and(|one| one.handle == handle);
         if let Some(number) = self.of(client).into_iter().find(is_it) {
-            self.learn(Event::Left { number });
-            self.keep(&Event::Left { number });
+            self.learn(DepartureEvent::Left { number });
+            self.keep(&DepartureEvent::Left { number });
         }
     }
 
@@ -176,8 +176,8 @@ impl Table {
         if self.order.len() > DEPARTED_FILES_MAX
             && let Some((_, number)) = self.order.pop_first()
         {
-            self.learn(Event::Left { number });
-            self.keep(&Event::Left { number });
+            self.learn(DepartureEvent::Left { number });
+            self.keep(&DepartureEvent::Left { number });
         }
     }
 
@@ -185,32 +185,32 @@ impl Table {
         let others = |one: &&mut Windowed| one.silent.is_some() && ![mark_of(&one.client), one.heir].contains(&by);
         let Some(one) = self.windowed.get_mut(&number).filter(others) else { return };
         if !one.ranges.contains(range) {
-            self.learn(Event::Changed { number, range });
-            self.keep(&Event::Changed { number, range });
+            self.learn(DepartureEvent::Changed { number, range });
+            self.keep(&DepartureEvent::Changed { number, range });
         }
     }
 
     /// Takes an event in, of now or of an earlier server.
-    fn learn(&mut self, event: Event) {
+    fn learn(&mut self, event: DepartureEvent) {
         match event {
-            Event::Joined { number, handle, .. } if self.windowed.contains_key(&number) => {
+            DepartureEvent::Joined { number, handle, .. } if self.windowed.contains_key(&number) => {
                 self.with(number, |one| one.handle = handle);
             }
-            Event::Joined { number, client, handle, identity } => {
+            DepartureEvent::Joined { number, client, handle, identity } => {
                 self.next = self.next.max(number.saturating_add(1));
                 self.clients.entry(client).or_default().insert(identity.clone(), number);
                 self.windowed.insert(number, Windowed::new(client, handle, identity));
             }
-            Event::Left { number } => self.remove(number),
-            Event::Changed { number, range } => {
+            DepartureEvent::Left { number } => self.remove(number),
+            DepartureEvent::Changed { number, range } => {
                 let Some(one) = self.windowed.get_mut(&number) else { return };
                 let others = self.ranges - one.count;
                 one.add(range, DEPARTED_RANGES_MAX.saturating_sub(others).min(ANSWERED_MAX));
                 self.ranges = others + one.count;
             }
-            Event::Heir { number, mark } => self.with(number, |one| one.heir = mark),
-            Event::Returned { client } => self.of(&client).into_iter().for_each(|number| self.speaks(number)),
-            Event::Gone { client } => self.of(&client).into_iter().for_each(|number| self.remove(number)),
+            DepartureEvent::Heir { number, mark } => self.with(number, |one| one.heir = mark),
+            DepartureEvent::Returned { client } => self.of(&client).into_iter().for_each(|number| self.speaks(number)),
+            DepartureEvent::Gone { client } => self.of(&client).into_iter().for_each(|number| self.remove(number)),
         }
     }
 
@@ -240,7 +240,7 @@ impl Table {
     }
 
     /// Writes down what is known already.
-    fn keep(&mut self, event: &Event) {
+    fn keep(&mut self, event: &DepartureEvent) {
         if self.kept.as_mut().is_some_and(|kept| !kept.append(event)) {
             self.write_anew();
         }

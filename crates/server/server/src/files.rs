@@ -5,26 +5,26 @@ use std::io;
 use file_cache::SetMtime;
 use rustix::fs::{Timespec, Timestamps, UTIME_NOW, UTIME_OMIT};
 use types::Identity;
-use wire::{Message, NewTime, job};
+use wire::{Message, TimeChange, job};
 
 use crate::convert;
-use crate::jobs::Job;
-use crate::service::{Files, Session};
+use crate::jobs::DrainJob;
+use crate::service::{AgentSession, Files};
 
 fn done(result: io::Result<()>) -> io::Result<Message> {
     result.map(|()| Message::Done {})
 }
 
-fn timespec(time: NewTime) -> Timespec {
+fn timespec(time: TimeChange) -> Timespec {
     match time {
-        NewTime::Keep => Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
-        NewTime::Now => Timespec { tv_sec: 0, tv_nsec: UTIME_NOW },
-        NewTime::At(at) => Timespec { tv_sec: at.seconds, tv_nsec: at.nanos.into() },
+        TimeChange::Keep => Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+        TimeChange::Now => Timespec { tv_sec: 0, tv_nsec: UTIME_NOW },
+        TimeChange::At(at) => Timespec { tv_sec: at.seconds, tv_nsec: at.nanos.into() },
     }
 }
 
 impl Files {
-    pub(crate) fn on_file(&self, session: &Session, message: Message) -> io::Result<Message> {
+    pub(crate) fn on_file(&self, session: &AgentSession, message: Message) -> io::Result<Message> {
         match message {
             Message::Attributes { identity } => {
                 let overlay = self.cache.overlay(&identity, None);
@@ -65,21 +65,27 @@ impl Files {
         }
     }
 
-    fn set_times(&self, identity: &Identity, hint: &wire::Path, atime: NewTime, mtime: NewTime) -> io::Result<Message> {
+    fn set_times(
+        &self,
+        identity: &Identity,
+        hint: &wire::Path,
+        atime: TimeChange,
+        mtime: TimeChange,
+    ) -> io::Result<Message> {
         let anchor = self.anchor(identity, hint)?;
         let times = Timestamps { last_access: timespec(atime), last_modification: timespec(mtime) };
         let mut apply = || anchor.set_times(&times);
         let sets = match mtime {
-            NewTime::Keep => SetMtime::Keep,
-            NewTime::Now => SetMtime::Now,
-            NewTime::At(time) => SetMtime::To(time),
+            TimeChange::Keep => SetMtime::Keep,
+            TimeChange::Now => SetMtime::Now,
+            TimeChange::At(time) => SetMtime::To(time),
         };
         done(self.cache.set_times(&anchor, sets, &mut apply))
     }
 
     fn begin_job(
         &self,
-        session: &Session,
+        session: &AgentSession,
         (number, verb): (u64, u8),
         identity: Identity,
         hint: &wire::Path,
@@ -87,7 +93,7 @@ impl Files {
     ) -> io::Result<Message> {
         let cache = self.cache.clone();
         match verb {
-            job::STAGE_OUT => done(session.jobs.begin(number, move |job: &Job| {
+            job::STAGE_OUT => done(session.jobs.begin(number, move |job: &DrainJob| {
                 match cache.drain_file(&identity, &|| job.is_forgotten()) {
                     Ok(()) => Message::Done {},
                     Err(stuck) => convert::stuck(&stuck),
@@ -95,7 +101,7 @@ impl Files {
             })),
             job::STAGE_IN => {
                 let (anchor, policy) = (self.anchor(&identity, hint)?, self.policies.get(policy)?);
-                done(session.jobs.begin(number, move |_: &Job| match cache.stage_in(&anchor, &policy) {
+                done(session.jobs.begin(number, move |_: &DrainJob| match cache.stage_in(&anchor, &policy) {
                     Ok(()) => Message::Done {},
                     Err(error) => convert::failed(&error),
                 }))

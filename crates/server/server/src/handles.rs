@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 
 use file_cache::limits::BACKDATE_AFTER;
 use file_cache::{FileHandle, OpenHow, SeekFor, WriteResult};
-use global_store::descriptors::{Charge, Owner};
+use global_store::descriptors::{Charge, DescriptorOwner};
 use parking_lot::RwLock;
 use transport::InFile;
 use types::{Identity, Timestamp};
@@ -15,7 +15,7 @@ use wire::limits::DATA_BYTES_MAX;
 use wire::{Message, open, seek};
 
 use crate::limits::{HANDLES_MAX, IN_FILE_BYTES_MIN};
-use crate::service::{Files, Session, hash};
+use crate::service::{AgentSession, Files, hash};
 
 struct Open {
     handle: FileHandle,
@@ -29,7 +29,7 @@ struct Open {
 
 /// A client's open files, by the numbers that it chose.
 #[derive(Default)]
-pub(crate) struct Handles(RwLock<HashMap<u64, Arc<Open>>>);
+pub(crate) struct ClientHandles(RwLock<HashMap<u64, Arc<Open>>>);
 
 fn errno<T>(errno: i32) -> io::Result<T> {
     Err(io::Error::from_raw_os_error(errno))
@@ -38,7 +38,7 @@ fn errno<T>(errno: i32) -> io::Result<T> {
 impl Files {
     pub(crate) fn open(
         &self,
-        session: &Session,
+        session: &AgentSession,
         number: u64,
         flags: u32,
         identity: &Identity,
@@ -61,7 +61,7 @@ impl Files {
             return errno(libc::ENFILE);
         }
         let has = |bit: u32| flags & bit != 0;
-        let charge = Charge::take(Owner::Node(session.mark()))?;
+        let charge = Charge::take(DescriptorOwner::Node(session.mark()))?;
         let how = OpenHow {
             read: has(open::READ),
             write: has(open::WRITE),
@@ -82,7 +82,7 @@ impl Files {
         Ok(Message::Opened { version, life: self.life })
     }
 
-    pub(crate) fn close(&self, session: &Session, number: u64) {
+    pub(crate) fn close(&self, session: &AgentSession, number: u64) {
         let closed = session.handles.0.write().remove(&number);
         // One that is not known here may be from a former server.
         if closed.as_ref().is_none_or(|closed| closed.windows) {
@@ -93,7 +93,7 @@ impl Files {
     }
 }
 
-impl Handles {
+impl ClientHandles {
     fn get(&self, number: u64) -> Option<Arc<Open>> {
         self.0.read().get(&number).map(Arc::clone)
     }
@@ -195,7 +195,7 @@ fn perform(handle: &FileHandle, message: Message, data: &[u8], out: &mut Vec<u8>
 mod tests {
     use super::*;
 
-    #[test]
+    #[test] // S11
     fn an_append_of_which_a_part_alone_found_room_failed() {
         let written = |written| appended(b"data", WriteResult { written, offset: 7 });
         assert!(matches!(written(4), Ok(Message::Written { offset: 7 })));

@@ -16,12 +16,12 @@ struct State {
 }
 
 /// One job.
-pub(crate) struct Job {
+pub(crate) struct DrainJob {
     state: Mutex<State>,
     ended: Condvar,
 }
 
-impl Job {
+impl DrainJob {
     /// Whether its client has given it up.
     pub(crate) fn is_forgotten(&self) -> bool {
         self.state.lock().asked.elapsed() >= JOB_FORGOTTEN
@@ -30,11 +30,15 @@ impl Job {
 
 /// The jobs of one client.
 #[derive(Default)]
-pub(crate) struct Jobs(Mutex<HashMap<u64, Arc<Job>>>);
+pub(crate) struct Jobs(Mutex<HashMap<u64, Arc<DrainJob>>>);
 
 impl Jobs {
     /// Begins a job; one with this number goes on. `EAGAIN`: there are too many.
-    pub(crate) fn begin(&self, number: u64, work: impl FnOnce(&Job) -> Message + Send + 'static) -> io::Result<()> {
+    pub(crate) fn begin(
+        &self,
+        number: u64,
+        work: impl FnOnce(&DrainJob) -> Message + Send + 'static,
+    ) -> io::Result<()> {
         let mut jobs = self.0.lock();
         if jobs.contains_key(&number) {
             return Ok(());
@@ -44,7 +48,7 @@ impl Jobs {
             return Err(io::Error::from_raw_os_error(libc::EAGAIN));
         }
         let state = Mutex::new(State { outcome: None, asked: Instant::now() });
-        let job = Arc::new(Job { state, ended: Condvar::new() });
+        let job = Arc::new(DrainJob { state, ended: Condvar::new() });
         let own = Arc::clone(&job);
         std::thread::Builder::new().name("job".into()).spawn(move || {
             let outcome = work(&own);

@@ -19,5 +19,5 @@ mod policies;
 mod service;
 mod versions;
 
-pub use life::Life;
+pub use life::BootVerifier;
 pub use service::Files;

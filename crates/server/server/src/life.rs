@@ -17,7 +17,7 @@ const SYNCED: &str = "synced";
 
 /// A server's, from its start on.
 #[derive(Debug)]
-pub struct Life {
+pub struct BootVerifier {
     burst_buffer: PathBuf,
     number: u64,
     believed: u64,
@@ -44,19 +44,19 @@ fn noted(path: &Path) -> io::Result<Option<(u64, String)>> {
     Ok(parts.and_then(|(digits, life)| Some((number(digits)?, life.to_owned()))))
 }
 
-impl Life {
+impl BootVerifier {
     /// Begins before anything is acknowledged, and is noted durably. Where that is impossible, as in a burst buffer that is full, it has
     /// a number that no other server finds: clients then tell their programs of more than can be lost.
-    pub fn begin(burst_buffer: &Path) -> Life {
-        Life::begin_in(burst_buffer, this_boot())
+    pub fn begin(burst_buffer: &Path) -> BootVerifier {
+        BootVerifier::begin_in(burst_buffer, this_boot())
     }
 
-    fn begin_in(burst_buffer: &Path, boot: io::Result<String>) -> Life {
+    fn begin_in(burst_buffer: &Path, boot: io::Result<String>) -> BootVerifier {
         let unnoted = |error: io::Error| {
             tracing::warn!(%error, "this life of the machine cannot be noted: clients will take it that the machine has crashed");
         };
         let number = fresh();
-        let mut life = Life { burst_buffer: burst_buffer.to_owned(), number, believed: number };
+        let mut life = BootVerifier { burst_buffer: burst_buffer.to_owned(), number, believed: number };
         let Ok(boot) = boot.map_err(unnoted) else { return life };
         let found = noted(&burst_buffer.join(NAME)).map_err(unnoted).unwrap_or_default();
         let found = found.filter(|(_, life)| [&*boot, SYNCED].contains(&life.as_str()));
@@ -79,8 +79,8 @@ impl Life {
 
     /// One that was noted.
     #[cfg(test)]
-    pub(crate) fn numbered(number: u64) -> Life {
-        Life { burst_buffer: PathBuf::new(), number, believed: number }
+    pub(crate) fn numbered(number: u64) -> BootVerifier {
+        BootVerifier { burst_buffer: PathBuf::new(), number, believed: number }
     }
 
     /// Its number.
@@ -119,10 +119,10 @@ mod tests {
 
     use super::*;
 
-    #[test]
+    #[test] // S41
     fn a_life_is_another_after_a_crash_of_the_machine_and_after_nothing_else() {
         let tree = TempTree::new();
-        let begin = |boot: &str| Life::begin_in(tree.root(), Ok(boot.to_owned()));
+        let begin = |boot: &str| BootVerifier::begin_in(tree.root(), Ok(boot.to_owned()));
         let first = begin("one").number();
         assert!(first != 0 && begin("one").number() == first, "its process died");
         let second = begin("two").number();
@@ -131,7 +131,7 @@ mod tests {
         assert_eq!(begin("three").number(), second, "all was synced before");
         let third = begin("four").number();
         assert_ne!(third, second, "that was before the server of the third");
-        assert_ne!(Life::begin(tree.root()).number(), third);
+        assert_ne!(BootVerifier::begin(tree.root()).number(), third);
         for damaged in ["", "0 five\n", "7", "x five\n", "7 six\n", "\u{0}\u{0}"] {
             fs::write(tree.path(NAME), damaged).unwrap();
             let life = begin("five").number();
@@ -139,23 +139,27 @@ mod tests {
         }
     }
 
-    #[test]
+    #[test] // S41
     fn a_server_starts_also_where_nothing_can_be_noted() {
         let tree = TempTree::new();
-        let first = Life::begin(tree.root()).number();
+        let first = BootVerifier::begin(tree.root()).number();
         tree.dir("life.new/something");
-        assert_eq!(Life::begin(tree.root()).number(), first, "the same is not noted again");
+        assert_eq!(BootVerifier::begin(tree.root()).number(), first, "the same is not noted again");
         fs::write(tree.path(NAME), format!("{first} {SYNCED}\n")).unwrap();
-        let unnoted = Life::begin(tree.root());
+        let unnoted = BootVerifier::begin(tree.root());
         assert!(![0, first].contains(&unnoted.number()), "a crash would be taken for an orderly end");
         assert_eq!(unnoted.believed(), first, "there was none");
-        let unknown = Life::begin_in(tree.root(), Err(io::ErrorKind::NotFound.into()));
+        let unknown = BootVerifier::begin_in(tree.root(), Err(io::ErrorKind::NotFound.into()));
         assert!(unknown.number() == unknown.believed() && unknown.number() != first);
         assert!(unnoted.end(tree.root()).is_err());
         fs::remove_dir_all(tree.path("life.new")).unwrap();
-        assert_ne!(Life::begin(tree.root()).number(), first, "a crash since then would be taken for an orderly end");
+        assert_ne!(
+            BootVerifier::begin(tree.root()).number(),
+            first,
+            "a crash since then would be taken for an orderly end"
+        );
         fs::remove_file(tree.path(NAME)).unwrap();
         tree.dir(NAME);
-        assert_ne!(Life::begin(tree.root()).number(), 0);
+        assert_ne!(BootVerifier::begin(tree.root()).number(), 0);
     }
 }

@@ -13,20 +13,20 @@ use types::{ByteRange, Identity};
 use wire::Message;
 
 use crate::convert;
-use crate::departed::{Client, Departed, mark_of};
+use crate::departed::{ClientSessionId, Departed, mark_of};
 use crate::fault;
-use crate::handles::Handles;
+use crate::handles::ClientHandles;
 use crate::jobs::Jobs;
-use crate::life::Life;
+use crate::life::BootVerifier;
 use crate::policies::Policies;
-use crate::versions::Versions;
+use crate::versions::VersionNumbers;
 
 /// The files of one global store, as agents ask for them.
 pub struct Files {
     pub(crate) cache: FileCache,
     pub(crate) store: PosixStore,
     pub(crate) policies: Policies,
-    pub(crate) versions: Versions,
+    pub(crate) versions: VersionNumbers,
     pub(crate) departed: Arc<Departed>,
     /// Far above every number that an earlier server can have given.
     pub(crate) start: u64,
@@ -35,20 +35,20 @@ pub struct Files {
 }
 
 /// One agent.
-pub struct Session {
-    pub(crate) handles: Handles,
+pub struct AgentSession {
+    pub(crate) handles: ClientHandles,
     pub(crate) jobs: Jobs,
-    pub(crate) client: Client,
+    pub(crate) client: ClientSessionId,
     agent: String,
 }
 
-impl Drop for Session {
+impl Drop for AgentSession {
     fn drop(&mut self) {
         tracing::info!(agent = self.agent, open = self.handles.len(), "an agent is gone");
     }
 }
 
-impl Session {
+impl AgentSession {
     /// By which its changes are known for its own.
     pub(crate) fn mark(&self) -> u64 {
         mark_of(&self.client)
@@ -63,11 +63,11 @@ impl Files {
         store: PosixStore,
         store_id: impl Into<String>,
         departed: &Path,
-        life: &Life,
+        life: &BootVerifier,
     ) -> Files {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let start = now.map_or(0, |now| now.as_nanos()) as u64;
-        let (policies, versions) = (Policies::default(), Versions::beginning_at(start));
+        let (policies, versions) = (Policies::default(), VersionNumbers::beginning_at(start));
         let departed = Arc::new(Departed::open(departed, life));
         let of = Arc::clone(&departed);
         cache.on_changes(Box::new(move |identity, range, by| of.changed(identity, range, by)));
@@ -94,25 +94,30 @@ pub(crate) fn hash(identity: &Identity) -> u64 {
 }
 
 impl Service for Files {
-    type Session = Session;
+    type Session = AgentSession;
 
-    fn begin(&self, session: &[u8; 16], store: &str, agent: &str) -> Result<Session, (i32, String)> {
+    fn begin(&self, session: &[u8; 16], store: &str, agent: &str) -> Result<AgentSession, (i32, String)> {
         if store != self.store_id {
             let reason = "the server serves another directory: name the one that both mount, on both sides";
             return Err((libc::EXDEV, reason.into()));
         }
         tracing::info!(agent, "an agent has come");
-        Ok(Session { handles: Handles::default(), jobs: Jobs::default(), client: *session, agent: agent.into() })
+        Ok(AgentSession {
+            handles: ClientHandles::default(),
+            jobs: Jobs::default(),
+            client: *session,
+            agent: agent.into(),
+        })
     }
 
-    fn is_silent(&self, session: &Session, silent: bool) {
+    fn is_silent(&self, session: &AgentSession, silent: bool) {
         match silent {
             true => self.departed.leaves(&session.client),
             false => self.departed.returns(&session.client),
         }
     }
 
-    fn targets(&self, session: &Session, message: &Message) -> Option<Targets> {
+    fn targets(&self, session: &AgentSession, message: &Message) -> Option<Targets> {
         let one = |target: u64| Some([target; 2]);
         match message {
             Message::Write { handle, .. }
@@ -140,11 +145,11 @@ impl Service for Files {
         matches!(message, Message::Append { .. })
     }
 
-    fn in_file(&self, session: &Session, message: &Message) -> Option<(Message, InFile)> {
+    fn in_file(&self, session: &AgentSession, message: &Message) -> Option<(Message, InFile)> {
         session.handles.in_file(message)
     }
 
-    fn handle(&self, session: &Session, message: Message, data: &[u8], out: &mut Vec<u8>) -> Message {
+    fn handle(&self, session: &AgentSession, message: Message, data: &[u8], out: &mut Vec<u8>) -> Message {
         let behind = fault::behind(&message);
         let answer = match message {
             Message::Ping {} => Ok(Message::Done {}),

@@ -15,12 +15,12 @@ struct Known {
 }
 
 /// The numbers given so far; another server gives others, as it begins elsewhere.
-pub(crate) struct Versions(Mutex<Known>);
+pub(crate) struct VersionNumbers(Mutex<Known>);
 
-impl Versions {
+impl VersionNumbers {
     /// Numbers from a random place on.
-    pub(crate) fn beginning_at(start: u64) -> Versions {
-        Versions(Mutex::new(Known { last: start, ..Known::default() }))
+    pub(crate) fn beginning_at(start: u64) -> VersionNumbers {
+        VersionNumbers(Mutex::new(Known { last: start, ..Known::default() }))
     }
 
     pub(crate) fn number(&self, file: &Arc<File>) -> u64 {

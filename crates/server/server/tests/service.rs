@@ -7,8 +7,8 @@ use std::time::{Duration, SystemTime};
 
 use config::{Policy, PolicySet};
 use file_cache::{FileCache, Settings};
-use global_store::posix::{Options, PosixStore};
-use server::{Files, Life};
+use global_store::posix::{PosixStore, StoreOptions};
+use server::{BootVerifier, Files};
 use testkit::TempTree;
 use transport::Service;
 use types::{Identity, Timestamp};
@@ -26,9 +26,9 @@ impl Stand {
         let tree = TempTree::new();
         tree.dir("data");
         let root: OwnedFd = File::open(tree.path("data")).unwrap().into();
-        let store = PosixStore::new(root, Options { shared: Some(false), ..Options::default() }).unwrap();
+        let store = PosixStore::new(root, StoreOptions { shared: Some(false), ..StoreOptions::default() }).unwrap();
         let cache = FileCache::open(Settings::new(tree.path("bb"), Arc::new(store.clone()), "id")).unwrap();
-        let files = Files::new(cache.clone(), store, "id", &tree.path("departed"), &Life::begin(tree.root()));
+        let files = Files::new(cache.clone(), store, "id", &tree.path("departed"), &BootVerifier::begin(tree.root()));
         let session = files.begin(&[0; 16], "id", "test").unwrap();
         Stand { tree, files, session, cache }
     }
@@ -90,7 +90,7 @@ fn an_open_that_is_sent_again_opens_nothing_twice() {
     assert_eq!(stand.ask(Message::Write { handle: 1, offset: 0 }, b"x").0, Message::Unknown {});
 }
 
-#[test]
+#[test] // S4
 fn times_of_a_removed_file_are_set_while_it_is_open() {
     let stand = Stand::new();
     let identity = stand.create("file");
@@ -103,7 +103,7 @@ fn times_of_a_removed_file_are_set_while_it_is_open() {
     let time = Timestamp { seconds: 2, nanos: 0 };
     let set = || {
         let (identity, hint) = (identity.clone(), Path::default());
-        let [atime, mtime] = [1, 2].map(|seconds| wire::NewTime::At(Timestamp { seconds, nanos: 0 }));
+        let [atime, mtime] = [1, 2].map(|seconds| wire::TimeChange::At(Timestamp { seconds, nanos: 0 }));
         Message::SetTimes { identity, hint, atime, mtime }
     };
     done(set());
@@ -117,7 +117,7 @@ fn times_of_a_removed_file_are_set_while_it_is_open() {
     assert!(matches!(&gone, Message::Failed { code, .. } if code.errno() == libc::ESTALE), "{gone:?}");
 }
 
-#[test]
+#[test] // S45
 fn an_append_that_a_killed_server_may_have_done_is_looked_for() {
     let stand = Stand::new();
     let identity = stand.create("log");
@@ -141,7 +141,7 @@ fn an_append_that_a_killed_server_may_have_done_is_looked_for() {
     assert_eq!(&stand.content()[5014..], b"fofour");
 }
 
-#[test]
+#[test] // S41
 fn the_close_of_a_handle_waits_for_its_open() {
     let stand = Stand::new();
     let identity = stand.create("file");
@@ -158,7 +158,7 @@ fn the_close_of_a_handle_waits_for_its_open() {
     assert!(shared(&Message::Write { handle: 5, offset: 0 }, &Message::Close { handle: 5 }));
 }
 
-#[test]
+#[test] // S42
 fn what_settled_is_told_and_never_the_same_after_another_start() {
     let (first, second) = (Stand::new(), Stand::new());
     let identity = first.create("file");
@@ -202,7 +202,7 @@ fn data_travels_and_is_found_by_position() {
     assert_eq!(status.dirty, 1);
 }
 
-#[test]
+#[test] // S37
 fn what_was_written_a_while_ago_has_that_time() {
     let stand = Stand::new();
     let identity = stand.create("file");
@@ -257,7 +257,7 @@ fn another_directory_is_refused_and_a_file_that_is_gone_is_stale() {
     assert!(matches!(stand.ask(Message::Done {}, &[]).0, Message::Failed { code: Code::Protocol, .. }));
 }
 
-#[test]
+#[test] // S46
 fn whatever_others_change_of_a_file_with_windows_of_a_silent_client_is_told_to_its_next_life() {
     let stand = Stand::new();
     let identity = stand.create("file");

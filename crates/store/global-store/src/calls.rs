@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 #[allow(missing_docs, reason = "the names say it")]
-pub enum Call {
+pub enum StoreCall {
     None,
     Lookup,
     Attributes,
@@ -31,7 +31,7 @@ pub enum Call {
     Lock,
 }
 
-impl Call {
+impl StoreCall {
     const NAMES: [&str; 13] = [
         "",
         "lookup",
@@ -49,7 +49,7 @@ impl Call {
     ];
 
     fn name(number: u8) -> &'static str {
-        Call::NAMES.get(usize::from(number)).copied().unwrap_or_default()
+        StoreCall::NAMES.get(usize::from(number)).copied().unwrap_or_default()
     }
 }
 
@@ -59,7 +59,7 @@ pub struct Store(u64);
 
 /// For whom a thread works: a request of one of several askers. Never zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Errand {
+pub struct RequestId {
     /// Whose; minted by [`Store::mint`].
     pub asker: u64,
     /// Which of his.
@@ -77,7 +77,7 @@ pub struct Working {
 
 /// A call that has not come back.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Outstanding {
+pub struct OutstandingCall {
     /// What it does.
     pub call: &'static str,
     /// For how long.
@@ -144,7 +144,7 @@ impl Store {
     }
 
     /// Runs something that calls the store. Within another such call it is a part of that.
-    pub fn call<T>(self, call: Call, run: impl FnOnce() -> T) -> T {
+    pub fn call<T>(self, call: StoreCall, run: impl FnOnce() -> T) -> T {
         MINE.with(|slot| {
             if slot.store.load(Ordering::Relaxed) != 0 {
                 return run();
@@ -158,18 +158,22 @@ impl Store {
     }
 
     /// The same for what changes the store: `EIO`, and nothing done, for an errand that was given up.
-    pub fn change<T, E: From<rustix::io::Errno>>(self, call: Call, run: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
+    pub fn change<T, E: From<rustix::io::Errno>>(
+        self,
+        call: StoreCall,
+        run: impl FnOnce() -> Result<T, E>,
+    ) -> Result<T, E> {
         if is_given_up() { Err(rustix::io::Errno::IO.into()) } else { self.call(call, run) }
     }
 
     /// The calls that have not come back, the oldest first.
-    pub fn outstanding(self) -> Vec<Outstanding> {
+    pub fn outstanding(self) -> Vec<OutstandingCall> {
         let mut found = Vec::new();
         each(|slot| {
             let (call, moved_ms) = (slot.call.load(Ordering::Relaxed), slot.moved_ms.load(Ordering::Relaxed));
             if slot.store.load(Ordering::Acquire) == self.0 {
                 let label = slot.label.lock().clone();
-                found.push(Outstanding { call: Call::name(call), since: since(moved_ms), label });
+                found.push(OutstandingCall { call: StoreCall::name(call), since: since(moved_ms), label });
             }
         });
         found.sort_by_key(|one| std::cmp::Reverse(one.since));
@@ -194,8 +198,8 @@ fn each(mut look: impl FnMut(&Slot)) {
     slots.iter().for_each(|slot| look(slot));
 }
 
-impl Errand {
-    /// This thread works for it until [`Errand::end`].
+impl RequestId {
+    /// This thread works for it until [`RequestId::end`].
     pub fn begin(self) {
         MINE.with(|slot| {
             slot.moved_ms.store(now_ms(), Ordering::Relaxed);
@@ -230,7 +234,7 @@ impl Errand {
         self.with(|slot| {
             let (call, moved_ms) = (slot.call.load(Ordering::Relaxed), slot.moved_ms.load(Ordering::Relaxed));
             let inside = slot.store.load(Ordering::Acquire) != 0;
-            Working { call: inside.then(|| Call::name(call)), since: since(moved_ms) }
+            Working { call: inside.then(|| StoreCall::name(call)), since: since(moved_ms) }
         })
     }
 
@@ -267,25 +271,25 @@ mod tests {
 
     use super::*;
 
-    #[test]
+    #[test] // S51
     fn a_call_that_does_not_come_back_is_seen_and_what_was_given_up_changes_nothing() {
         let store = Store::new();
-        let errand = Errand { asker: Store::mint(), number: 2 };
+        let errand = RequestId { asker: Store::mint(), number: 2 };
         let (inside, entered) = mpsc::channel();
         let (go, on) = mpsc::channel::<()>();
         let thread = std::thread::spawn(move || {
             errand.begin();
-            store.call(Call::Lookup, || {
+            store.call(StoreCall::Lookup, || {
                 inside.send(()).unwrap();
                 on.recv().unwrap();
             });
             let mut changed = false;
-            let refused = store.change(Call::Remove, || {
+            let refused = store.change(StoreCall::Remove, || {
                 changed = true;
                 rustix::io::Result::Ok(())
             });
-            Errand::end();
-            let after = store.change(Call::Remove, || rustix::io::Result::Ok(()));
+            RequestId::end();
+            let after = store.change(StoreCall::Remove, || rustix::io::Result::Ok(()));
             (refused, changed, after)
         });
         entered.recv().unwrap();
@@ -301,21 +305,21 @@ mod tests {
         assert_eq!(store.silence(), Duration::ZERO);
     }
 
-    #[test]
+    #[test] // S51
     fn an_errand_that_is_over_is_not_given_up() {
-        let errand = Errand { asker: Store::mint(), number: 4 };
+        let errand = RequestId { asker: Store::mint(), number: 4 };
         errand.begin();
         assert!(errand.working().is_some_and(|working| working.call.is_none()));
-        Errand::end();
+        RequestId::end();
         errand.give_up();
-        Errand { number: 6, ..errand }.begin();
+        RequestId { number: 6, ..errand }.begin();
         assert!(!is_given_up() && still_wanted().is_ok());
-        let given_up = Errand { number: 8, ..errand };
+        let given_up = RequestId { number: 8, ..errand };
         given_up.begin();
         given_up.give_up();
         assert!(is_given_up());
-        Errand { asker: Store::mint(), ..given_up }.begin();
+        RequestId { asker: Store::mint(), ..given_up }.begin();
         assert!(!is_given_up(), "another asker's of the same number");
-        Errand::end();
+        RequestId::end();
     }
 }

@@ -20,7 +20,7 @@ use crate::limits::{
 
 /// For whom a file is open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Owner {
+pub enum DescriptorOwner {
     /// A user of this machine.
     User(u32),
     /// Another machine.
@@ -31,7 +31,7 @@ pub enum Owner {
 struct Shares {
     limit: u64,
     all: AtomicU64,
-    each: Mutex<HashMap<Owner, u64>>,
+    each: Mutex<HashMap<DescriptorOwner, u64>>,
 }
 
 static SHARES: LazyLock<Shares> = LazyLock::new(|| Shares::of(limit_of_process()));
@@ -84,13 +84,13 @@ fn share(limit: u64, (part, of): (u64, u64)) -> u64 {
 #[derive(Debug)]
 pub struct Charge {
     shares: &'static Shares,
-    owner: Owner,
+    owner: DescriptorOwner,
     descriptors: u64,
 }
 
 impl Charge {
     /// Another open file. `ENFILE`: the owner has more than an equal share, and the rest is for others; or there is none left.
-    pub fn take(owner: Owner) -> Result<Charge, Errno> {
+    pub fn take(owner: DescriptorOwner) -> Result<Charge, Errno> {
         SHARES.take(owner)
     }
 
@@ -126,7 +126,7 @@ impl Shares {
         Shares { limit, all: AtomicU64::new(0), each: Mutex::default() }
     }
 
-    fn take(&'static self, owner: Owner) -> Result<Charge, Errno> {
+    fn take(&'static self, owner: DescriptorOwner) -> Result<Charge, Errno> {
         let mut each = self.each.lock();
         let (all, own) = (self.all.load(Ordering::Relaxed), each.get(&owner).copied().unwrap_or(0));
         let reserve = DESCRIPTORS_OWN + share(self.limit, DESCRIPTORS_RESERVE);
@@ -151,26 +151,26 @@ mod tests {
         Box::leak(Box::new(Shares::of(limit)))
     }
 
-    fn take_all(shares: &'static Shares, owner: Owner) -> Vec<Charge> {
+    fn take_all(shares: &'static Shares, owner: DescriptorOwner) -> Vec<Charge> {
         std::iter::from_fn(|| shares.take(owner).ok()).collect()
     }
 
-    #[test]
+    #[test] // S62
     fn who_takes_all_descriptors_leaves_some_for_others_and_for_the_agent() {
         let shares = shares(20_000);
-        let greedy = take_all(shares, Owner::User(1));
+        let greedy = take_all(shares, DescriptorOwner::User(1));
         assert!((18_000..19_000).contains(&greedy.len()), "{}", greedy.len());
-        let other = take_all(shares, Owner::Node(1));
+        let other = take_all(shares, DescriptorOwner::Node(1));
         assert!(other.len() > 500, "{}", other.len());
         assert!(greedy.len() + other.len() < 19_500);
         drop(greedy);
-        assert!(take_all(shares, Owner::User(2)).len() > 15_000);
+        assert!(take_all(shares, DescriptorOwner::User(2)).len() > 15_000);
     }
 
-    #[test]
+    #[test] // S62
     fn what_is_given_back_is_there_again_to_the_last() {
         let shares = shares(1024);
-        let mut charge = shares.take(Owner::User(1)).unwrap();
+        let mut charge = shares.take(DescriptorOwner::User(1)).unwrap();
         charge.grow(2);
         assert_eq!(shares.all.load(Ordering::Relaxed), 3);
         drop(charge);

@@ -1,6 +1,6 @@
 //! The global store: the existing file system below, reached by descriptor and never by a path under our own mount.
 //!
-//! Two parts. [`GlobalStore`], [`Anchor`] and [`OpenFile`] are what the file cache copies data through; they have a
+//! Two parts. [`GlobalStore`], [`Anchor`] and [`StoreFile`] are what the file cache copies data through; they have a
 //! POSIX and a memory implementation. The namespace (names, links, permissions) belongs to the agent, which works on
 //! the POSIX implementation's directory descriptors directly.
 
@@ -21,7 +21,7 @@ use types::{Fingerprint, Identity, Timestamp};
 
 /// What `stat` says of a file, as far as the file cache needs it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Attributes {
+pub struct StoreAttributes {
     /// Size and times.
     pub fingerprint: Fingerprint,
     /// Last access.
@@ -104,18 +104,18 @@ pub trait Anchor: Send + Sync {
     /// Who it is.
     fn identity(&self) -> &Identity;
     /// Its attributes now.
-    fn attributes(&self) -> io::Result<Attributes>;
+    fn attributes(&self) -> io::Result<StoreAttributes>;
     /// Its attributes, asked past the caches of the store's client (`AT_STATX_FORCE_SYNC`).
-    fn attributes_now(&self) -> io::Result<Attributes> {
+    fn attributes_now(&self) -> io::Result<StoreAttributes> {
         self.attributes()
     }
     /// Its attributes as this machine learnt them last, with no request to the store where that has a cache of them here.
-    fn attributes_in_memory(&self) -> io::Result<Attributes> {
+    fn attributes_in_memory(&self) -> io::Result<StoreAttributes> {
         self.attributes()
     }
     /// Opens it. `EACCES` cannot come for a file that was created through us by an agent without privilege: the
     /// anchor keeps the descriptor that creation gave.
-    fn open(&self, access: Access) -> io::Result<Box<dyn OpenFile>>;
+    fn open(&self, access: Access) -> io::Result<Box<dyn StoreFile>>;
     /// Its present path relative to the store's root; a hint, empty if it has none.
     fn path_hint(&self) -> PathBuf;
     /// Sets atime and leaves mtime alone. Changes ctime. `EPERM`: only its owner and root may.
@@ -152,7 +152,7 @@ pub enum Dressed {
 /// A file that is to take an anchored file's place: empty, hidden, and removed when it is dropped before.
 pub trait Successor: Send + Sync {
     /// Its data.
-    fn file(&self) -> &dyn OpenFile;
+    fn file(&self) -> &dyn StoreFile;
     /// Gives it the owner, the mode, the attributes and the time of last access that the other file has now; after the last
     /// write. `ENOSPC`, `EDQUOT`, `EIO`: there is no room for that, or it failed.
     fn dress(&self) -> io::Result<Dressed>;
@@ -166,7 +166,7 @@ pub trait Successor: Send + Sync {
 }
 
 /// An open file of the global store.
-pub trait OpenFile: Send + Sync {
+pub trait StoreFile: Send + Sync {
     /// Reads at `offset`; fewer bytes than asked only at the end of the file.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
     /// Writes all of `data` at `offset`.
@@ -184,7 +184,7 @@ pub trait OpenFile: Send + Sync {
     /// Sets mtime and leaves atime alone.
     fn set_mtime(&self, mtime: Timestamp) -> io::Result<()>;
     /// Its attributes now.
-    fn attributes(&self) -> io::Result<Attributes>;
+    fn attributes(&self) -> io::Result<StoreAttributes>;
     /// Makes its content durable.
     fn sync(&self) -> io::Result<()>;
     /// Has the store begin to write a range to its medium, so that a later `sync` waits for less. A hint, without promise.

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use global_store::memory::MemoryStore;
-use global_store::posix::{Options, PosixStore};
-use global_store::{Access, Anchor, GlobalStore, OpenFile};
+use global_store::posix::{PosixStore, StoreOptions};
+use global_store::{Access, Anchor, GlobalStore, StoreFile};
 use rustix::fs::{Mode, OFlags};
 use tempfile::TempDir;
 use types::{ByteRange, Timestamp};
@@ -32,7 +32,7 @@ impl Posix {
         let directory = tempfile::tempdir().unwrap();
         fs::create_dir(directory.path().join("d")).unwrap();
         let root = OwnedFd::from(File::open(directory.path()).unwrap());
-        Posix { directory, store: PosixStore::new(root, Options::default()).unwrap() }
+        Posix { directory, store: PosixStore::new(root, StoreOptions::default()).unwrap() }
     }
 
     fn path(&self, path: &str) -> std::path::PathBuf {
@@ -101,7 +101,7 @@ fn on_both(fact: impl Fn(&dyn Bed)) {
     fact(&MemoryStore::new());
 }
 
-fn read_all(file: &dyn OpenFile) -> Vec<u8> {
+fn read_all(file: &dyn StoreFile) -> Vec<u8> {
     let size = file.attributes().unwrap().fingerprint.size;
     let mut bytes = vec![0; size as usize + 10];
     let count = file.read_at(&mut bytes, 0).unwrap();
@@ -133,7 +133,7 @@ fn a_file_opened_for_reading_refuses_writes() {
     });
 }
 
-#[test]
+#[test] // S2
 fn identity_stays_through_rename_and_is_never_that_of_a_replacement() {
     on_both(|bed| {
         let anchor = bed.create("a", b"1");
@@ -242,7 +242,7 @@ impl Random {
 }
 
 /// Every byte outside of data is zero, and ranges are in order, not empty, and end within the file.
-fn data_covers_everything(file: &dyn OpenFile, bytes: &[u8]) {
+fn data_covers_everything(file: &dyn StoreFile, bytes: &[u8]) {
     let mut at = 0;
     while let Some(data) = file.next_data(at).unwrap() {
         assert!(!data.is_empty() && data.start >= at && data.end <= bytes.len() as u64, "{data:?} from {at}");

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use global_store::memory::{Fault, MemoryStore, Operation};
+use global_store::memory::{Fault, MemoryStore, StoreOperation};
 use global_store::{Access, GlobalStore};
 use types::{ByteRange, Timestamp};
 
@@ -11,7 +11,7 @@ fn the_nth_matching_operation_fails_and_may_leave_garbage() {
     let store = MemoryStore::new();
     store.put("a", &[1; 100]);
     let file = store.anchor("a").unwrap().open(Access::Write).unwrap();
-    let matching = |operation: &Operation| matches!(operation, Operation::Write(_));
+    let matching = |operation: &StoreOperation| matches!(operation, StoreOperation::Write(_));
     store.fail(Fault { after: 1, times: 1, errno: libc::ENOSPC, torn: true, matching, identity: None });
     file.write_at(&[2; 50], 0).unwrap();
     file.read_at(&mut [0; 8], 0).unwrap();
@@ -52,7 +52,7 @@ fn the_journal_tells_changes_and_syncs_in_order() {
     file.set_len(2).unwrap();
     file.sync().unwrap();
     let told: Vec<_> = store.journal().into_iter().map(|event| event.operation).collect();
-    assert_eq!(told, [Operation::Write(ByteRange::new(0, 3)), Operation::SetLen(2), Operation::Sync]);
+    assert_eq!(told, [StoreOperation::Write(ByteRange::new(0, 3)), StoreOperation::SetLen(2), StoreOperation::Sync]);
     assert_eq!(store.operations(), 5);
 }
 
@@ -75,7 +75,7 @@ fn a_hook_may_change_the_store_between_two_operations() {
     store.put("a", b"old");
     let outsider = store.clone();
     store.set_hook(Some(Arc::new(move |operation, _| {
-        if matches!(operation, Operation::Read(_)) {
+        if matches!(operation, StoreOperation::Read(_)) {
             outsider.write("a", b"theirs", 0).unwrap();
         }
     })));

@@ -9,13 +9,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use global_store::posix::{Options, PosixStore, reopen_as_path};
+use global_store::posix::{PosixStore, StoreOptions, reopen_as_path};
 use global_store::{Access, Anchor, GlobalStore};
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::mount::OpenTreeFlags;
 use types::{ByteRange, Timestamp};
 
-fn store(directory: &Path, options: Options) -> PosixStore {
+fn store(directory: &Path, options: StoreOptions) -> PosixStore {
     let root = rustix::fs::open(directory, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap();
     PosixStore::new(root, options).unwrap()
 }
@@ -37,7 +37,7 @@ fn content(anchor: &dyn Anchor) -> Vec<u8> {
 }
 
 /// Inode numbers and birth times serve where handles do not.
-const NO_HANDLES: Options = Options { shared: None, durable_handles: Some(false) };
+const NO_HANDLES: StoreOptions = StoreOptions { shared: None, durable_handles: Some(false) };
 
 #[test]
 fn identity_holds_no_device_number() {
@@ -55,7 +55,7 @@ fn identity_holds_no_device_number() {
 #[test]
 fn both_ways_to_ask_for_an_identity_agree() {
     let directory = tempfile::tempdir().unwrap();
-    let store = store(directory.path(), Options::default());
+    let store = store(directory.path(), StoreOptions::default());
     let anchor = create(&store, &directory.path().join("a"));
     let again = File::open(directory.path().join("a")).unwrap();
     assert_eq!(&store.identify(again.as_fd()).unwrap(), anchor.identity());
@@ -65,18 +65,21 @@ fn both_ways_to_ask_for_an_identity_agree() {
 #[test]
 fn only_regular_files_are_anchored_and_only_directories_are_roots() {
     let directory = tempfile::tempdir().unwrap();
-    let store = store(directory.path(), Options::default());
+    let store = store(directory.path(), StoreOptions::default());
     symlink("a", directory.path().join("link")).unwrap();
     let error = |path: &Path| store.anchor(open_path(path), None).err().unwrap().raw_os_error();
     assert_eq!(error(directory.path()), Some(libc::EISDIR));
     assert_eq!(error(&directory.path().join("link")), Some(libc::EINVAL));
     let file = tempfile::tempfile().unwrap();
-    assert_eq!(PosixStore::new(file.into(), Options::default()).err().unwrap().raw_os_error(), Some(libc::ENOTDIR));
+    assert_eq!(
+        PosixStore::new(file.into(), StoreOptions::default()).err().unwrap().raw_os_error(),
+        Some(libc::ENOTDIR)
+    );
 }
 
-#[test]
+#[test] // S2
 fn a_file_that_moved_is_found_by_handle_or_by_walk() {
-    for options in [Options::default(), NO_HANDLES] {
+    for options in [StoreOptions::default(), NO_HANDLES] {
         let directory = tempfile::tempdir().unwrap();
         let store = store(directory.path(), options);
         let anchor = create(&store, &directory.path().join("a"));
@@ -96,7 +99,7 @@ fn a_file_that_moved_is_found_by_handle_or_by_walk() {
 #[test]
 fn a_file_that_is_gone_is_gone_also_while_another_gets_its_number() {
     let directory = tempfile::tempdir().unwrap();
-    let store = store(directory.path(), Options::default());
+    let store = store(directory.path(), StoreOptions::default());
     let ended = AtomicBool::new(false);
     std::thread::scope(|scope| {
         for maker in 0..2 {
@@ -144,7 +147,7 @@ fn a_hint_never_leads_through_links_or_out_of_the_root() {
 #[test]
 fn hints_are_relative_and_empty_for_names_that_are_gone() {
     let directory = tempfile::tempdir().unwrap();
-    let store = store(directory.path(), Options::default());
+    let store = store(directory.path(), StoreOptions::default());
     fs::create_dir(directory.path().join("d")).unwrap();
     let path = directory.path().join("d/a");
     let anchor = create(&store, &path);
@@ -162,7 +165,7 @@ fn hints_are_relative_and_empty_for_names_that_are_gone() {
 fn a_created_file_is_hinted_at_where_it_was_created_and_then_where_it_is() {
     let directory = tempfile::tempdir().unwrap();
     fs::create_dir(directory.path().join("sub")).unwrap();
-    let (store, sub) = (store(directory.path(), Options::default()), directory.path().join("sub"));
+    let (store, sub) = (store(directory.path(), StoreOptions::default()), directory.path().join("sub"));
     let created = OwnedFd::from(File::create_new(sub.join("new")).unwrap());
     let fd = Arc::new(reopen_as_path(created.as_fd()).unwrap());
     let identity = PosixStore::identity_of(fd.as_fd()).unwrap();
@@ -185,7 +188,7 @@ fn a_descriptor_becomes_one_that_is_only_a_path_also_of_a_file_without_a_name() 
 #[test]
 fn the_name_of_a_file_whose_path_nobody_can_tell_is_durable_all_the_same() {
     let directory = tempfile::tempdir().unwrap();
-    let store = store(directory.path(), Options::default());
+    let store = store(directory.path(), StoreOptions::default());
     let mut place = open_path(directory.path());
     let name = "d".repeat(200);
     for _ in 0..=libc::PATH_MAX as usize / name.len() {
@@ -204,7 +207,7 @@ fn the_name_of_a_file_whose_path_nobody_can_tell_is_durable_all_the_same() {
 fn a_file_that_left_the_root_has_no_hint_but_stays_itself() {
     let directory = tempfile::tempdir().unwrap();
     fs::create_dir(directory.path().join("root")).unwrap();
-    let store = store(&directory.path().join("root"), Options::default());
+    let store = store(&directory.path().join("root"), StoreOptions::default());
     let anchor = create(&store, &directory.path().join("root/a"));
     fs::rename(directory.path().join("root/a"), directory.path().join("away")).unwrap();
     assert_eq!(anchor.path_hint(), Path::new(""));
@@ -214,7 +217,7 @@ fn a_file_that_left_the_root_has_no_hint_but_stays_itself() {
 
 #[test]
 fn hints_stay_relative_to_a_root_that_moves() {
-    for options in [Options::default(), NO_HANDLES] {
+    for options in [StoreOptions::default(), NO_HANDLES] {
         let directory = tempfile::tempdir().unwrap();
         let path = |name: &str| directory.path().join(name);
         fs::create_dir_all(path("above/root/d")).unwrap();
@@ -241,7 +244,7 @@ fn a_detached_clone_gives_relative_hints_handles_and_syncs() {
     let path = |name: &str| directory.path().join(name);
     fs::write(path("d/a"), b"1").unwrap();
     let fd = rustix::fs::openat(&root, "d/a", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap();
-    let store = PosixStore::new(root, Options::default()).unwrap();
+    let store = PosixStore::new(root, StoreOptions::default()).unwrap();
     let anchor = store.anchor(fd, None).unwrap();
     assert_eq!(anchor.path_hint(), Path::new("d/a"));
     anchor.sync_name().unwrap();
@@ -258,11 +261,11 @@ fn a_detached_clone_gives_relative_hints_handles_and_syncs() {
     assert!(store.locate(anchor.identity(), Path::new("d/a"), true).unwrap().is_none());
 }
 
-#[test]
+#[test] // S36
 fn reading_and_setting_mtime_leave_atime_alone() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("a");
-    let anchor = create(&store(directory.path(), Options::default()), &path);
+    let anchor = create(&store(directory.path(), StoreOptions::default()), &path);
     // Older than mtime, so that even `relatime` would move it.
     let long_ago = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1000);
     File::open(&path).unwrap().set_times(fs::FileTimes::new().set_accessed(long_ago)).unwrap();
@@ -280,7 +283,7 @@ fn reading_and_setting_mtime_leave_atime_alone() {
 #[test]
 fn the_owner_decides_whether_a_store_is_shared() {
     let directory = tempfile::tempdir().unwrap();
-    let shared = |shared| store(directory.path(), Options { shared, ..Options::default() }).is_shared();
+    let shared = |shared| store(directory.path(), StoreOptions { shared, ..StoreOptions::default() }).is_shared();
     assert!(!shared(None) && !shared(Some(false)) && shared(Some(true)));
 }
 
@@ -306,7 +309,7 @@ fn the_descriptor_of_creation_serves_when_opening_is_refused() {
     fs::set_permissions(directory.path(), Permissions::from_mode(0o777)).unwrap();
     let path = directory.path().join("a");
     without_privilege(|| {
-        let store = store(directory.path(), Options::default());
+        let store = store(directory.path(), StoreOptions::default());
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::APPEND | OFlags::CLOEXEC;
         let created = rustix::fs::open(&path, flags, Mode::empty()).unwrap();
         let anchor = store.anchor(open_path(&path), Some(created)).unwrap();
@@ -362,7 +365,7 @@ fn what_is_left_behind_is_in_the_file_and_not_in_memory() {
         return;
     };
     let path = directory.path().join("a");
-    let file = create(&store(directory.path(), Options::default()), &path).open(Access::Write).unwrap();
+    let file = create(&store(directory.path(), StoreOptions::default()), &path).open(Access::Write).unwrap();
     let data = vec![7; 1 << 20];
     let all = ByteRange::at(0, 1 << 20);
     file.write_at(&data, 0).unwrap();
@@ -388,7 +391,7 @@ fn only_an_inode_number_alone_may_be_another_files_later() {
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("a"), "").unwrap();
     let file = open_path(&directory.path().join("a"));
-    for options in [Options::default(), NO_HANDLES] {
+    for options in [StoreOptions::default(), NO_HANDLES] {
         assert!(PosixStore::is_lasting(&store(directory.path(), options).identify(file.as_fd()).unwrap()));
     }
     let number_alone = [&[3][..], &fs::metadata(directory.path()).unwrap().ino().to_le_bytes()].concat();

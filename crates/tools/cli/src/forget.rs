@@ -83,7 +83,7 @@ mod tests {
 
     use super::*;
 
-    #[test]
+    #[test] // S38
     fn what_an_agent_at_a_server_noted_is_given_up_once_it_is_dead() {
         let tree = tempfile::tempdir().unwrap();
         let (dir, gone) = (tree.path(), PathBuf::from("/gone"));

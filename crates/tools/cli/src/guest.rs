@@ -180,7 +180,7 @@ pub fn mount_over(place: &Place, device: &OwnedFd) -> Result<(), Failure> {
     let below = rustix::fs::open(&place.dir, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
     let (flags, read_only) =
         below.map_err(Into::into).and_then(|below| mount::flags_of(below.as_fd())).map_err(failed)?;
-    let options = mount::Options {
+    let options = mount::MountOptions {
         source: place.burst_buffer.to_string_lossy().into_owned(),
         subtype: "forebay".to_string(),
         allow_other: true,

@@ -129,7 +129,7 @@ mod tests {
 
     use super::*;
 
-    #[test]
+    #[test] // S46
     fn what_a_dead_agent_left_is_found_by_the_next_for_the_same_directory() {
         let tree = tempfile::tempdir().unwrap();
         let agent = |name: &str| {
@@ -217,7 +217,7 @@ mod tests {
         begin(tree.path(), "two").unwrap();
     }
 
-    #[test]
+    #[test] // S38
     fn no_lock_is_made_where_a_link_leads() {
         let tree = tempfile::tempdir().unwrap();
         let made = tree.path().join("made");

@@ -10,7 +10,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use agent::control::{Client, Item, Reply, Request};
+use agent::control::{ControlClient, ControlRequest, Item, Reply};
 use file_cache::ORPHANED;
 use rustix::fs::{Mode, OFlags};
 use serde_json::Value;
@@ -38,7 +38,7 @@ pub struct Link {
     pub burst_buffer: PathBuf,
     /// The burst buffer, where it is not found by its path.
     held: Option<OwnedFd>,
-    client: Client,
+    client: ControlClient,
 }
 
 /// Where an accelerated directory is.
@@ -74,9 +74,9 @@ pub fn targets(buffer: Option<&Path>) -> Result<Vec<Target>, Failure> {
 
 /// An error if an agent is there and does not answer; that none is there is told by who needs it.
 pub fn answers(target: &Target) -> Result<(), Failure> {
-    let asked = Client::connect(&target.burst_buffer).map(|mut client| {
+    let asked = ControlClient::connect(&target.burst_buffer).map(|mut client| {
         let agent = client.agent();
-        client.request(&Request::Ping, |_| {}).map_err(|error| (error, agent))
+        client.request(&ControlRequest::Ping, |_| {}).map_err(|error| (error, agent))
     });
     match asked {
         Ok(Err((error, agent))) if error.kind() == io::ErrorKind::TimedOut => {
@@ -151,7 +151,7 @@ pub fn to(path: &Path, buffer: Option<&Path>) -> Result<(Link, PathBuf), Failure
 
 /// Connects to an agent.
 pub fn connect(target: Target) -> Result<Link, Failure> {
-    let found = Client::connect(&target.burst_buffer).map(|client| (client, None));
+    let found = ControlClient::connect(&target.burst_buffer).map(|client| (client, None));
     let is_missing = |error: &io::Error| matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ECONNREFUSED));
     let (client, held) = match found {
         Err(error) if is_missing(&error) => through_mount(&target, &error)?,
@@ -162,7 +162,7 @@ pub fn connect(target: Target) -> Result<Link, Failure> {
 
 /// Connects to an agent whose socket is not where its mount says: its burst buffer may be mounted there no more. The mount knows. `missing`:
 /// what was found there.
-fn through_mount(target: &Target, missing: &io::Error) -> Result<(Client, Option<OwnedFd>), Failure> {
+fn through_mount(target: &Target, missing: &io::Error) -> Result<(ControlClient, Option<OwnedFd>), Failure> {
     let seen = mounts::all().map_err(|e| Failure::io("read the mounts", &e))?;
     let is_mounted = |mount: &Mount| mount.is_ours() && mount.point == target.dir;
     if !seen.iter().any(is_mounted) {
@@ -184,7 +184,7 @@ fn through_mount(target: &Target, missing: &io::Error) -> Result<(Client, Option
     };
     let held = rustix::fs::open(&place, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
     let held = held.map_err(|error| out_of_reach(target, &error.into()))?;
-    let client = Client::connect(&held_path(&held)).map_err(|error| out_of_reach(target, &error))?;
+    let client = ControlClient::connect(&held_path(&held)).map_err(|error| out_of_reach(target, &error))?;
     Ok((client, Some(held)))
 }
 
@@ -222,7 +222,7 @@ fn no_agent(target: &Target, error: &io::Error) -> Failure {
 
 impl Link {
     /// Asks; every line before the last goes to `each`.
-    pub fn ask(&mut self, request: &Request, each: impl FnMut(&Reply)) -> Result<Value, Failure> {
+    pub fn ask(&mut self, request: &ControlRequest, each: impl FnMut(&Reply)) -> Result<Value, Failure> {
         match self.client.request(request, each) {
             Ok(Reply::Done { result }) => Ok(result),
             Ok(Reply::Failed { errno, message }) => Err(refused(errno, &message)),
@@ -253,7 +253,7 @@ impl Link {
         let mut progress = Progress::new("draining", false);
         let path = (!path.as_os_str().is_empty()).then(|| path.to_path_buf());
         let patience_ms = patience.map(|patience| patience.as_millis() as u64);
-        let request = Request::Drain { path, wait: true, patience_ms };
+        let request = ControlRequest::Drain { path, wait: true, patience_ms };
         let mut stuck = Vec::new();
         for _ in 0..RELEASE_TRIES {
             let items = Cell::new(Vec::new());

@@ -9,7 +9,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
-use agent::control::{Client, Reply, Request};
+use agent::control::{ControlClient, ControlRequest, Reply};
 use file_cache::{Cleaned, IdlePlace, Which};
 use types::Shown;
 
@@ -29,7 +29,7 @@ pub fn clean(place: &Path, which: &Which, patience: Duration) -> io::Result<Outc
     if file_cache::check_owner(place, false).is_err() {
         return Ok(Outcome::Left);
     }
-    let mut client = match Client::connect_within(place, patience) {
+    let mut client = match ControlClient::connect_within(place, patience) {
         Ok(client) => client,
         Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ECONNREFUSED)) => {
             let Some(idle) = IdlePlace::take(place)? else { return Ok(Outcome::Left) };
@@ -37,7 +37,7 @@ pub fn clean(place: &Path, which: &Which, patience: Duration) -> io::Result<Outc
         }
         Err(error) => return Err(error),
     };
-    match client.request(&Request::Clean { which: *which }, |_| {})? {
+    match client.request(&ControlRequest::Clean { which: *which }, |_| {})? {
         Reply::Done { result } => Ok(Outcome::Done(serde_json::from_value(result)?)),
         Reply::Failed { errno, .. } => Err(io::Error::from_raw_os_error(errno)),
         _ => Err(io::ErrorKind::UnexpectedEof.into()),

@@ -355,7 +355,7 @@ mod tests {
         assert_eq!(own(&b), buffer, "it was moved");
     }
 
-    #[test]
+    #[test] // S18
     fn a_file_system_that_may_be_another_at_its_root_is_not_taken_for_the_one_that_is_not_mounted() {
         let (_root, a, b, _) = dirs();
         let identity = identity_of(&b).unwrap();
@@ -393,7 +393,7 @@ mod tests {
         Known { path: known.path.clone(), store: known.store.clone(), dir: known.dir.clone() }
     }
 
-    #[test]
+    #[test] // S18
     fn a_burst_buffer_that_may_be_the_directorys_own_is_never_passed_by() {
         let (_root, a, b, buffer) = dirs();
         let place = Place { dir: a.clone(), burst_buffer: buffer.clone() };

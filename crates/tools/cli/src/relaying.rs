@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use agent::control::{Commanded, Listener, Reply, Request, SOCKET, Say};
+use agent::control::{Commanded, ControlListener, ControlRequest, Reply, SOCKET, Say};
 use config::{Policy, PolicySet};
-use fuse_protocol::{Session, Threads};
+use fuse_protocol::{Session, ThreadCounts};
 use relay::Relay;
 use serde_json::{Value, json};
 use transport::Call;
@@ -50,7 +50,7 @@ pub struct Prepared {
     place: Place,
     relay: Arc<Relay>,
     asked: Arc<Asked>,
-    control: Listener,
+    control: ControlListener,
 }
 
 /// A served directory.
@@ -59,7 +59,7 @@ pub struct Relaying {
     pub place: Place,
     relay: Arc<Relay>,
     asked: Arc<Asked>,
-    control: Listener,
+    control: ControlListener,
     ended: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -69,8 +69,8 @@ pub fn prepare(place: &Place, server: &ServerAt, patience: Duration) -> Result<P
     let relay = Relay::new(server.client("", &serving::agent_id())?, patience);
     let asked = Arc::new(Asked::default());
     let commands = Commands { relay: Arc::clone(&relay), asked: Arc::clone(&asked) };
-    let control =
-        Listener::serve(&place.burst_buffer, Arc::new(commands)).map_err(|e| Failure::io("listen for commands", &e))?;
+    let control = ControlListener::serve(&place.burst_buffer, Arc::new(commands))
+        .map_err(|e| Failure::io("listen for commands", &e))?;
     Ok(Prepared { place: place.clone(), relay, asked, control })
 }
 
@@ -79,7 +79,7 @@ impl Prepared {
     pub fn serve(self, device: OwnedFd) -> Result<Relaying, Failure> {
         let Prepared { place, relay, asked, control } = self;
         let thread = |e: io::Error| Failure::io("start a thread", &e);
-        let session = Session::raw(relay.clone(), device, Threads::default());
+        let session = Session::raw(relay.clone(), device, ThreadCounts::default());
         let mut threads = Vec::from(relay.start(session.passer()).map_err(thread)?);
         let ended = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&ended);
@@ -178,11 +178,11 @@ impl Commands {
 }
 
 impl Commanded for Commands {
-    fn run(&self, request: &Request, _: Say<'_>, _: &dyn Fn() -> bool) -> Reply {
+    fn run(&self, request: &ControlRequest, _: Say<'_>, _: &dyn Fn() -> bool) -> Reply {
         let result = match request {
-            Request::Ping => json!({ "pid": std::process::id(), "names": NAMES }),
-            Request::Status => self.status(),
-            Request::Shutdown { force } => {
+            ControlRequest::Ping => json!({ "pid": std::process::id(), "names": NAMES }),
+            ControlRequest::Status => self.status(),
+            ControlRequest::Shutdown { force } => {
                 self.asked.by_force.fetch_or(*force, Ordering::AcqRel);
                 self.asked.to_end.store(true, Ordering::Release);
                 Value::Null

@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     /// A crash after any step leaves a place that is taken anew all the same.
-    #[test]
+    #[test] // S59
     fn a_place_that_was_emptied_in_part_is_emptied_again() {
         for steps in 0..EMPTIED.len() {
             let tree = tempfile::tempdir().unwrap();

@@ -128,7 +128,7 @@ fn remove_left(all: &Path) {
         let age = entry.metadata().and_then(|found| found.modified()).ok().and_then(|then| then.elapsed().ok());
         // Several directories of one `run` have theirs inside.
         let inside = fs::read_dir(&path).into_iter().flatten().flatten().map(|entry| entry.path());
-        let lives = || inside.chain([path.clone()]).any(|dir| agent::control::Client::connect(&dir).is_ok());
+        let lives = || inside.chain([path.clone()]).any(|dir| agent::control::ControlClient::connect(&dir).is_ok());
         // What windows acknowledged is brought to the server by the next agent for its directory.
         if age.is_some_and(|age| age > LEFT) && !lives() && !left::has_windows(&path) {
             let _ = fs::remove_dir_all(&path);

@@ -10,11 +10,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use agent::control::{Listener, SOCKET};
+use agent::control::{ControlListener, SOCKET};
 use agent::{Agent, BurstBuffer, LockScope, PolicyTable, Replayed};
 use config::{Lock, Policy, PolicySet};
 use file_cache::{FileCache, OpenError, Settings};
-use global_store::posix::{Options, PosixStore};
+use global_store::posix::{PosixStore, StoreOptions};
 use types::Shown;
 
 use crate::drain::{self, Requests};
@@ -81,7 +81,7 @@ struct Below {
 impl Below {
     fn new(place: &Place, below: OwnedFd, how: &How) -> Result<Below, Failure> {
         let failed = |e: io::Error| Failure::io(format_args!("use {}", place.dir.shown()), &e);
-        let options = Options { shared: how.exclusive.then_some(false), ..Options::default() };
+        let options = StoreOptions { shared: how.exclusive.then_some(false), ..StoreOptions::default() };
         let store = PosixStore::new(below, options).map_err(failed)?;
         let identity = store.id().map_err(failed)?;
         Ok(Below { store, identity, base: how.rules.apply(Policy::default()) })
@@ -296,7 +296,7 @@ pub struct Serving {
     /// The drain of its windows did not end.
     left: AtomicBool,
     agent: Arc<Agent>,
-    control: Listener,
+    control: ControlListener,
     server: Option<ServerAt>,
     _alive: Option<Alive>,
 }
@@ -322,10 +322,10 @@ impl Prepared {
     /// Serves the mount behind `device` from now on, in threads of its own. Fails where its rules cannot be kept.
     pub fn serve(self, device: OwnedFd) -> Result<Serving, Failure> {
         self.can_keep_policies()?;
-        let options = fuse::Options {
+        let options = fuse::DoorOptions {
             passthrough: privilege::administrates_machine(),
             only_user: privilege::only_user(),
-            ..fuse::Options::default()
+            ..fuse::DoorOptions::default()
         };
         let asked_to_end = Arc::new(AtomicBool::new(false));
         let forced = Arc::new(AtomicBool::new(false));
@@ -334,7 +334,7 @@ impl Prepared {
             force.fetch_or(with_force, Ordering::AcqRel);
             asked.store(true, Ordering::Release);
         });
-        let control = Listener::start(Arc::clone(&self.agent), &self.place.burst_buffer, on_shutdown)
+        let control = ControlListener::start(Arc::clone(&self.agent), &self.place.burst_buffer, on_shutdown)
             .map_err(|e| Failure::io("listen for commands", &e))?;
         let agent = Arc::clone(&self.agent);
         let session = fuse::serve(Arc::clone(&self.agent), device, options);

@@ -10,7 +10,7 @@ mod tests {
 
     use super::*;
 
-    #[test]
+    #[test] // S21
     fn a_shell_takes_a_word_for_the_path_that_it_is() {
         assert_eq!(word("/scratch/run-1/out.h5"), "/scratch/run-1/out.h5");
         let odd: [&[u8]; 9] =

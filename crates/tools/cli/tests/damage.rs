@@ -125,7 +125,7 @@ fn overwrite(path: &Path, at: u64, bytes: &[u8]) {
     File::options().write(true).open(path).unwrap().write_all_at(bytes, at).unwrap();
 }
 
-#[test]
+#[test] // S17
 fn a_damaged_superblock_is_made_anew() {
     in_private_namespace(|| {
         suffer(&[
@@ -145,7 +145,7 @@ fn a_damaged_superblock_is_made_anew() {
     });
 }
 
-#[test]
+#[test] // S17
 fn a_damaged_catalogue_is_rebuilt_from_the_dirty_replicas() {
     in_private_namespace(|| {
         suffer(&[
@@ -181,7 +181,7 @@ fn a_damaged_catalogue_is_rebuilt_from_the_dirty_replicas() {
     });
 }
 
-#[test]
+#[test] // S17
 fn a_damaged_replica_costs_nothing_but_itself() {
     in_private_namespace(|| {
         suffer(&[
@@ -267,7 +267,7 @@ fn foreign_and_damaged_files_of_other_kinds_stand_in_nobodys_way() {
     });
 }
 
-#[test]
+#[test] // S17
 fn what_is_damaged_is_told_with_its_path_and_what_to_do() {
     in_private_namespace(|| {
         let damages: [Told; 4] = [
@@ -293,7 +293,7 @@ fn what_is_damaged_is_told_with_its_path_and_what_to_do() {
 }
 
 /// A crash of the machine may take what nobody asked to keep; without one somebody else took it.
-#[test]
+#[test] // S15
 fn what_went_unsynced_with_a_crash_is_no_problem_of_a_check() {
     in_private_namespace(|| {
         for crashed in [true, false] {
@@ -318,7 +318,7 @@ fn what_went_unsynced_with_a_crash_is_no_problem_of_a_check() {
     });
 }
 
-#[test]
+#[test] // S70
 fn a_dirty_file_that_was_changed_between_two_agents_is_damaged() {
     in_private_namespace(|| {
         let bench = Bench::new();

@@ -26,7 +26,7 @@ fn read(below: &File, name: &str) -> String {
     fs::read_to_string(PathBuf::from(format!("/proc/self/fd/{}/{name}", below.as_raw_fd()))).unwrap()
 }
 
-#[test]
+#[test] // S22
 fn an_agent_whose_burst_buffer_was_unmounted_is_asked_through_its_mount_and_drains() {
     in_private_namespace(|| {
         let mut bench = Bench::new();
@@ -42,7 +42,7 @@ fn an_agent_whose_burst_buffer_was_unmounted_is_asked_through_its_mount_and_drai
     });
 }
 
-#[test]
+#[test] // S22
 fn what_a_dead_agent_left_in_a_burst_buffer_that_is_not_there_is_no_success() {
     in_private_namespace(|| {
         let mut bench = Bench::new();

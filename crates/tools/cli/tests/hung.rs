@@ -108,7 +108,7 @@ fn interrupt_twice(running: &mut Running) {
     kill(running.pid(), libc::SIGINT);
 }
 
-#[test]
+#[test] // S22
 fn a_forced_unmount_ends_within_seconds_though_the_store_hangs_and_lists_what_stays() {
     in_private_namespace(|| {
         let hung = Hung::new("any");
@@ -153,7 +153,7 @@ fn read(path: &Path) -> Vec<u8> {
     fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-#[test]
+#[test] // S51
 fn a_call_that_needs_a_store_that_hangs_fails_with_eio_after_the_policys_time_and_no_reader_does() {
     in_private_namespace(|| {
         let hung = Hung::new("any");
@@ -189,7 +189,7 @@ fn a_call_that_needs_a_store_that_hangs_fails_with_eio_after_the_policys_time_an
     });
 }
 
-#[test]
+#[test] // S51
 fn who_has_a_complete_file_open_writes_and_asks_for_attributes_while_the_store_hangs() {
     in_private_namespace(|| {
         let hung = Hung::new("any");
@@ -219,7 +219,7 @@ fn who_has_a_complete_file_open_writes_and_asks_for_attributes_while_the_store_h
     });
 }
 
-#[test]
+#[test] // S51
 fn more_stuck_programs_than_threads_hold_up_nobody_who_needs_no_store() {
     in_private_namespace(|| {
         let hung = Hung::new("lookup");
@@ -252,7 +252,7 @@ fn more_stuck_programs_than_threads_hold_up_nobody_who_needs_no_store() {
     });
 }
 
-#[test]
+#[test] // S51
 fn a_program_that_waits_for_a_store_that_hangs_can_be_killed() {
     in_private_namespace(|| {
         let hung = Hung::new("lookup");
@@ -268,7 +268,7 @@ fn a_program_that_waits_for_a_store_that_hangs_can_be_killed() {
     });
 }
 
-#[test]
+#[test] // S51
 fn a_truncation_that_was_given_up_does_not_happen() {
     in_private_namespace(|| {
         let hung = Hung::new("getattr");
@@ -288,7 +288,7 @@ fn a_truncation_that_was_given_up_does_not_happen() {
     });
 }
 
-#[test]
+#[test] // S51
 fn what_is_being_staged_out_while_the_store_hangs_is_shown_and_arrives() {
     in_private_namespace(|| {
         let hung = Hung::new("write");
@@ -317,7 +317,7 @@ fn what_is_being_staged_out_while_the_store_hangs_is_shown_and_arrives() {
     });
 }
 
-#[test]
+#[test] // S25
 fn who_decides_about_a_file_whose_stage_out_hangs_is_told_so() {
     in_private_namespace(|| {
         let hung = Hung::new("write");
@@ -334,7 +334,7 @@ fn who_decides_about_a_file_whose_stage_out_hangs_is_told_so() {
     });
 }
 
-#[test]
+#[test] // S22
 fn a_second_interrupt_ends_a_run_whose_store_hangs_and_says_where_the_data_is() {
     in_private_namespace(|| {
         let bench = Bench::new();
@@ -362,7 +362,7 @@ fn a_second_interrupt_ends_a_run_whose_store_hangs_and_says_where_the_data_is() 
 }
 
 /// A FUSE server that has read a request and does not answer it: the kernel lets no signal reach who waits.
-#[test]
+#[test] // S22
 fn what_a_run_leaves_is_told_though_the_kernel_keeps_its_process_in_a_store_that_hangs() {
     in_private_namespace(|| {
         let hung = Hung::new("write");
@@ -384,7 +384,7 @@ fn what_a_run_leaves_is_told_though_the_kernel_keeps_its_process_in_a_store_that
     });
 }
 
-#[test]
+#[test] // S22
 fn a_recover_whose_store_hangs_from_the_start_ends_when_it_is_asked_to() {
     in_private_namespace(|| {
         let hung = Hung::new("any");

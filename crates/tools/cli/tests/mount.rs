@@ -56,7 +56,7 @@ fn a_mounted_directory_is_served_shown_drained_and_unmounted() {
 }
 
 /// The burst buffer has the mode that `mkdir` gives it.
-#[test]
+#[test] // S18
 fn what_lies_in_a_burst_buffer_is_nobody_elses_to_read_whoever_made_it() {
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
     let opened = |path: &Path, mode: u32| fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
@@ -104,7 +104,7 @@ fn a_second_mount_over_the_same_or_an_inner_directory_is_refused() {
     });
 }
 
-#[test]
+#[test] // S22
 fn a_busy_unmount_names_who_uses_it_and_leaves_it_served() {
     in_private_namespace(|| {
         let bench = Bench::new();
@@ -133,7 +133,7 @@ fn a_terminated_agent_drains_and_unmounts() {
     });
 }
 
-#[test]
+#[test] // S32
 fn a_dead_agents_mount_ends_and_its_data_is_recovered() {
     in_private_namespace(|| {
         let bench = Bench::new();
@@ -160,7 +160,7 @@ fn a_dead_agents_mount_ends_and_its_data_is_recovered() {
     });
 }
 
-#[test]
+#[test] // S30
 fn files_are_staged_in_out_evicted_and_pinned_by_name() {
     in_private_namespace(|| {
         let bench = Bench::new();
@@ -202,7 +202,7 @@ fn files_are_staged_in_out_evicted_and_pinned_by_name() {
     });
 }
 
-#[test]
+#[test] // S34
 fn rules_are_set_inherited_shown_and_taken_back() {
     in_private_namespace(|| {
         let bench = Bench::new();
@@ -225,7 +225,7 @@ fn rules_are_set_inherited_shown_and_taken_back() {
     });
 }
 
-#[test]
+#[test] // S29
 fn a_quiesced_directory_writes_to_the_global_store_until_resumed() {
     in_private_namespace(|| {
         let bench = Bench::new();
@@ -243,7 +243,7 @@ fn a_quiesced_directory_writes_to_the_global_store_until_resumed() {
     });
 }
 
-#[test]
+#[test] // S25
 fn a_conflict_is_kept_shown_and_resolved_as_told() {
     in_private_namespace(|| {
         use std::os::fd::AsRawFd;
@@ -269,7 +269,7 @@ fn a_conflict_is_kept_shown_and_resolved_as_told() {
     });
 }
 
-#[test]
+#[test] // S32
 fn a_mount_whose_agent_was_killed_is_made_anew_by_the_same_command() {
     in_private_namespace(|| {
         let bench = Bench::new();
@@ -291,7 +291,7 @@ fn a_mount_whose_agent_was_killed_is_made_anew_by_the_same_command() {
     });
 }
 
-#[test]
+#[test] // S22
 fn forced_unmount_lists_what_stays() {
     in_private_namespace(|| {
         use std::os::fd::AsRawFd;
@@ -334,7 +334,7 @@ fn an_agent_told_twice_to_end_leaves_what_is_not_drained() {
     });
 }
 
-#[test]
+#[test] // S33
 fn processes_that_are_inside_before_the_mount_are_named() {
     in_private_namespace(|| {
         let bench = Bench::new();
@@ -347,7 +347,7 @@ fn processes_that_are_inside_before_the_mount_are_named() {
     });
 }
 
-#[test]
+#[test] // S18
 fn several_directories_are_mounted_with_one_burst_buffer() {
     in_private_namespace(|| {
         let bench = Bench::new();
@@ -371,7 +371,7 @@ fn several_directories_are_mounted_with_one_burst_buffer() {
     });
 }
 
-#[test]
+#[test] // S32
 fn a_stopped_agent_is_told_of_and_nobody_hangs_with_it() {
     in_private_namespace(|| {
         let bench = Bench::new();
@@ -415,7 +415,7 @@ fn a_stopped_agent_is_told_of_and_nobody_hangs_with_it() {
     });
 }
 
-#[test]
+#[test] // S22
 fn a_forced_unmount_ends_what_is_in_use_and_loses_nothing() {
     in_private_namespace(|| {
         let bench = Bench::new();
@@ -463,7 +463,7 @@ fn status_tells_rates_errors_and_what_is_to_be_decided() {
     });
 }
 
-#[test]
+#[test] // S21
 fn no_name_gives_a_terminal_orders_or_a_log_lines_of_its_own() {
     in_private_namespace(|| {
         use std::os::fd::AsRawFd;

@@ -54,7 +54,7 @@ impl Shared {
     }
 }
 
-#[test]
+#[test] // S58
 fn clean_data_of_ended_runs_makes_room_for_the_next_job_and_dirty_data_stays() {
     in_private_namespace(|| {
         let shared = Shared::new();
@@ -72,7 +72,7 @@ fn clean_data_of_ended_runs_makes_room_for_the_next_job_and_dirty_data_stays() {
     });
 }
 
-#[test]
+#[test] // S58
 fn an_agent_that_lives_gives_its_clean_data_for_another_and_one_that_hangs_holds_nobody_up() {
     in_private_namespace(|| {
         let shared = Shared::new();
@@ -107,7 +107,7 @@ fn an_agent_that_lives_gives_its_clean_data_for_another_and_one_that_hangs_holds
     });
 }
 
-#[test]
+#[test] // S58
 fn clean_frees_what_it_says_and_nothing_that_is_dirty_pinned_or_too_young() {
     in_private_namespace(|| {
         let shared = Shared::new();

@@ -56,7 +56,7 @@ fn open_all(bench: &Bench, user: u32) -> (Vec<File>, io::Error) {
     std::thread::scope(|scope| scope.spawn(open).join().unwrap())
 }
 
-#[test]
+#[test] // S62
 fn a_user_with_too_many_open_files_is_refused_alone_and_what_is_open_works() {
     in_private_namespace(|| {
         let plenty = Rlimit { current: Some(4 * LIMIT), maximum: rustix::process::getrlimit(Resource::Nofile).maximum };

@@ -9,7 +9,7 @@ use std::process::Command;
 use common::{BOUND, Bench, agent_of, call, kill, ok};
 use testkit::{in_private_namespace, wait_until};
 
-#[test]
+#[test] // S18
 fn what_one_agent_left_is_recovered_beside_another_that_lives() {
     in_private_namespace(|| {
         let bench = Bench::new();
@@ -41,7 +41,7 @@ fn sum(command: &str, dir: &Path) -> String {
     String::from_utf8(Command::new("sh").args(["-c", command]).current_dir(dir).output().unwrap().stdout).unwrap()
 }
 
-#[test]
+#[test] // S30
 fn a_file_larger_than_the_burst_buffer_is_read_and_changed_whole() {
     in_private_namespace(|| {
         let bench = small();
@@ -57,7 +57,7 @@ fn a_file_larger_than_the_burst_buffer_is_read_and_changed_whole() {
     });
 }
 
-#[test]
+#[test] // S31
 fn the_writer_of_a_new_file_larger_than_the_burst_buffer_is_told_where_it_ends_and_that_much_arrives() {
     in_private_namespace(|| {
         let bench = small();
@@ -79,7 +79,7 @@ fn the_writer_of_a_new_file_larger_than_the_burst_buffer_is_told_where_it_ends_a
     });
 }
 
-#[test]
+#[test] // S17
 fn what_is_in_a_full_burst_buffer_is_recovered() {
     in_private_namespace(|| full_and_recovered(&[]));
 }
@@ -114,7 +114,7 @@ fn full_and_recovered(windows: &[&str]) {
     }
 }
 
-#[test]
+#[test] // S17, S58
 fn what_a_killed_agent_left_in_a_burst_buffer_without_a_free_block_is_recovered_and_mounted() {
     in_private_namespace(|| {
         let mut bench = small();

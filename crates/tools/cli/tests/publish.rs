@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use common::Bench;
 use testkit::in_private_namespace;
 
-#[test]
+#[test] // S53
 fn a_burst_buffer_that_a_server_has_used_publishes_nothing() {
     in_private_namespace(|| {
         let bench = Bench::new();

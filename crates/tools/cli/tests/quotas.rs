@@ -30,7 +30,7 @@ fn as_root(bench: &Bench, script: &str) -> bool {
     true
 }
 
-#[test]
+#[test] // S21
 fn no_thread_of_an_agent_is_exempt_from_quotas_and_the_command_is_as_it_was() {
     in_private_namespace(|| {
         let bench = Bench::new();
@@ -51,7 +51,7 @@ fn no_thread_of_an_agent_is_exempt_from_quotas_and_the_command_is_as_it_was() {
     });
 }
 
-#[test]
+#[test] // S21
 fn commands_that_open_a_burst_buffer_themselves_are_not_exempt_from_quotas() {
     in_private_namespace(|| {
         let bench = Bench::new();

@@ -9,7 +9,7 @@ use std::os::unix::fs::FileExt;
 use mounted::{BOUND, Place};
 use testkit::{in_private_namespace, wait_until};
 
-#[test]
+#[test] // S52
 fn programs_go_on_when_the_burst_buffer_becomes_read_only_and_are_told_what_to_do() {
     in_private_namespace(|| {
         let Some((place, disk)) = Place::with_disk() else { return };

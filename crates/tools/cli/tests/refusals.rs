@@ -86,7 +86,7 @@ fn places_that_cannot_work_are_refused_before_anything_runs() {
     });
 }
 
-#[test]
+#[test] // S18
 fn a_burst_buffer_in_use_or_of_another_directory_is_refused() {
     in_private_namespace(|| {
         let bench = Bench::new();
@@ -99,7 +99,7 @@ fn a_burst_buffer_in_use_or_of_another_directory_is_refused() {
     });
 }
 
-#[test]
+#[test] // S59
 fn a_directory_that_was_made_anew_takes_the_place_of_the_former_one_with_its_rules() {
     in_private_namespace(|| {
         let bench = Bench::new();
@@ -130,7 +130,7 @@ fn a_directory_that_was_made_anew_takes_the_place_of_the_former_one_with_its_rul
     });
 }
 
-#[test]
+#[test] // S59
 fn what_waits_in_the_place_of_a_directory_that_was_made_anew_is_told_and_one_command_ends_it() {
     in_private_namespace(|| {
         let bench = Bench::new();
@@ -156,7 +156,7 @@ fn what_waits_in_the_place_of_a_directory_that_was_made_anew_is_told_and_one_com
     });
 }
 
-#[test]
+#[test] // S18
 fn a_burst_buffer_of_another_version_is_refused_and_left_alone() {
     in_private_namespace(|| {
         let bench = Bench::new();
@@ -192,7 +192,7 @@ fn rules_that_cannot_be_read_are_refused_before_anything_is_staged_out() {
     });
 }
 
-#[test]
+#[test] // S69
 fn names_do_not_cross_the_border_of_the_directory_and_no_bytes_are_shifted() {
     in_private_namespace(|| {
         let bench = Bench::new();

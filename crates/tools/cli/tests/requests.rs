@@ -223,7 +223,7 @@ const OPERATIONS: [Operation; 12] = [
     },
 ];
 
-#[test]
+#[test] // S55
 fn every_operation_asks_the_store_as_often_as_the_table_says() {
     in_private_namespace(|| {
         let store = Counted::new(&[]);
@@ -258,7 +258,7 @@ fn every_operation_asks_the_store_as_often_as_the_table_says() {
 }
 
 /// Nobody asks this store who a file is before it is opened, so what a burst buffer has of it must be found otherwise.
-#[test]
+#[test] // S55
 fn what_an_earlier_agent_left_of_a_file_is_seen_before_anybody_opens_it_and_goes_with_its_name() {
     in_private_namespace(|| {
         let hang = TempTree::new();

@@ -176,7 +176,7 @@ fn program() {
     fs::write(told, seen).unwrap();
 }
 
-#[test]
+#[test] // S1
 fn rights_are_those_of_the_plain_directory_for_every_call_through_both_doors_and_on_each_route() {
     in_private_namespace(|| {
         let bench = Bench::new();

@@ -7,7 +7,7 @@ use std::fs;
 use common::{Bench, call, ok};
 use testkit::in_private_namespace;
 
-#[test]
+#[test] // S34
 fn rules_go_with_a_directory_that_is_renamed() {
     in_private_namespace(|| {
         let bench = Bench::new();

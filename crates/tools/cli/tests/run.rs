@@ -99,7 +99,7 @@ fn runs(argument: &str) -> bool {
     entries.map(words).any(|line| line.split(|byte| *byte == 0).any(|word| word == argument.as_bytes()))
 }
 
-#[test]
+#[test] // S22
 fn descendants_with_open_files_are_waited_for_and_named() {
     in_private_namespace(|| {
         let bench = Bench::new();
@@ -165,7 +165,7 @@ fn several_directories_have_a_cache_each() {
     });
 }
 
-#[test]
+#[test] // S18
 fn a_burst_buffer_takes_further_directories_beside_the_first() {
     in_private_namespace(|| {
         let bench = Bench::new();
@@ -196,7 +196,7 @@ fn the_environment_names_buffer_and_directories() {
     });
 }
 
-#[test]
+#[test] // S33
 fn file_systems_mounted_inside_stay_what_they_are() {
     in_private_namespace(|| {
         let bench = Bench::new();
@@ -230,7 +230,7 @@ fn ordinary<'a>(bench: &'a Bench, groups: &'a str) -> impl Fn(&[&str]) -> common
     }
 }
 
-#[test]
+#[test] // S35, S36
 fn an_ordinary_user_runs_without_passthrough() {
     in_private_namespace(|| {
         let bench = Bench::new();
@@ -248,7 +248,7 @@ fn an_ordinary_user_runs_without_passthrough() {
     });
 }
 
-#[test]
+#[test] // S35
 fn an_ordinary_user_works_where_one_of_his_groups_may_and_nowhere_else() {
     in_private_namespace(|| {
         let bench = Bench::new();
@@ -296,7 +296,7 @@ fn an_ordinary_user_works_where_one_of_his_groups_may_and_nowhere_else() {
     });
 }
 
-#[test]
+#[test] // S36
 fn reads_are_noted_whatever_the_burst_buffers_mount_notes_and_stay_after_the_run() {
     in_private_namespace(|| {
         let bench = Bench::new();
@@ -337,7 +337,7 @@ fn what_a_killed_agent_left_is_recovered() {
     });
 }
 
-#[test]
+#[test] // S22
 fn what_cannot_be_staged_out_ends_in_75_and_is_resolved_afterwards() {
     in_private_namespace(|| {
         for (keep, content) in [("burst-buffer", "ours"), ("global", "theirs")] {
@@ -365,7 +365,7 @@ fn what_cannot_be_staged_out_ends_in_75_and_is_resolved_afterwards() {
     });
 }
 
-#[test]
+#[test] // S22
 fn a_second_interrupt_ends_the_drain_and_says_where_the_data_is() {
     in_private_namespace(|| {
         let bench = Bench::new();
@@ -388,7 +388,7 @@ fn a_second_interrupt_ends_the_drain_and_says_where_the_data_is() {
     });
 }
 
-#[test]
+#[test] // S22
 fn a_request_to_end_between_the_command_and_the_drain_counts() {
     in_private_namespace(|| {
         let bench = Bench::new();

@@ -12,7 +12,7 @@ fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-#[test]
+#[test] // S18
 fn two_first_agents_that_start_at_once_find_a_place_each() {
     in_private_namespace_within(4 * BOUND, || {
         for round in 0..20 {
@@ -38,7 +38,7 @@ fn two_first_agents_that_start_at_once_find_a_place_each() {
 
 /// It asks its new mount whether it works, and through it for the places of file systems mounted inside. Within less than the
 /// program's bound: one that waits for itself is freed by an end of its connection alone, which follows.
-#[test]
+#[test] // S32
 fn an_agent_killed_while_it_asks_its_own_mount_ends() {
     in_private_namespace_within(BOUND / 2, || {
         for submount in [false, true] {

@@ -30,7 +30,7 @@ fn orphan(bench: &Bench) {
     fs::remove_file(format!("/proc/self/fd/{}/gone", below.as_raw_fd())).unwrap();
 }
 
-#[test]
+#[test] // S27
 fn an_orphan_is_told_as_one_with_the_command_that_ends_it() {
     in_private_namespace(|| {
         let bench = Bench::new();
@@ -51,7 +51,7 @@ fn an_orphan_is_told_as_one_with_the_command_that_ends_it() {
     });
 }
 
-#[test]
+#[test] // S27
 fn what_is_told_of_an_orphan_can_be_done_while_it_is_mounted() {
     in_private_namespace(|| {
         let bench = Bench::new();
@@ -64,7 +64,7 @@ fn what_is_told_of_an_orphan_can_be_done_while_it_is_mounted() {
 }
 
 /// Whatever the paths are: each is given to a shell as it was told.
-#[test]
+#[test] // S21
 fn what_is_told_is_a_command_that_can_be_done() {
     in_private_namespace(|| {
         let tree = TempTree::new();
@@ -129,7 +129,7 @@ fn what_cannot_be_done_is_told_with_its_path() {
 }
 
 /// The agent lives on in its own namespace: it would be waited for in vain.
-#[test]
+#[test] // S22
 fn a_mount_is_ended_in_the_namespace_where_it_was_made() {
     in_private_namespace(|| {
         let bench = Bench::new();

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
 
-use fuse_protocol::{End, Session, Threads, mount};
+use fuse_protocol::{Session, SessionEnd, ThreadCounts, mount};
 
 use crate::command::Command;
 use crate::limits::{READERS, TABLE_SLOTS, THREADS};
@@ -58,14 +58,14 @@ pub fn serve(command: &Command) -> io::Result<()> {
     // Before any thread starts, so that all of them inherit the mask.
     let signals = block_signals()?;
     mount::mount(&mountpoint, device.as_fd(), &options).map_err(step("mount", &mountpoint))?;
-    let session = Session::new(Arc::new(fs), device, Threads { readers: READERS, max: THREADS, wait: true });
+    let session = Session::new(Arc::new(fs), device, ThreadCounts { readers: READERS, max: THREADS, wait: true });
     unmount_on_signal(signals, mountpoint.clone())?;
     if std::env::var_os(BACKGROUND).is_some() {
         say_mounted_and_let_go()?;
     }
     match session.run()? {
-        End::Unmounted => Ok(()),
-        End::Aborted => {
+        SessionEnd::Unmounted => Ok(()),
+        SessionEnd::Aborted => {
             // Somebody may have done that already.
             let _ = mount::unmount(&mountpoint, true);
             Err(io::Error::other("the connection was aborted"))
@@ -73,8 +73,8 @@ pub fn serve(command: &Command) -> io::Result<()> {
     }
 }
 
-fn options(command: &Command, root: std::os::fd::BorrowedFd<'_>) -> io::Result<mount::Options> {
-    Ok(mount::Options {
+fn options(command: &Command, root: std::os::fd::BorrowedFd<'_>) -> io::Result<mount::MountOptions> {
+    Ok(mount::MountOptions {
         source: command.lower.display().to_string(),
         subtype: if command.shared { "slowfs-shared" } else { "slowfs" }.into(),
         allow_other: rustix::process::geteuid().is_root(),

@@ -7,8 +7,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use fuse_protocol::{
-    AttrReply, DirSink, Entry, Errno, Filesystem, Handle, InitReply, KernelConfig, NodeId, Opened, Request, SetAttr,
-    StatFs, WriteHow, fopen, init_flags,
+    AttrReply, DirSink, Entry, Errno, Filesystem, Handle, InitReply, KernelConfig, NodeId, OpenReply, Request, SetAttr,
+    StatFs, WriteFlags, fopen, init_flags,
 };
 use rustix::fs::{AtFlags, FallocateFlags, FileType, Mode, OFlags, RenameFlags, SeekFrom};
 use types::Timestamp;
@@ -79,7 +79,7 @@ impl SlowFs {
         Ok(AttrReply { attr: attributes::of(&node.fd)?.attr, valid: self.valid })
     }
 
-    fn opened(&self, req: &Request, fd: OwnedFd, flags: OFlags) -> Result<Opened, Errno> {
+    fn opened(&self, req: &Request, fd: OwnedFd, flags: OFlags) -> Result<OpenReply, Errno> {
         // What was only read has nothing to say at close.
         let writes = flags.intersects(OFlags::WRONLY | OFlags::RDWR);
         // Writers of one file wait for each other as the lock protocol says, not for this machine's inode.
@@ -88,7 +88,7 @@ impl SlowFs {
             opened |= fopen::DIRECT_IO;
         }
         let (id, client) = (attributes::of(&fd)?.attr.ino, self.shape.client(req));
-        Ok(Opened { handle: self.files.insert(File { fd, id, client }), flags: opened, backing: None })
+        Ok(OpenReply { handle: self.files.insert(File { fd, id, client }), flags: opened, backing: None })
     }
 }
 
@@ -201,7 +201,7 @@ impl Filesystem for SlowFs {
         })
     }
 
-    fn open(&self, req: &Request, node: NodeId, flags: i32, kill_suidgid: bool) -> Result<Opened, Errno> {
+    fn open(&self, req: &Request, node: NodeId, flags: i32, kill_suidgid: bool) -> Result<OpenReply, Errno> {
         self.slowly(Call::Open, || {
             let (node, flags) = (self.nodes.get(node)?, open_flags(flags));
             let file = lower::open(node.fd.as_fd(), flags)?;
@@ -220,7 +220,7 @@ impl Filesystem for SlowFs {
         mode: u32,
         _: u32,
         flags: i32,
-    ) -> Result<(Entry, Opened), Errno> {
+    ) -> Result<(Entry, OpenReply), Errno> {
         self.slowly(Call::Create, || {
             let (parent, flags) = (self.nodes.get(parent)?, open_flags(flags));
             let (file, created) = lower::create(&parent, name, flags, mode & 0o7777)?;
@@ -252,7 +252,7 @@ impl Filesystem for SlowFs {
         handle: Handle,
         offset: u64,
         data: &[u8],
-        how: WriteHow,
+        how: WriteFlags,
     ) -> Result<usize, Errno> {
         self.moving(Call::Write, (handle, offset), |file| {
             let mut written = 0;
@@ -306,10 +306,10 @@ impl Filesystem for SlowFs {
         })
     }
 
-    fn opendir(&self, _: &Request, node: NodeId, _: i32) -> Result<Opened, Errno> {
+    fn opendir(&self, _: &Request, node: NodeId, _: i32) -> Result<OpenReply, Errno> {
         self.slowly(Call::Opendir, || {
             let fd = lower::open(self.nodes.get(node)?.fd.as_fd(), OFlags::RDONLY | OFlags::DIRECTORY)?;
-            Ok(Opened { handle: self.directories.insert(Directory::new(fd)), ..Opened::default() })
+            Ok(OpenReply { handle: self.directories.insert(Directory::new(fd)), ..OpenReply::default() })
         })
     }
 

@@ -11,13 +11,13 @@ use wire::{Message, Text};
 
 use crate::address::Address;
 use crate::data::Data;
-use crate::frame::{Framed, Patience};
-use crate::handshake::{self, Greeting, Outcome, Refused};
+use crate::frame::{Framed, WaitLimit};
+use crate::handshake::{self, Greeting, HandshakeFailure, Refused};
 use crate::limits::{CONNECT, RETRY, TICK};
-use crate::outstanding::{DoneWith, Number, Outstanding};
-use crate::pool::{Connection, Lane, Place, Pool};
+use crate::outstanding::{DoneWith, Number, OutstandingRequests};
+use crate::pool::{Connection, ConnectionPool, Lane, LaneSlot};
 use crate::secret::{Secret, random};
-use crate::session::Memory;
+use crate::session::SessionInstance;
 
 /// Who connects.
 #[derive(Debug, Clone, Default)]
@@ -62,7 +62,7 @@ pub struct Answer {
     /// Bytes of data that were put into [`Call::into`].
     pub data_bytes: usize,
     /// Whose answer it is: who is answered by two may have been forgotten between.
-    pub memory: Memory,
+    pub memory: SessionInstance,
 }
 
 /// Why there is no answer.
@@ -118,10 +118,10 @@ pub struct Client {
     address: Address,
     secret: Option<Secret>,
     greeting: Greeting,
-    pool: Arc<Pool>,
-    outstanding: Outstanding,
+    pool: Arc<ConnectionPool>,
+    outstanding: OutstandingRequests,
     /// The server that was told last of requests in doubt, by its memory, and of how many.
-    told: Mutex<(Memory, u64)>,
+    told: Mutex<(SessionInstance, u64)>,
     /// Since when it does not answer; said once per outage.
     away: Mutex<Option<Instant>>,
 }
@@ -134,7 +134,7 @@ enum Trouble {
 
 impl Trouble {
     /// The caller's patience decides: the kernel says `ETIMEDOUT` of a machine that has vanished as well.
-    fn of(error: io::Error, patience: &Patience<'_>) -> Trouble {
+    fn of(error: io::Error, patience: &WaitLimit<'_>) -> Trouble {
         match patience.check() {
             Ok(()) => Trouble::Connection(error),
             Err(over) if over.raw_os_error() == Some(libc::EINTR) => Trouble::End(CallError::Interrupted),
@@ -147,7 +147,7 @@ impl Trouble {
 struct Sent<'a> {
     number: Number<'a>,
     /// To whom it was sent last.
-    to: Memory,
+    to: SessionInstance,
 }
 
 impl Client {
@@ -155,7 +155,7 @@ impl Client {
     pub fn connect(address: Address, secret: Option<Secret>, who: Who, wait: Duration) -> Result<Client, CallError> {
         let session = random().map_err(|e| CallError::Failed { errno: libc::EIO, reason: e.to_string() })?;
         let greeting = Greeting { session, store: Text::cut(who.store), agent: Text::cut(who.agent) };
-        let (pool, outstanding) = (Arc::new(Pool::default()), Outstanding::default());
+        let (pool, outstanding) = (Arc::new(ConnectionPool::default()), OutstandingRequests::default());
         let (told, away) = (Mutex::default(), Mutex::default());
         let client = Client { address, secret, greeting, pool, outstanding, told, away };
         client.call(Call { within: Some(wait), ..Call::new(&Message::Ping {}) })?;
@@ -185,7 +185,7 @@ impl Client {
     /// Asks and waits for the answer. Lost connections are made anew and the request is sent again.
     pub fn call(&self, mut call: Call<'_>) -> Result<Answer, CallError> {
         let interrupted = call.interrupted;
-        let patience = Patience { until: call.within.map(|within| Instant::now() + within), interrupted };
+        let patience = WaitLimit { until: call.within.map(|within| Instant::now() + within), interrupted };
         if call.data.len() > DATA_BYTES_MAX as usize {
             let reason = format!("{} bytes are too many for one request", call.data.len());
             return Err(CallError::Failed { errno: libc::EINVAL, reason });
@@ -222,10 +222,10 @@ impl Client {
     /// The connection goes back to its place only if all went well.
     fn try_once<'a>(
         &'a self,
-        place: &mut Place<'_>,
+        place: &mut LaneSlot<'_>,
         call: &mut Call<'_>,
         sent: &mut Option<Sent<'a>>,
-        patience: &Patience<'_>,
+        patience: &WaitLimit<'_>,
     ) -> Result<Answer, Trouble> {
         let mut connection = self.connected(place, patience)?;
         let to = connection.memory;
@@ -243,7 +243,7 @@ impl Client {
     }
 
     /// Before anything that comes after requests of which something may be on its way yet.
-    fn tell_doubts(&self, to: &mut Connection, patience: &Patience<'_>) -> Result<(), Trouble> {
+    fn tell_doubts(&self, to: &mut Connection, patience: &WaitLimit<'_>) -> Result<(), Trouble> {
         let (doubts, memory) = (self.outstanding.doubts(), to.memory);
         if doubts == 0 || *self.told.lock() == (memory, doubts) {
             return Ok(());
@@ -266,7 +266,7 @@ impl Client {
         for _ in 0..self.pool.prepare(lane, count) {
             let mut prepared = Prepared { client: Arc::clone(self), lane, connection: None };
             let connect = move || {
-                let patience = Patience { until: Some(Instant::now() + CONNECT), interrupted: &|| false };
+                let patience = WaitLimit { until: Some(Instant::now() + CONNECT), interrupted: &|| false };
                 // Whoever needs it finds out why it is not there.
                 prepared.connection = prepared.client.connection(&patience).ok();
             };
@@ -276,11 +276,11 @@ impl Client {
         }
     }
 
-    fn connected(&self, place: &mut Place<'_>, patience: &Patience<'_>) -> Result<Connection, Trouble> {
+    fn connected(&self, place: &mut LaneSlot<'_>, patience: &WaitLimit<'_>) -> Result<Connection, Trouble> {
         place.connection.take().map_or_else(|| self.connection(patience), Ok)
     }
 
-    fn connection(&self, patience: &Patience<'_>) -> Result<Connection, Trouble> {
+    fn connection(&self, patience: &WaitLimit<'_>) -> Result<Connection, Trouble> {
         let link = self.address.connect(CONNECT, patience).map_err(|error| match error.raw_os_error() {
             Some(libc::EINTR) => Trouble::of(error, patience),
             _ => Trouble::Connection(error),
@@ -288,12 +288,14 @@ impl Client {
         let mut framed = Framed::new(link);
         match handshake::greet(&mut framed, &self.greeting, self.secret.as_ref(), patience) {
             Ok(memory) => Ok(Connection { framed, memory }),
-            Err(Outcome::Broken(error)) => Err(Trouble::of(error, patience)),
+            Err(HandshakeFailure::Broken(error)) => Err(Trouble::of(error, patience)),
             // It is full for the moment.
-            Err(Outcome::Refused(Refused { errno: libc::EAGAIN, reason })) => {
+            Err(HandshakeFailure::Refused(Refused { errno: libc::EAGAIN, reason })) => {
                 Err(Trouble::Connection(io::Error::new(io::ErrorKind::ConnectionRefused, reason)))
             }
-            Err(Outcome::Refused(Refused { errno, reason })) => Err(Trouble::End(CallError::Refused { errno, reason })),
+            Err(HandshakeFailure::Refused(Refused { errno, reason })) => {
+                Err(Trouble::End(CallError::Refused { errno, reason }))
+            }
         }
     }
 
@@ -336,7 +338,7 @@ fn end(trouble: Trouble) -> CallError {
 }
 
 /// Waits a little; returns how long to wait the next time.
-fn rest(pause: Duration, patience: &Patience<'_>) -> Result<Duration, Trouble> {
+fn rest(pause: Duration, patience: &WaitLimit<'_>) -> Result<Duration, Trouble> {
     let end = Instant::now() + pause;
     loop {
         patience.check().map_err(|error| Trouble::of(error, patience))?;
@@ -353,7 +355,7 @@ fn exchange(
     framed: &mut Framed,
     number: &Number<'_>,
     call: &mut Call<'_>,
-    patience: &Patience<'_>,
+    patience: &WaitLimit<'_>,
 ) -> Result<(Message, usize), Trouble> {
     let trouble = |error| Trouble::of(error, patience);
     let later = call.message.later(call.made.elapsed());
@@ -390,7 +392,7 @@ mod tests {
     #[test]
     fn a_connection_that_timed_out_is_not_the_callers_patience() {
         let vanished = || io::Error::from_raw_os_error(libc::ETIMEDOUT);
-        let of = |until, interrupted| Trouble::of(vanished(), &Patience { until, interrupted });
+        let of = |until, interrupted| Trouble::of(vanished(), &WaitLimit { until, interrupted });
         assert!(matches!(of(None, &|| false), Trouble::Connection(_)));
         assert!(matches!(of(Some(Instant::now()), &|| false), Trouble::End(CallError::TimedOut)));
         assert!(matches!(of(None, &|| true), Trouble::End(CallError::Interrupted)));

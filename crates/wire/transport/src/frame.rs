@@ -12,22 +12,22 @@ use crate::link::Link;
 use crate::session::InFile;
 
 /// How long a wait may last.
-pub(crate) struct Patience<'a> {
+pub(crate) struct WaitLimit<'a> {
     /// `None`: for ever.
     pub(crate) until: Option<Instant>,
     /// Asked about every tick, and between the parts of a frame.
     pub(crate) interrupted: &'a dyn Fn() -> bool,
 }
 
-impl Patience<'_> {
-    pub(crate) fn within(wait: Duration) -> Patience<'static> {
-        Patience { until: Some(Instant::now() + wait), interrupted: &|| false }
+impl WaitLimit<'_> {
+    pub(crate) fn within(wait: Duration) -> WaitLimit<'static> {
+        WaitLimit { until: Some(Instant::now() + wait), interrupted: &|| false }
     }
 
     /// The same, and no longer than this from now on.
-    pub(crate) fn at_most(&self, wait: Duration) -> Patience<'_> {
+    pub(crate) fn at_most(&self, wait: Duration) -> WaitLimit<'_> {
         let end = Instant::now() + wait;
-        Patience { until: Some(self.until.map_or(end, |until| until.min(end))), interrupted: self.interrupted }
+        WaitLimit { until: Some(self.until.map_or(end, |until| until.min(end))), interrupted: self.interrupted }
     }
 
     /// `ETIMEDOUT` or `EINTR` once it has ended.
@@ -88,7 +88,7 @@ impl Framed {
         numbers: (u64, u64),
         message: &Message,
         data: &[u8],
-        patience: &Patience<'_>,
+        patience: &WaitLimit<'_>,
     ) -> io::Result<()> {
         self.send_frame(numbers, message, (data.len(), data), patience)
     }
@@ -99,7 +99,7 @@ impl Framed {
         numbers: (u64, u64),
         message: &Message,
         data: &InFile,
-        patience: &Patience<'_>,
+        patience: &WaitLimit<'_>,
     ) -> io::Result<()> {
         self.send_frame(numbers, message, (data.bytes, &[]), patience)?;
         self.send_behind(data.bytes, patience, |link, done| {
@@ -113,7 +113,7 @@ impl Framed {
         numbers: (u64, u64),
         message: &Message,
         data: &dyn Gathered,
-        patience: &Patience<'_>,
+        patience: &WaitLimit<'_>,
     ) -> io::Result<()> {
         self.send_frame(numbers, message, (data.bytes(), &[]), patience)?;
         self.send_behind(data.bytes(), patience, |link, done| link.send_gathered(data, done))
@@ -123,7 +123,7 @@ impl Framed {
     fn send_behind(
         &mut self,
         bytes: usize,
-        patience: &Patience<'_>,
+        patience: &WaitLimit<'_>,
         mut send: impl FnMut(&mut dyn Link, usize) -> io::Result<usize>,
     ) -> io::Result<()> {
         let mut done = 0;
@@ -147,7 +147,7 @@ impl Framed {
         (request, oldest): (u64, u64),
         message: &Message,
         (data_bytes, data): (usize, &[u8]),
-        patience: &Patience<'_>,
+        patience: &WaitLimit<'_>,
     ) -> io::Result<()> {
         self.body.clear();
         message.encode(&mut self.body);
@@ -179,7 +179,7 @@ impl Framed {
     }
 
     /// Waits for the beginning of the next frame.
-    pub(crate) fn wait(&mut self, patience: &Patience<'_>) -> io::Result<()> {
+    pub(crate) fn wait(&mut self, patience: &WaitLimit<'_>) -> io::Result<()> {
         while self.filled.is_empty() {
             self.fill(patience)?;
         }
@@ -188,7 +188,7 @@ impl Framed {
 
     /// Waits for the next frame for as long as `patience` says, and for the rest of it, once begun, no longer than a frame
     /// may take. `UnexpectedEof`: the peer has ended. `InvalidData`: it does not speak our protocol.
-    pub(crate) fn receive(&mut self, patience: &Patience<'_>) -> io::Result<Frame> {
+    pub(crate) fn receive(&mut self, patience: &WaitLimit<'_>) -> io::Result<Frame> {
         self.wait(patience)?;
         let rest = patience.at_most(FRAME);
         let mut head = [0; HEADER_BYTES];
@@ -204,7 +204,7 @@ impl Framed {
     }
 
     /// Takes bytes of the frame's data.
-    pub(crate) fn take(&mut self, mut into: &mut [u8], patience: &Patience<'_>) -> io::Result<()> {
+    pub(crate) fn take(&mut self, mut into: &mut [u8], patience: &WaitLimit<'_>) -> io::Result<()> {
         while !into.is_empty() {
             let part = if self.filled.is_empty() && into.len() >= self.buffer.len() {
                 self.receive_some(into, patience)?
@@ -221,7 +221,7 @@ impl Framed {
     }
 
     /// Through the buffer; how many bytes.
-    fn take_filled(&mut self, into: &mut [u8], patience: &Patience<'_>) -> io::Result<usize> {
+    fn take_filled(&mut self, into: &mut [u8], patience: &WaitLimit<'_>) -> io::Result<usize> {
         if self.filled.is_empty() {
             self.fill(patience)?;
         }
@@ -231,7 +231,7 @@ impl Framed {
         Ok(part)
     }
 
-    fn fill(&mut self, patience: &Patience<'_>) -> io::Result<()> {
+    fn fill(&mut self, patience: &WaitLimit<'_>) -> io::Result<()> {
         let mut buffer = std::mem::take(&mut self.buffer);
         let got = self.receive_some(&mut buffer, patience);
         self.buffer = buffer;
@@ -239,7 +239,7 @@ impl Framed {
         Ok(())
     }
 
-    fn receive_some(&mut self, into: &mut [u8], patience: &Patience<'_>) -> io::Result<usize> {
+    fn receive_some(&mut self, into: &mut [u8], patience: &WaitLimit<'_>) -> io::Result<usize> {
         loop {
             match self.link.receive(into) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),

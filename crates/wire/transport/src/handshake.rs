@@ -4,7 +4,7 @@ use std::io;
 
 use wire::{Code, Message, Text, Versions};
 
-use crate::frame::{Framed, Patience};
+use crate::frame::{Framed, WaitLimit};
 use crate::limits::HANDSHAKE;
 use crate::link::Peer;
 use crate::secret::{Role, Secret, equal, random};
@@ -31,25 +31,25 @@ pub struct Refused {
 
 /// How a handshake ends without a connection.
 #[derive(Debug)]
-pub enum Outcome {
+pub enum HandshakeFailure {
     /// For good.
     Refused(Refused),
     /// By an accident of the network.
     Broken(io::Error),
 }
 
-impl From<io::Error> for Outcome {
-    fn from(error: io::Error) -> Outcome {
+impl From<io::Error> for HandshakeFailure {
+    fn from(error: io::Error) -> HandshakeFailure {
         if error.kind() == io::ErrorKind::InvalidData {
             let reason = error.to_string();
-            return Outcome::Refused(Refused { errno: libc::EPROTO, reason });
+            return HandshakeFailure::Refused(Refused { errno: libc::EPROTO, reason });
         }
-        Outcome::Broken(error)
+        HandshakeFailure::Broken(error)
     }
 }
 
-fn refuse(errno: i32, reason: impl Into<String>) -> Outcome {
-    Outcome::Refused(Refused { errno, reason: reason.into() })
+fn refuse(errno: i32, reason: impl Into<String>) -> HandshakeFailure {
+    HandshakeFailure::Refused(Refused { errno, reason: reason.into() })
 }
 
 fn spoken(version: u16, session: &[u8; 16]) -> Vec<u8> {
@@ -57,7 +57,7 @@ fn spoken(version: u16, session: &[u8; 16]) -> Vec<u8> {
 }
 
 /// Sends what the other side must answer, and waits for that.
-fn next(framed: &mut Framed, patience: &Patience<'_>) -> Result<Message, Outcome> {
+fn next(framed: &mut Framed, patience: &WaitLimit<'_>) -> Result<Message, HandshakeFailure> {
     let frame = framed.receive(patience)?;
     match frame.message {
         _ if frame.header.data_bytes != 0 => Err(refuse(libc::EPROTO, "data in a handshake")),
@@ -72,8 +72,8 @@ pub(crate) fn greet(
     framed: &mut Framed,
     greeting: &Greeting,
     secret: Option<&Secret>,
-    patience: &Patience<'_>,
-) -> Result<[u8; 16], Outcome> {
+    patience: &WaitLimit<'_>,
+) -> Result<[u8; 16], HandshakeFailure> {
     let patience = patience.at_most(HANDSHAKE);
     let ours: [u8; 32] = random()?;
     let Versions { min, max } = Versions::OURS;
@@ -110,12 +110,12 @@ pub fn receive(
     framed: &mut Framed,
     secret: Option<&Secret>,
     admit: impl FnOnce(&Greeting) -> Result<[u8; 16], Refused>,
-) -> Result<Greeting, Outcome> {
+) -> Result<Greeting, HandshakeFailure> {
     let result = converse(framed, secret, admit);
-    if let Err(Outcome::Refused(Refused { errno, reason })) = &result {
+    if let Err(HandshakeFailure::Refused(Refused { errno, reason })) = &result {
         let last = Message::Failed { code: Code::from_errno(*errno), reason: Text::cut(reason.as_str()) };
         // It may have gone already.
-        let _ = framed.send((0, 0), &last, &[], &Patience::within(HANDSHAKE));
+        let _ = framed.send((0, 0), &last, &[], &WaitLimit::within(HANDSHAKE));
     }
     result
 }
@@ -124,8 +124,8 @@ fn converse(
     framed: &mut Framed,
     secret: Option<&Secret>,
     admit: impl FnOnce(&Greeting) -> Result<[u8; 16], Refused>,
-) -> Result<Greeting, Outcome> {
-    let patience = Patience::within(HANDSHAKE);
+) -> Result<Greeting, HandshakeFailure> {
+    let patience = WaitLimit::within(HANDSHAKE);
     let Message::Hello { min, max, session, nonce: theirs, store, agent } = next(framed, &patience)? else {
         return Err(refuse(libc::EPROTO, "a connection begins with a greeting"));
     };
@@ -144,7 +144,7 @@ fn converse(
         return Err(refuse(libc::EACCES, "the client does not have the secret"));
     }
     let greeting = Greeting { session, store, agent };
-    let instance = admit(&greeting).map_err(Outcome::Refused)?;
+    let instance = admit(&greeting).map_err(HandshakeFailure::Refused)?;
     framed.send((0, 0), &Message::Welcome { instance, proof: proof(Role::Server) }, &[], &patience)?;
     framed.version = version;
     Ok(greeting)

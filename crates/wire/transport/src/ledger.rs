@@ -2,7 +2,7 @@
 //! lost copy of one that the client is done with changes nothing any more.
 //!
 //! 1. A request that the client is *done with* is stale and is not executed: one below the session's *oldest*, or of which that was told
-//!    expressly ([`Ledger::done_with`]).
+//!    expressly ([`DuplicateRequestCache::done_with`]).
 //! 2. A request begins only when every running one with a target in common that the client was done with when it was sent, and every running
 //!    copy of itself, has ended.
 //! 3. An answer that is to be remembered is given again, until the session's oldest passes it.
@@ -30,7 +30,7 @@ struct Inner {
 
 /// The memory of one session.
 #[derive(Default)]
-pub(crate) struct Ledger {
+pub(crate) struct DuplicateRequestCache {
     inner: Mutex<Inner>,
     ended: Condvar,
 }
@@ -38,7 +38,7 @@ pub(crate) struct Ledger {
 /// What is to be done with a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Execute it, then [`Ledger::leave`].
+    /// Execute it, then [`DuplicateRequestCache::leave`].
     Execute,
     /// It was executed: this was the answer.
     Answer(Message),
@@ -76,7 +76,7 @@ impl Inner {
     }
 }
 
-impl Ledger {
+impl DuplicateRequestCache {
     /// The client is done with all of its requests below this number, but for some. What it sends afterwards waits for what of them runs.
     pub(crate) fn done_with(&self, below: u64, open: BTreeSet<u64>) {
         let mut inner = self.inner.lock();
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn what_was_answered_is_answered_again_and_not_done_again() {
-        let ledger = Ledger::default();
+        let ledger = DuplicateRequestCache::default();
         assert_eq!(ledger.enter(1, 1, FILE), Verdict::Execute);
         ledger.leave(1, Some(&Message::Written { offset: 5 }));
         assert_eq!(ledger.enter(1, 1, FILE), Verdict::Answer(Message::Written { offset: 5 }));
@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn a_request_waits_for_a_lost_one_that_still_runs_on_its_file_and_for_no_other() {
-        let ledger = Arc::new(Ledger::default());
+        let ledger = Arc::new(DuplicateRequestCache::default());
         assert_eq!(ledger.enter(1, 1, FILE), Verdict::Execute);
         // A neighbour that the client sent beside it does not wait, nor does another file's request.
         assert_eq!(ledger.enter(2, 1, FILE), Verdict::Execute);
@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     fn what_the_client_says_that_it_is_done_with_counts_also_while_an_older_one_is_open() {
-        let ledger = Ledger::default();
+        let ledger = DuplicateRequestCache::default();
         assert_eq!(ledger.enter(1, 1, FILE), Verdict::Execute);
         assert_eq!(ledger.enter(2, 1, FILE), Verdict::Execute);
         assert_eq!(ledger.enter_until(4, 1, FILE, Instant::now()), Verdict::Execute, "a neighbour");
@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn a_request_waits_for_one_with_which_it_has_one_of_two_targets_in_common() {
-        let ledger = Ledger::default();
+        let ledger = DuplicateRequestCache::default();
         assert_eq!(ledger.enter(1, 1, [7, 100]), Verdict::Execute);
         for targets in [[7, 8], [8, 7], [100, 100], [9, 100]] {
             assert_eq!(ledger.enter_until(2, 2, targets, Instant::now()), Verdict::Late, "{targets:?}");
@@ -219,7 +219,7 @@ mod tests {
 
     #[test]
     fn a_request_that_waits_too_long_has_not_failed() {
-        let ledger = Ledger::default();
+        let ledger = DuplicateRequestCache::default();
         assert_eq!(ledger.enter(1, 1, FILE), Verdict::Execute);
         // A copy of it, and another one after it was given up.
         assert_eq!(ledger.enter_until(1, 1, FILE, Instant::now()), Verdict::Late);
@@ -230,7 +230,7 @@ mod tests {
 
     #[test]
     fn forgotten_answers_are_errors_and_never_done_again() {
-        let ledger = Ledger::default();
+        let ledger = DuplicateRequestCache::default();
         for request in 1..=ANSWERS_MAX as u64 + 1 {
             assert_eq!(ledger.enter(request, 1, FILE), Verdict::Execute);
             ledger.leave(request, Some(&Message::Done {}));
@@ -241,7 +241,7 @@ mod tests {
 
     #[test]
     fn one_that_hangs_while_answers_are_forgotten_is_answered_and_makes_none_of_them_new() {
-        let ledger = Ledger::default();
+        let ledger = DuplicateRequestCache::default();
         let last = ANSWERS_MAX as u64 + 100;
         assert_eq!(ledger.enter(1, 1, FILE), Verdict::Execute);
         for request in 2..=last {
@@ -261,7 +261,7 @@ mod tests {
 
     #[test]
     fn a_closed_session_executes_nothing() {
-        let ledger = Ledger::default();
+        let ledger = DuplicateRequestCache::default();
         ledger.close();
         assert_eq!(ledger.enter(1, 1, FILE), Verdict::Stale);
     }

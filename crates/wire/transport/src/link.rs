@@ -15,7 +15,7 @@ use rustix::net::{
 
 use crate::address::Address;
 use crate::data::Gathered;
-use crate::frame::Patience;
+use crate::frame::WaitLimit;
 use crate::limits::{FILE_COPY_BYTES, KEEP_ALIVE, TICK, UNCONFIRMED_MS};
 
 /// Who is at the other end.
@@ -145,7 +145,7 @@ fn connect_unix(path: &Path) -> io::Result<UnixStream> {
 
 /// Connects while `patience` lasts: a network that swallows everything, and a server that stands still with a full queue, answer
 /// nothing, and who is killed meanwhile must not wait for that.
-fn connect_tcp(address: &SocketAddr, patience: &Patience<'_>) -> io::Result<TcpStream> {
+fn connect_tcp(address: &SocketAddr, patience: &WaitLimit<'_>) -> io::Result<TcpStream> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let socket = net::socket_with(family, SocketType::STREAM, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC, None)?;
     match net::connect(&socket, address) {
@@ -170,7 +170,7 @@ fn connect_tcp(address: &SocketAddr, patience: &Patience<'_>) -> io::Result<TcpS
 
 impl Address {
     /// Connects, in at most about `wait` for each address that a name has, and as long as `patience` says.
-    pub(crate) fn connect(&self, wait: Duration, patience: &Patience<'_>) -> io::Result<Box<dyn Link>> {
+    pub(crate) fn connect(&self, wait: Duration, patience: &WaitLimit<'_>) -> io::Result<Box<dyn Link>> {
         match self {
             Address::Unix(path) => unix(connect_unix(path)?),
             Address::Tcp(place) => {
@@ -207,17 +207,17 @@ mod tests {
         (listener, queue, Address::Tcp(address.to_string()))
     }
 
-    #[test]
+    #[test] // S43
     fn who_is_killed_does_not_wait_for_a_connection_that_nobody_answers() {
         let (_listener, _queue, address) = silent();
         let asked = AtomicBool::new(false);
         let interrupted = || asked.swap(true, Ordering::SeqCst);
-        let patience = Patience { until: None, interrupted: &interrupted };
+        let patience = WaitLimit { until: None, interrupted: &interrupted };
         let began = Instant::now();
         let error = address.connect(Duration::from_secs(60), &patience).err().expect("no connection");
         assert_eq!(error.raw_os_error(), Some(libc::EINTR));
         assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
-        let never = Patience { until: None, interrupted: &|| false };
+        let never = WaitLimit { until: None, interrupted: &|| false };
         let error = address.connect(Duration::from_millis(300), &never).err().expect("no connection");
         assert_eq!(error.raw_os_error(), Some(libc::ETIMEDOUT));
     }

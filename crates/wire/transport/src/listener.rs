@@ -16,18 +16,18 @@ use rustix::event::{PollFd, PollFlags, poll};
 use wire::Message;
 
 use crate::address::Address;
-use crate::frame::{Frame, Framed, Patience};
-use crate::handshake::{self, Outcome, Refused};
+use crate::frame::{Frame, Framed, WaitLimit};
+use crate::handshake::{self, HandshakeFailure, Refused};
 use crate::ledger::Verdict;
 use crate::limits::{CONNECTIONS_MAX, FRAME, HANDSHAKE, IDLE, OPEN_MAX, STACK_BYTES, THREADS_ENDING_MAX, TICK};
 use crate::link::{self, Link, Peer};
 use crate::secret::Secret;
-use crate::session::{Held, InFile, Service, Sessions};
+use crate::session::{ClientEntry, InFile, Service, Sessions};
 use crate::strangers::{From, Strangers};
 
 /// Who may connect.
 #[derive(Clone, Default)]
-pub struct Access {
+pub struct AllowedPeers {
     /// What clients on the network must prove to have.
     pub secret: Option<Secret>,
     /// Clients on the network need no secret: whoever reaches the port may read and write every file.
@@ -49,7 +49,7 @@ pub struct Server {
 
 struct Shared<V: Service> {
     service: V,
-    access: Access,
+    access: AllowedPeers,
     sessions: Sessions<V::Session>,
     end: Arc<AtomicBool>,
     /// Threads of connections.
@@ -79,7 +79,7 @@ impl Drop for Counted<'_> {
 impl Server {
     /// Listens on all the addresses and serves from now on. Errors name the address. `PermissionDenied` among others: a TCP
     /// address without a secret and without leave for anonymous clients.
-    pub fn start<V: Service>(service: V, addresses: &[Address], access: Access) -> io::Result<Server> {
+    pub fn start<V: Service>(service: V, addresses: &[Address], access: AllowedPeers) -> io::Result<Server> {
         let end = Arc::new(AtomicBool::new(false));
         let shared = Arc::new(Shared {
             service,
@@ -106,7 +106,7 @@ impl Server {
         Ok(server)
     }
 
-    fn bind(&mut self, address: &Address, access: &Access) -> io::Result<Socket> {
+    fn bind(&mut self, address: &Address, access: &AllowedPeers) -> io::Result<Socket> {
         match address {
             Address::Unix(path) => {
                 let listener = bind_unix(path)?;
@@ -239,8 +239,10 @@ impl<V: Service> Shared<V> {
         self.strangers.leave(stranger);
         let Some((session, held)) = held else {
             match met {
-                Err(Outcome::Refused(Refused { reason, .. })) => tracing::info!(reason, "a client was refused"),
-                Err(Outcome::Broken(error)) => tracing::debug!(%error, "a client went before it was known"),
+                Err(HandshakeFailure::Refused(Refused { reason, .. })) => {
+                    tracing::info!(reason, "a client was refused")
+                }
+                Err(HandshakeFailure::Broken(error)) => tracing::debug!(%error, "a client went before it was known"),
                 Ok(()) => {}
             }
             return;
@@ -257,16 +259,16 @@ impl<V: Service> Shared<V> {
         &'a self,
         framed: &mut Framed,
         stranger: u64,
-        held: &mut Option<([u8; 16], Arc<Held<V::Session>>)>,
+        held: &mut Option<([u8; 16], Arc<ClientEntry<V::Session>>)>,
         connection: &mut Option<Counted<'a>>,
-    ) -> Result<(), Outcome> {
+    ) -> Result<(), HandshakeFailure> {
         let local = match framed.link().peer()? {
             // What the kernel says of a process of this machine is its proof.
             Peer::Local { uid, pid } => {
                 let ours = rustix::process::geteuid().as_raw();
                 if uid != ours && uid != 0 {
                     tracing::warn!(uid, pid, "a process of another user was refused");
-                    return Err(Outcome::Broken(io::ErrorKind::PermissionDenied.into()));
+                    return Err(HandshakeFailure::Broken(io::ErrorKind::PermissionDenied.into()));
                 }
                 true
             }
@@ -283,13 +285,13 @@ impl<V: Service> Shared<V> {
             *held = Some((greeting.session, joined));
             Ok(memory)
         };
-        framed.wait(&Patience::within(HANDSHAKE))?;
+        framed.wait(&WaitLimit::within(HANDSHAKE))?;
         self.strangers.spoke(stranger);
         handshake::receive(framed, secret, admit).map(|_| ())
     }
 
     /// Serves until the connection ends; says why it did.
-    fn converse(&self, framed: &mut Framed, held: &Held<V::Session>) -> io::Error {
+    fn converse(&self, framed: &mut Framed, held: &ClientEntry<V::Session>) -> io::Error {
         let (mut room, mut out): (Vec<u8>, Vec<u8>) = (Vec::new(), Vec::new());
         let ended = || self.ends();
         loop {
@@ -299,12 +301,12 @@ impl<V: Service> Shared<V> {
             }
             // A client that has nothing to say is no burden; one that begins must go on.
             if room.capacity() + out.capacity() > 0
-                && framed.wait(&Patience { until: Some(Instant::now() + IDLE), interrupted: &ended }).is_err()
+                && framed.wait(&WaitLimit { until: Some(Instant::now() + IDLE), interrupted: &ended }).is_err()
             {
                 // An error says the same again.
                 (room, out) = (Vec::new(), Vec::new());
             }
-            let frame = match framed.receive(&Patience { until: None, interrupted: &ended }) {
+            let frame = match framed.receive(&WaitLimit { until: None, interrupted: &ended }) {
                 Ok(frame) => frame,
                 Err(error) => return error,
             };
@@ -313,17 +315,17 @@ impl<V: Service> Shared<V> {
                 room.resize(bytes, 0); // and never again while it is used
             }
             let data = &mut room[..bytes];
-            if let Err(error) = framed.take(data, &Patience::within(FRAME)) {
+            if let Err(error) = framed.take(data, &WaitLimit::within(FRAME)) {
                 return error;
             }
             out.clear();
             let header = (frame.header.request, 0);
             let lent = if held.tries_to_lend(header.0) { self.in_file(held, &frame.message) } else { None };
             let sent = if let Some((answer, there)) = lent {
-                let sent = framed.send_in_file(header, &answer, &there, &Patience::within(FRAME));
+                let sent = framed.send_in_file(header, &answer, &there, &WaitLimit::within(FRAME));
                 sent.inspect_err(|_| held.could_not_lend(header.0))
             } else if let Some(answer) = self.answer(held, frame, data, &mut out) {
-                framed.send(header, &answer, &out, &Patience::within(FRAME))
+                framed.send(header, &answer, &out, &WaitLimit::within(FRAME))
             } else {
                 return io::Error::from_raw_os_error(libc::ESTALE);
             };
@@ -334,7 +336,7 @@ impl<V: Service> Shared<V> {
     }
 
     /// `None`: nobody waits for an answer any more, or has waited too long on this connection.
-    fn answer(&self, held: &Held<V::Session>, frame: Frame, data: &[u8], out: &mut Vec<u8>) -> Option<Message> {
+    fn answer(&self, held: &ClientEntry<V::Session>, frame: Frame, data: &[u8], out: &mut Vec<u8>) -> Option<Message> {
         let Frame { header, message } = frame;
         if let Message::DoneWith { below } = message {
             return Some(done_with(held, below, data));
@@ -354,13 +356,13 @@ impl<V: Service> Shared<V> {
         Some(answer)
     }
 
-    fn in_file(&self, held: &Held<V::Session>, message: &Message) -> Option<(Message, InFile)> {
+    fn in_file(&self, held: &ClientEntry<V::Session>, message: &Message) -> Option<(Message, InFile)> {
         // After a panic the other way answers, or fails as it does.
         catch_unwind(AssertUnwindSafe(|| self.service.in_file(&held.state, message))).ok().flatten()
     }
 
     /// A handler that panics has failed; who waits for its end still hears of it.
-    fn handle(&self, held: &Held<V::Session>, message: Message, data: &[u8], out: &mut Vec<u8>) -> Message {
+    fn handle(&self, held: &ClientEntry<V::Session>, message: Message, data: &[u8], out: &mut Vec<u8>) -> Message {
         let name = message.name();
         let handled = catch_unwind(AssertUnwindSafe(|| self.service.handle(&held.state, message, data, &mut *out)));
         handled.unwrap_or_else(|_| {
@@ -387,7 +389,7 @@ impl<V: Service> Shared<V> {
 }
 
 /// What a client says of its own requests.
-fn done_with<S>(held: &Held<S>, below: u64, open: &[u8]) -> Message {
+fn done_with<S>(held: &ClientEntry<S>, below: u64, open: &[u8]) -> Message {
     if open.len() > OPEN_MAX * 8 {
         return Message::failed(libc::EINVAL, "more requests than may be open");
     }

@@ -19,7 +19,7 @@ struct Numbers {
 
 /// The numbers of a session's requests.
 #[derive(Default)]
-pub(crate) struct Outstanding {
+pub(crate) struct OutstandingRequests {
     numbers: Mutex<Numbers>,
     /// Requests of which something may be on its way yet that nobody waits for.
     doubts: AtomicU64,
@@ -36,7 +36,7 @@ pub(crate) struct DoneWith {
 
 /// One request; done with when dropped.
 pub(crate) struct Number<'a> {
-    all: &'a Outstanding,
+    all: &'a OutstandingRequests,
     /// Its number.
     pub(crate) request: u64,
     /// How often it was sent, as far as that matters.
@@ -44,7 +44,7 @@ pub(crate) struct Number<'a> {
     answered: Cell<bool>,
 }
 
-impl Outstanding {
+impl OutstandingRequests {
     pub(crate) fn begin(&self) -> Number<'_> {
         let mut numbers = self.numbers.lock();
         numbers.last += 1;
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn the_oldest_is_the_lowest_that_is_not_done_with() {
-        let all = Outstanding::default();
+        let all = OutstandingRequests::default();
         let (first, second) = (all.begin(), all.begin());
         assert_eq!((first.request, second.oldest()), (1, 1));
         drop(first);
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn what_was_given_up_or_sent_again_is_in_doubt() {
-        let all = Outstanding::default();
+        let all = OutstandingRequests::default();
         let _oldest = all.begin();
         for (sent, answered, doubts) in [(0, false, 0), (1, true, 0), (1, false, 1), (2, true, 1), (3, false, 1)] {
             let (before, one) = (all.doubts(), all.begin());

@@ -11,9 +11,9 @@ use parking_lot::{Condvar, Mutex};
 
 use wire::{Message, pace};
 
-use crate::frame::{Framed, Patience};
+use crate::frame::{Framed, WaitLimit};
 use crate::limits::{IDLE, LANE_CONNECTIONS, SMALL_BYTES, TICK};
-use crate::session::Memory;
+use crate::session::SessionInstance;
 
 /// Which connections a request takes: what is quick never waits for what is large or slow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,7 +54,7 @@ impl Lane {
 /// A connection with what the server knew of the session when it was made.
 pub(crate) struct Connection {
     pub(crate) framed: Framed,
-    pub(crate) memory: Memory,
+    pub(crate) memory: SessionInstance,
 }
 
 #[derive(Default)]
@@ -75,22 +75,22 @@ struct Track {
 
 /// All connections of a client.
 #[derive(Default)]
-pub(crate) struct Pool {
+pub(crate) struct ConnectionPool {
     lanes: [Track; LANE_CONNECTIONS.len()],
     /// A thread looks for what can be given back.
     looked_after: AtomicBool,
 }
 
 /// A place in a lane, with a connection or the right to make one.
-pub(crate) struct Place<'a> {
+pub(crate) struct LaneSlot<'a> {
     track: &'a Track,
     /// `None` until one is made, and after a failure.
     pub(crate) connection: Option<Connection>,
 }
 
-impl Pool {
+impl ConnectionPool {
     /// After a connection was made: what nobody uses for a while is given back, by a thread that ends with the last of it.
-    pub(crate) fn look_after(self: &Arc<Pool>) {
+    pub(crate) fn look_after(self: &Arc<ConnectionPool>) {
         if self.looked_after.load(Ordering::Relaxed)
             || !self.has_many()
             || self.looked_after.swap(true, Ordering::AcqRel)
@@ -105,16 +105,16 @@ impl Pool {
     }
 
     /// Takes a place; waits for one as long as `patience` says.
-    pub(crate) fn take(&self, lane: Lane, patience: &Patience<'_>) -> io::Result<Place<'_>> {
+    pub(crate) fn take(&self, lane: Lane, patience: &WaitLimit<'_>) -> io::Result<LaneSlot<'_>> {
         let track = &self.lanes[lane as usize];
         let mut idle = track.idle.lock();
         loop {
             if let Some((connection, _)) = idle.free.pop_back() {
-                return Ok(Place { track, connection: Some(connection) });
+                return Ok(LaneSlot { track, connection: Some(connection) });
             }
             if idle.made < LANE_CONNECTIONS[lane as usize] {
                 idle.made += 1;
-                return Ok(Place { track, connection: None });
+                return Ok(LaneSlot { track, connection: None });
             }
             patience.check()?;
             let tick = Instant::now() + TICK;
@@ -153,7 +153,7 @@ impl Pool {
         self.lanes.iter().any(|track| track.idle.lock().made > 1)
     }
 
-    /// How many connections are to be made so that `count` are free; each is then told by [`Pool::prepared`].
+    /// How many connections are to be made so that `count` are free; each is then told by [`ConnectionPool::prepared`].
     pub(crate) fn prepare(&self, lane: Lane, count: usize) -> usize {
         let mut idle = self.lanes[lane as usize].idle.lock();
         let missing = count.saturating_sub(idle.free.len() + idle.prepared);
@@ -167,12 +167,12 @@ impl Pool {
     pub(crate) fn prepared(&self, lane: Lane, connection: Option<Connection>) {
         let track = &self.lanes[lane as usize];
         track.idle.lock().prepared -= 1;
-        drop(Place { track, connection });
+        drop(LaneSlot { track, connection });
     }
 }
 
 /// Until nothing more can be given back, or the client is gone.
-fn give_back(pool: &Weak<Pool>) {
+fn give_back(pool: &Weak<ConnectionPool>) {
     loop {
         std::thread::sleep(IDLE / 5);
         let Some(pool) = pool.upgrade() else { return };
@@ -186,7 +186,7 @@ fn give_back(pool: &Weak<Pool>) {
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for LaneSlot<'_> {
     fn drop(&mut self) {
         let mut idle = self.track.idle.lock();
         match self.connection.take() {
@@ -206,7 +206,7 @@ mod tests {
     use super::*;
     use crate::link;
 
-    fn connect(place: &mut Place<'_>) -> UnixStream {
+    fn connect(place: &mut LaneSlot<'_>) -> UnixStream {
         let (near, far) = UnixStream::pair().unwrap();
         place.connection = Some(Connection { framed: Framed::new(link::unix(near).unwrap()), memory: [0; 16] });
         far.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
@@ -217,9 +217,9 @@ mod tests {
         far.read(&mut [0]).is_err()
     }
 
-    #[test]
+    #[test] // S63
     fn idle_connections_are_given_back_but_for_one_of_a_kind() {
-        let (pool, never) = (Pool::default(), Patience { until: None, interrupted: &|| false });
+        let (pool, never) = (ConnectionPool::default(), WaitLimit { until: None, interrupted: &|| false });
         let take = |lane| pool.take(lane, &never).unwrap();
         let mut places: Vec<_> = (0..4).map(|_| take(Lane::Large)).collect();
         let far: Vec<_> = places.iter_mut().map(connect).collect();
@@ -241,7 +241,7 @@ mod tests {
 
     #[test]
     fn what_is_not_needed_any_more_goes_by_itself_and_the_thread_with_it() {
-        let (pool, never) = (Arc::new(Pool::default()), Patience { until: None, interrupted: &|| false });
+        let (pool, never) = (Arc::new(ConnectionPool::default()), WaitLimit { until: None, interrupted: &|| false });
         let mut places: Vec<_> = (0..2).map(|_| pool.take(Lane::Small, &never).unwrap()).collect();
         let far: Vec<_> = places.iter_mut().map(connect).collect();
         pool.look_after();

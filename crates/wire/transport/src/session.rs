@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use wire::Message;
 
 use crate::handshake::{Greeting, Refused};
-use crate::ledger::Ledger;
+use crate::ledger::DuplicateRequestCache;
 use crate::limits::{SESSION_IDLE, SESSIONS_MAX};
 use crate::secret::random;
 
@@ -21,7 +21,7 @@ pub type Targets = [u64; 2];
 
 /// What a server remembers of one client, as a number: random, made when that began. A server that was started again, or has forgotten the
 /// client, has another.
-pub type Memory = [u8; 16];
+pub type SessionInstance = [u8; 16];
 
 /// Bytes of a file that go into an answer without being copied here.
 #[derive(Debug, Clone)]
@@ -67,15 +67,15 @@ pub trait Service: Send + Sync + 'static {
 }
 
 /// One client.
-pub(crate) struct Held<S> {
-    pub(crate) memory: Memory,
-    pub(crate) ledger: Ledger,
+pub(crate) struct ClientEntry<S> {
+    pub(crate) memory: SessionInstance,
+    pub(crate) ledger: DuplicateRequestCache,
     pub(crate) state: S,
     /// A request whose answer broke off in a file: the next time it is answered, or refused, without.
     broken_off: AtomicU64,
 }
 
-impl<S> Held<S> {
+impl<S> ClientEntry<S> {
     pub(crate) fn tries_to_lend(&self, request: u64) -> bool {
         self.broken_off.load(Ordering::Relaxed) != request
     }
@@ -86,7 +86,7 @@ impl<S> Held<S> {
 }
 
 struct Slot<S> {
-    held: Arc<Held<S>>,
+    held: Arc<ClientEntry<S>>,
     connections: u32,
     /// When the last connection went.
     idle: Instant,
@@ -107,7 +107,7 @@ impl<S: Send + Sync> Sessions<S> {
         &self,
         greeting: &Greeting,
         service: &V,
-    ) -> Result<Arc<Held<S>>, Refused> {
+    ) -> Result<Arc<ClientEntry<S>>, Refused> {
         let mut slots = self.0.lock();
         if let Some(slot) = slots.get_mut(&greeting.session) {
             slot.connections += 1;
@@ -123,9 +123,9 @@ impl<S: Send + Sync> Sessions<S> {
             .begin(&greeting.session, greeting.store.as_str(), greeting.agent.as_str())
             .map_err(|(errno, reason)| Refused { errno, reason })?;
         let failed = |error: io::Error| Refused { errno: libc::EAGAIN, reason: error.to_string() };
-        let held = Arc::new(Held {
+        let held = Arc::new(ClientEntry {
             memory: random().map_err(failed)?,
-            ledger: Ledger::default(),
+            ledger: DuplicateRequestCache::default(),
             state,
             broken_off: AtomicU64::new(0),
         });

@@ -107,7 +107,7 @@ mod tests {
         stream.read(&mut [0]).is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
     }
 
-    #[test]
+    #[test] // S63
     fn a_flood_from_one_address_closes_its_own_connections_and_no_others() {
         let (strangers, flood) = (Strangers::default(), Some(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1))));
         let come = |from| {
@@ -127,7 +127,7 @@ mod tests {
         assert!(is_open(&mut come(flood).1), "there is room again");
     }
 
-    #[test]
+    #[test] // S63
     fn clients_that_come_all_at_once_do_not_throw_each_other_out() {
         let strangers = Strangers::default();
         let come = || {

@@ -52,7 +52,7 @@ fn requests_of_any_size_are_answered_over_unix_and_tcp() {
     }
 }
 
-#[test]
+#[test] // S41
 fn an_append_whose_answer_was_lost_is_not_done_again() {
     let log = Arc::new(Log::default());
     let server = serve(&log);
@@ -66,7 +66,7 @@ fn an_append_whose_answer_was_lost_is_not_done_again() {
     assert_eq!(log.bytes.lock().len(), 60);
 }
 
-#[test]
+#[test] // S41, S43
 fn threads_that_append_over_a_cable_that_is_cut_again_and_again_append_each_once() {
     let log = Arc::new(Log::default());
     let server = serve(&log);
@@ -160,7 +160,7 @@ fn a_read_from_a_server_that_stands_still_or_is_gone_times_out() {
     assert!(matches!(interrupted, Err(CallError::Interrupted)), "{interrupted:?}");
 }
 
-#[test]
+#[test] // S41
 fn a_write_that_was_given_up_changes_nothing_after_a_later_one() {
     let log = Arc::new(Log::default());
     let server = serve(&log);
@@ -182,7 +182,7 @@ fn a_write_that_was_given_up_changes_nothing_after_a_later_one() {
     assert_eq!(*log.bytes.lock(), b"new");
 }
 
-#[test]
+#[test] // S41
 fn a_write_that_was_given_up_changes_nothing_after_a_later_one_while_an_older_one_hangs() {
     for _ in 0..20 {
         let log = Arc::new(Log::default());
@@ -277,7 +277,7 @@ fn what_is_known_of_a_file_is_told_though_every_small_request_hangs() {
     });
 }
 
-#[test]
+#[test] // S43
 fn a_server_that_accepts_and_says_nothing_costs_no_more_than_the_callers_patience() {
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("socket");

@@ -81,7 +81,7 @@ fn read(client: &transport::Client, offset: u64, len: usize) -> Vec<u8> {
     into
 }
 
-#[test]
+#[test] // S47
 fn what_lies_in_a_file_is_sent_as_it_lies_there() {
     let dir = tempfile::tempdir().unwrap();
     let size = 3 << 20;
@@ -102,7 +102,7 @@ fn what_lies_in_a_file_is_sent_as_it_lies_there() {
     }
 }
 
-#[test]
+#[test] // S47
 fn an_answer_that_breaks_off_in_a_file_costs_a_connection_and_no_byte() {
     let size = 100_000;
     let (server, asked) = lend(&mut tempfile::tempfile().unwrap(), size, usize::MAX, &[any_port()]);

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use support::*;
 use testkit::wait_until;
 use transport::limits::{HANDSHAKE, STRANGERS_MAX};
-use transport::{Access, Address, Call, CallError, Client, Server, Who};
+use transport::{Address, AllowedPeers, Call, CallError, Client, Server, Who};
 use wire::limits::BODY_BYTES_MAX;
 use wire::{HEADER_BYTES, Header, Message, Text, Versions};
 
@@ -95,12 +95,12 @@ fn answering(answer: Message, connections: usize) -> (Address, JoinHandle<Vec<u8
     (address, std::thread::spawn(serve))
 }
 
-#[test]
+#[test] // S44
 fn the_network_needs_a_secret_unless_it_is_said_otherwise() {
     let log = Arc::new(Log::default());
     let start = |access| Server::start(Served(Arc::clone(&log)), &[any_port()], access);
-    assert_eq!(start(Access::default()).err().unwrap().kind(), std::io::ErrorKind::PermissionDenied);
-    let server = start(Access { secret: Some(secret("right")), anonymous: false }).unwrap();
+    assert_eq!(start(AllowedPeers::default()).err().unwrap().kind(), std::io::ErrorKind::PermissionDenied);
+    let server = start(AllowedPeers { secret: Some(secret("right")), anonymous: false }).unwrap();
     let connect = |secret| Client::connect(server.addresses()[0].clone(), secret, who(), BOUND);
     assert!(connect(Some(secret("right"))).is_ok());
     assert_eq!(refusal(connect(Some(secret("wrong")))), libc::EACCES);
@@ -110,7 +110,7 @@ fn the_network_needs_a_secret_unless_it_is_said_otherwise() {
     assert_eq!(refusal(outcome), libc::EACCES, "a server that asks for no proof gives none");
 }
 
-#[test]
+#[test] // S44
 fn a_client_of_another_directory_is_refused() {
     let log = Arc::new(Log::default());
     let server = serve(&log);
@@ -118,14 +118,15 @@ fn a_client_of_another_directory_is_refused() {
     assert_eq!(refusal(Client::connect(server.addresses()[0].clone(), None, other, BOUND)), libc::EXDEV);
 }
 
-#[test]
+#[test] // S44
 fn a_process_of_another_user_is_refused_whatever_the_sockets_mode() {
     let directory = tempfile::tempdir().unwrap();
     std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
     let path = directory.path().join("socket");
     let log = Arc::new(Log::default());
     let address = Address::Unix(path.clone());
-    let _server = Server::start(Served(Arc::clone(&log)), std::slice::from_ref(&address), Access::default()).unwrap();
+    let _server =
+        Server::start(Served(Arc::clone(&log)), std::slice::from_ref(&address), AllowedPeers::default()).unwrap();
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o666)).unwrap();
     assert!(Client::connect(address.clone(), None, who(), BOUND).is_ok(), "its own user is let in");
@@ -198,7 +199,7 @@ fn who_says_nothing_or_speaks_a_byte_at_a_time_is_closed_and_holds_up_nobody() {
     last_words(silent.pop().unwrap());
 }
 
-#[test]
+#[test] // S63
 fn a_flood_of_silent_connections_keeps_no_client_out() {
     let log = Arc::new(Log::default());
     let server = serve(&log);

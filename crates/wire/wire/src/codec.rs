@@ -86,13 +86,13 @@ impl Text {
 }
 
 /// Takes fields off the front of a body.
-pub(crate) struct Reader<'a> {
+pub(crate) struct FieldReader<'a> {
     left: &'a [u8],
 }
 
-impl<'a> Reader<'a> {
-    pub(crate) fn new(body: &'a [u8]) -> Reader<'a> {
-        Reader { left: body }
+impl<'a> FieldReader<'a> {
+    pub(crate) fn new(body: &'a [u8]) -> FieldReader<'a> {
+        FieldReader { left: body }
     }
 
     fn take(&mut self, bytes: usize) -> Result<&'a [u8], DecodeError> {
@@ -132,7 +132,7 @@ const _: () = assert!(TEXT_BYTES_MAX < u16::MAX as usize);
 /// One field of a message.
 pub(crate) trait Field: Sized {
     fn put(&self, out: &mut Vec<u8>);
-    fn take(from: &mut Reader<'_>) -> Result<Self, DecodeError>;
+    fn take(from: &mut FieldReader<'_>) -> Result<Self, DecodeError>;
 }
 
 macro_rules! numbers {
@@ -140,7 +140,7 @@ macro_rules! numbers {
         fn put(&self, out: &mut Vec<u8>) {
             out.extend_from_slice(&self.to_le_bytes());
         }
-        fn take(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        fn take(from: &mut FieldReader<'_>) -> Result<Self, DecodeError> {
             Ok(<$number>::from_le_bytes(from.array()?))
         }
     })* };
@@ -151,7 +151,7 @@ impl Field for bool {
     fn put(&self, out: &mut Vec<u8>) {
         out.push(u8::from(*self));
     }
-    fn take(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+    fn take(from: &mut FieldReader<'_>) -> Result<Self, DecodeError> {
         match u8::take(from)? {
             0 => Ok(false),
             1 => Ok(true),
@@ -164,7 +164,7 @@ impl<const N: usize> Field for [u8; N] {
     fn put(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(self);
     }
-    fn take(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+    fn take(from: &mut FieldReader<'_>) -> Result<Self, DecodeError> {
         from.array()
     }
 }
@@ -173,7 +173,7 @@ impl<const MAX: usize> Field for Bytes<MAX> {
     fn put(&self, out: &mut Vec<u8>) {
         put_counted(out, &self.0);
     }
-    fn take(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+    fn take(from: &mut FieldReader<'_>) -> Result<Self, DecodeError> {
         Ok(Bytes(from.counted(MAX)?.to_vec()))
     }
 }
@@ -182,7 +182,7 @@ impl Field for Text {
     fn put(&self, out: &mut Vec<u8>) {
         put_counted(out, self.0.as_bytes());
     }
-    fn take(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+    fn take(from: &mut FieldReader<'_>) -> Result<Self, DecodeError> {
         let text = std::str::from_utf8(from.counted(TEXT_BYTES_MAX)?).map_err(|_| DecodeError::Value)?;
         Ok(Text(text.to_owned()))
     }
@@ -192,7 +192,7 @@ impl Field for Identity {
     fn put(&self, out: &mut Vec<u8>) {
         put_counted(out, self.as_bytes());
     }
-    fn take(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+    fn take(from: &mut FieldReader<'_>) -> Result<Self, DecodeError> {
         Identity::new(from.counted(IDENTITY_BYTES_MAX)?.to_vec()).map_err(|_| DecodeError::Value)
     }
 }
@@ -202,7 +202,7 @@ impl Field for Timestamp {
         self.seconds.put(out);
         self.nanos.put(out);
     }
-    fn take(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+    fn take(from: &mut FieldReader<'_>) -> Result<Self, DecodeError> {
         let (seconds, nanos) = (i64::take(from)?, u32::take(from)?);
         if nanos < 1_000_000_000 { Ok(Timestamp { seconds, nanos }) } else { Err(DecodeError::Value) }
     }
@@ -215,7 +215,7 @@ impl<T: Field> Field for Option<T> {
             value.put(out);
         }
     }
-    fn take(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+    fn take(from: &mut FieldReader<'_>) -> Result<Self, DecodeError> {
         Ok(if bool::take(from)? { Some(T::take(from)?) } else { None })
     }
 }

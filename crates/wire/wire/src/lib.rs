@@ -23,5 +23,5 @@ pub use code::Code;
 pub use codec::{Bytes, DecodeError, Path, Piece, Text};
 pub use header::{HEADER_BYTES, Header};
 pub use message::Message;
-pub use values::{NewTime, job, open, pace, seek};
+pub use values::{TimeChange, job, open, pace, seek};
 pub use version::{VERSION_MAX, VERSION_MIN, Versions};

@@ -10,7 +10,7 @@ use types::{Identity, Timestamp};
 use crate::code::Code;
 use crate::codec::{Path, Piece, Text};
 use crate::table::messages;
-use crate::values::NewTime;
+use crate::values::TimeChange;
 
 messages! {
     /// The client's first frame.
@@ -173,9 +173,9 @@ messages! {
         /// Where it was last seen.
         hint: Path,
         /// Last access.
-        atime: NewTime,
+        atime: TimeChange,
         /// Last modification.
-        mtime: NewTime,
+        mtime: TimeChange,
     }
     /// The client changed names or attributes.
     OwnChange = 51 {

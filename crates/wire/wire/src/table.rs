@@ -29,7 +29,7 @@ macro_rules! messages {
 
             /// Reads the body of the message with this number.
             pub fn decode(kind: u16, body: &[u8]) -> Result<Message, $crate::codec::DecodeError> {
-                let mut from = $crate::codec::Reader::new(body);
+                let mut from = $crate::codec::FieldReader::new(body);
                 let message = match kind {
                     $($number => Message::$name { $($field: <$kind as $crate::codec::Field>::take(&mut from)?,)* },)*
                     unknown => return Err($crate::codec::DecodeError::Kind(unknown)),

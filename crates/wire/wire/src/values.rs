@@ -3,7 +3,7 @@
 use types::Timestamp;
 
 use crate::code::Code;
-use crate::codec::{DecodeError, Field, Reader};
+use crate::codec::{DecodeError, Field, FieldReader};
 
 /// Bits of [`Message::Open`](crate::Message::Open).
 pub mod open {
@@ -53,7 +53,7 @@ pub mod pace {
 
 /// What becomes of one of a file's times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NewTime {
+pub enum TimeChange {
     /// It stays.
     Keep,
     /// The moment of setting.
@@ -62,22 +62,22 @@ pub enum NewTime {
     At(Timestamp),
 }
 
-impl Field for NewTime {
+impl Field for TimeChange {
     fn put(&self, out: &mut Vec<u8>) {
         match self {
-            NewTime::Keep => out.push(0),
-            NewTime::Now => out.push(1),
-            NewTime::At(time) => {
+            TimeChange::Keep => out.push(0),
+            TimeChange::Now => out.push(1),
+            TimeChange::At(time) => {
                 out.push(2);
                 time.put(out);
             }
         }
     }
-    fn take(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+    fn take(from: &mut FieldReader<'_>) -> Result<Self, DecodeError> {
         match u8::take(from)? {
-            0 => Ok(NewTime::Keep),
-            1 => Ok(NewTime::Now),
-            2 => Ok(NewTime::At(Timestamp::take(from)?)),
+            0 => Ok(TimeChange::Keep),
+            1 => Ok(TimeChange::Now),
+            2 => Ok(TimeChange::At(Timestamp::take(from)?)),
             _ => Err(DecodeError::Value),
         }
     }
@@ -87,7 +87,7 @@ impl Field for Code {
     fn put(&self, out: &mut Vec<u8>) {
         self.number().put(out);
     }
-    fn take(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+    fn take(from: &mut FieldReader<'_>) -> Result<Self, DecodeError> {
         Ok(Code::from_number(u16::take(from)?))
     }
 }

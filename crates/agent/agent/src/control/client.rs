@@ -8,27 +8,27 @@ use std::time::{Duration, Instant};
 use rustix::fs::{Mode, OFlags};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
-use super::{Reply, Request, SOCKET, short_path};
+use super::{ControlRequest, Reply, SOCKET, short_path};
 use crate::limits;
 
 /// A connection to a running agent; dropping it interrupts what is under way.
 ///
 /// An agent that lives says so while it works. One that says nothing for [`limits::CONTROL_SILENCE`] is stopped, or
 /// hangs: then requests end with `TimedOut`.
-pub struct Client {
+pub struct ControlClient {
     stream: BufReader<UnixStream>,
     silence: Duration,
 }
 
-impl Client {
+impl ControlClient {
     /// Connects to the agent of a burst buffer. `ENOENT` or `ECONNREFUSED`: none runs. `EACCES`: another user's.
     /// `TimedOut`: it takes no more connections.
-    pub fn connect(burst_buffer: &Path) -> io::Result<Client> {
-        Client::connect_within(burst_buffer, limits::CONTROL_SILENCE)
+    pub fn connect(burst_buffer: &Path) -> io::Result<ControlClient> {
+        ControlClient::connect_within(burst_buffer, limits::CONTROL_SILENCE)
     }
 
-    /// As [`Client::connect`], with another bound on the agent's silence.
-    pub fn connect_within(burst_buffer: &Path, silence: Duration) -> io::Result<Client> {
+    /// As [`ControlClient::connect`], with another bound on the agent's silence.
+    pub fn connect_within(burst_buffer: &Path, silence: Duration) -> io::Result<ControlClient> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = rustix::fs::open(burst_buffer, flags, Mode::empty())?;
         let address = SocketAddrUnix::new(short_path(&directory, Path::new(SOCKET)))?;
@@ -43,7 +43,7 @@ impl Client {
         stream.set_nonblocking(false)?;
         stream.set_write_timeout(Some(silence))?;
         stream.set_read_timeout(Some(silence))?;
-        Ok(Client { stream: BufReader::new(stream), silence })
+        Ok(ControlClient { stream: BufReader::new(stream), silence })
     }
 
     /// The process that listens; `None` if it is not of this process namespace.
@@ -54,7 +54,7 @@ impl Client {
 
     /// Asks, gives every line before the last to `each`, and returns the last: [`Reply::Done`] or [`Reply::Failed`].
     /// `UnexpectedEof`: the agent ended. `TimedOut`: it says nothing.
-    pub fn request(&mut self, request: &Request, mut each: impl FnMut(&Reply)) -> io::Result<Reply> {
+    pub fn request(&mut self, request: &ControlRequest, mut each: impl FnMut(&Reply)) -> io::Result<Reply> {
         let mut line = serde_json::to_string(request)?;
         line.push('\n');
         self.stream.get_mut().write_all(line.as_bytes()).map_err(silent)?;
@@ -72,7 +72,7 @@ impl Client {
         }
     }
 
-    /// Waits until the agent closes the connection: after [`Request::Shutdown`], until it has ended. `TimedOut`: it says
+    /// Waits until the agent closes the connection: after [`ControlRequest::Shutdown`], until it has ended. `TimedOut`: it says
     /// nothing, or has not ended within `patience`.
     pub fn wait_for_end(mut self, patience: Option<Duration>) -> io::Result<()> {
         let start = Instant::now();
@@ -89,7 +89,7 @@ impl Client {
             }
             let silence = patience.map_or(self.silence, |patience| patience.min(self.silence));
             self.stream.get_ref().set_read_timeout(Some(silence))?;
-            match self.request(&Request::Ping, |_| {}) {
+            match self.request(&ControlRequest::Ping, |_| {}) {
                 Err(error) if error.kind() == io::ErrorKind::TimedOut => return Err(error),
                 Err(_) => return Ok(()),
                 Ok(_) => {}

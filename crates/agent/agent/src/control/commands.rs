@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use config::PolicySet;
 use file_cache::{DrainProgress, Stuck};
-use global_store::calls::Outstanding;
+use global_store::calls::OutstandingCall;
 use serde_json::json;
 use types::{Identity, Shown};
 
 use super::listener::{Commanded, OnShutdown};
 use super::staging::Staging;
-use super::{Item, Keep, Reply, Request, Stall, stuck_item};
+use super::{ControlRequest, Item, Keep, Reply, Stall, stuck_item};
 use crate::agent::Agent;
 use crate::limits;
 use crate::locking::LockScope;
@@ -40,25 +40,25 @@ impl Commands {
 }
 
 impl Commanded for Commands {
-    fn run(&self, request: &Request, say: Say<'_>, gone: &dyn Fn() -> bool) -> Reply {
+    fn run(&self, request: &ControlRequest, say: Say<'_>, gone: &dyn Fn() -> bool) -> Reply {
         let result = match request {
-            Request::Ping => Ok(json!({ "pid": std::process::id() })),
-            Request::Status => self.status(),
-            Request::Drain { path, wait, patience_ms } => {
+            ControlRequest::Ping => Ok(json!({ "pid": std::process::id() })),
+            ControlRequest::Status => self.status(),
+            ControlRequest::Drain { path, wait, patience_ms } => {
                 let stall = Stall::new(patience_ms.map(Duration::from_millis));
                 self.drain(path.as_deref(), *wait, &stall, say, gone)
             }
-            Request::Stage { verb, paths, recursive, wait } => {
+            ControlRequest::Stage { verb, paths, recursive, wait } => {
                 let (agent, verb) = (self.agent.clone(), *verb);
                 Staging { agent, verb, recursive: *recursive, patient: *wait }.run(paths, *wait, say, gone)
             }
-            Request::Clean { which } => {
+            ControlRequest::Clean { which } => {
                 self.agent.cache().clean(which).and_then(|cleaned| Ok(serde_json::to_value(cleaned)?))
             }
-            Request::Quiesce => self.quiesce(true),
-            Request::Resume => self.quiesce(false),
-            Request::Resolve { file, keep } => self.resolve(file, *keep),
-            Request::Shutdown { force } => {
+            ControlRequest::Quiesce => self.quiesce(true),
+            ControlRequest::Resume => self.quiesce(false),
+            ControlRequest::Resolve { file, keep } => self.resolve(file, *keep),
+            ControlRequest::Shutdown { force } => {
                 (self.on_shutdown)(*force);
                 Ok(serde_json::Value::Null)
             }
@@ -111,8 +111,7 @@ impl Commands {
     fn store(&self) -> serde_json::Value {
         let mut calls = self.agent.store_calls().outstanding();
         calls.retain(|one| one.since >= limits::STORE_SLOW);
-        let waits =
-            |one: &Outstanding| json!({ "call": one.call, "for_s": one.since.as_secs(), "file": one.label.as_deref() });
+        let waits = |one: &OutstandingCall| json!({ "call": one.call, "for_s": one.since.as_secs(), "file": one.label.as_deref() });
         let listed: Vec<_> = calls.iter().take(limits::STORE_CALLS_LISTED).map(waits).collect();
         json!({ "unanswered": calls.len(), "calls": listed })
     }
@@ -163,14 +162,14 @@ impl Commands {
         })?))
     }
 
-    fn policy(&self, request: &Request) -> io::Result<serde_json::Value> {
+    fn policy(&self, request: &ControlRequest) -> io::Result<serde_json::Value> {
         let policies = self.agent.policies();
         let value = match request {
-            Request::PolicyGet { path } => {
+            ControlRequest::PolicyGet { path } => {
                 let holds = policies.for_path(&inside(path).map_err(refused)?);
                 serde_json::to_value(PolicySet::of(&holds))?
             }
-            Request::PolicySet { path, rules } => {
+            ControlRequest::PolicySet { path, rules } => {
                 if !find(&self.agent, path)?.is_directory() {
                     return Err(io::Error::from_raw_os_error(libc::ENOTDIR));
                 }
@@ -180,11 +179,11 @@ impl Commands {
                 policies.set(path, rules).map_err(refused)?;
                 serde_json::Value::Null
             }
-            Request::PolicyUnset { path, keys } => {
+            ControlRequest::PolicyUnset { path, keys } => {
                 policies.unset(path, keys).map_err(refused)?;
                 serde_json::Value::Null
             }
-            Request::PolicyList => serde_json::to_value(policies.list())?,
+            ControlRequest::PolicyList => serde_json::to_value(policies.list())?,
             _ => return Err(io::Error::from_raw_os_error(libc::EINVAL)),
         };
         Ok(value)

@@ -14,31 +14,31 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{AtFlags, Mode, OFlags};
 
 use super::commands::{Commands, Say};
-use super::{Reply, Request, SOCKET, short_path};
+use super::{ControlRequest, Reply, SOCKET, short_path};
 use crate::agent::Agent;
 use crate::caller::with_umask;
 use crate::limits;
 
 /// A served control socket; it is gone when this drops.
-pub struct Listener {
+pub struct ControlListener {
     directory: OwnedFd,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// What happens on [`Request::Shutdown`]: with `force` or without. It must return at once.
+/// What happens on [`ControlRequest::Shutdown`]: with `force` or without. It must return at once.
 pub type OnShutdown = Box<dyn Fn(bool) + Send + Sync>;
 
 /// Who answers on a control socket.
 pub trait Commanded: Send + Sync + 'static {
     /// Runs a request and returns the last line of its answer. `gone`: the caller has hung up.
-    fn run(&self, request: &Request, say: Say<'_>, gone: &dyn Fn() -> bool) -> Reply;
+    fn run(&self, request: &ControlRequest, say: Say<'_>, gone: &dyn Fn() -> bool) -> Reply;
 }
 
-impl Listener {
+impl ControlListener {
     /// Listens in the burst buffer, which this process owns: a socket that another one left there is removed.
-    pub fn start(agent: Arc<Agent>, burst_buffer: &Path, on_shutdown: OnShutdown) -> io::Result<Listener> {
-        let listener = Listener::serve(burst_buffer, Arc::new(Commands::new(Arc::clone(&agent), on_shutdown)))?;
+    pub fn start(agent: Arc<Agent>, burst_buffer: &Path, on_shutdown: OnShutdown) -> io::Result<ControlListener> {
+        let listener = ControlListener::serve(burst_buffer, Arc::new(Commands::new(Arc::clone(&agent), on_shutdown)))?;
         let place = format!("/proc/{}/fd/{}", std::process::id(), listener.directory.as_raw_fd());
         // The first one serves as long as the agent.
         let _ = agent.control.set(place);
@@ -46,7 +46,7 @@ impl Listener {
     }
 
     /// Listens in a directory that this process owns, for whoever answers.
-    pub fn serve(burst_buffer: &Path, commands: Arc<dyn Commanded>) -> io::Result<Listener> {
+    pub fn serve(burst_buffer: &Path, commands: Arc<dyn Commanded>) -> io::Result<ControlListener> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = rustix::fs::open(burst_buffer, flags, Mode::empty())?;
         match rustix::fs::unlinkat(&directory, SOCKET, AtFlags::empty()) {
@@ -61,11 +61,11 @@ impl Listener {
         let until = stop.clone();
         let accept = move || accept(&listener, &commands, &until);
         let thread = Some(std::thread::Builder::new().name("control".into()).spawn(accept)?);
-        Ok(Listener { directory, stop, thread })
+        Ok(ControlListener { directory, stop, thread })
     }
 }
 
-impl Drop for Listener {
+impl Drop for ControlListener {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
@@ -122,7 +122,7 @@ fn serve(stream: &UnixStream, commands: &dyn Commanded, stop: &AtomicBool) -> io
         let gone = || stop.load(Ordering::Acquire) || has_hung_up(stream);
         let lines = Mutex::new(stream);
         let mut say = |reply: &Reply| send(&lines, reply);
-        let last = match serde_json::from_str::<Request>(&line) {
+        let last = match serde_json::from_str::<ControlRequest>(&line) {
             Ok(request) => alive_while(&lines, || commands.run(&request, &mut say, &gone)),
             Err(error) => Reply::Failed { errno: libc::EINVAL, message: format!("no request: {error}") },
         };

@@ -18,10 +18,10 @@ use file_cache::{Stuck, Which};
 use serde::{Deserialize, Serialize};
 
 pub use crate::xattr::CONTROL;
-pub use client::Client;
+pub use client::ControlClient;
 pub use commands::Say;
 pub use file_cache::Keep;
-pub use listener::{Commanded, Listener};
+pub use listener::{Commanded, ControlListener};
 pub use stall::Stall;
 
 /// The socket's name in the burst buffer.
@@ -30,7 +30,7 @@ pub const SOCKET: &str = "agent.sock";
 /// What is asked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "kebab-case")]
-pub enum Request {
+pub enum ControlRequest {
     /// Nothing: is somebody there? The result is the agent's process id.
     Ping,
     /// The state of the file cache; the result is [`file_cache::Status`] as JSON.

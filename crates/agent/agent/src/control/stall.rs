@@ -35,7 +35,7 @@ impl Stall {
 mod tests {
     use super::*;
 
-    #[test]
+    #[test] // S22
     fn a_drain_that_comes_further_is_waited_for_and_one_that_stands_is_not() {
         let (one, two) = (DrainProgress::default(), DrainProgress { files_done: 1, ..DrainProgress::default() });
         let never = Stall::new(None);

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use config::{Policy, PolicySet};
 use file_cache::{FileCache, Settings};
-use global_store::posix::{Options, PosixStore};
+use global_store::posix::{PosixStore, StoreOptions};
 use rustix::fs::{Mode, OFlags};
 
 use super::*;
@@ -14,7 +14,7 @@ use crate::{Agent, Config, PolicyTable};
 struct Stand {
     directory: tempfile::TempDir,
     asked_to_end: Arc<AtomicU32>,
-    _listener: Listener,
+    _listener: ControlListener,
 }
 
 impl Stand {
@@ -25,7 +25,7 @@ impl Stand {
         std::fs::write(data.join("deep/er/file"), b"content").unwrap();
         std::fs::create_dir(&buffer).unwrap();
         let root = rustix::fs::open(&data, OFlags::PATH | OFlags::DIRECTORY, Mode::empty()).unwrap();
-        let store = PosixStore::new(root, Options::default()).unwrap();
+        let store = PosixStore::new(root, StoreOptions::default()).unwrap();
         let cache = FileCache::open(Settings::new(&buffer, Arc::new(store.clone()), "test")).unwrap();
         let policies = PolicyTable::load(Policy::default(), buffer.join("policies.toml")).unwrap();
         let agent = Arc::new(Agent::new(Config { cache, store, policies }).unwrap());
@@ -34,18 +34,18 @@ impl Stand {
         let on_shutdown = Box::new(move |force| {
             counter.store(1 + u32::from(force), Ordering::SeqCst);
         });
-        let listener = Listener::start(agent, &buffer, on_shutdown).unwrap();
+        let listener = ControlListener::start(agent, &buffer, on_shutdown).unwrap();
         Stand { directory, asked_to_end, _listener: listener }
     }
 
-    fn ask(&self, request: &Request) -> (Vec<Reply>, Reply) {
+    fn ask(&self, request: &ControlRequest) -> (Vec<Reply>, Reply) {
         let mut before = Vec::new();
-        let mut client = Client::connect(&self.directory.path().join("x".repeat(150))).unwrap();
+        let mut client = ControlClient::connect(&self.directory.path().join("x".repeat(150))).unwrap();
         let last = client.request(request, |reply| before.push(reply.clone())).unwrap();
         (before, last)
     }
 
-    fn result(&self, request: &Request) -> serde_json::Value {
+    fn result(&self, request: &ControlRequest) -> serde_json::Value {
         match self.ask(request).1 {
             Reply::Done { result } => result,
             other => panic!("{other:?}"),
@@ -56,20 +56,20 @@ impl Stand {
 #[test]
 fn a_running_agent_answers_even_in_a_burst_buffer_with_a_long_path() {
     let stand = Stand::new();
-    assert_eq!(stand.result(&Request::Ping)["pid"], std::process::id());
-    assert!(stand.result(&Request::Status)["files"].is_u64());
+    assert_eq!(stand.result(&ControlRequest::Ping)["pid"], std::process::id());
+    assert!(stand.result(&ControlRequest::Status)["files"].is_u64());
 }
 
 #[test]
 fn rules_are_set_inherited_listed_and_unset() {
     let stand = Stand::new();
     let rules = PolicySet::parse(["cache=through"]).unwrap();
-    stand.result(&Request::PolicySet { path: "deep".into(), rules });
-    assert_eq!(stand.result(&Request::PolicyGet { path: "deep/er/file".into() })["cache"], "through");
-    assert_eq!(stand.result(&Request::PolicyGet { path: ".".into() })["cache"], "both");
-    assert_eq!(stand.result(&Request::PolicyList)["deep"]["cache"], "through");
-    stand.result(&Request::PolicyUnset { path: "deep".into(), keys: vec![] });
-    assert_eq!(stand.result(&Request::PolicyGet { path: "deep/er/file".into() })["cache"], "both");
+    stand.result(&ControlRequest::PolicySet { path: "deep".into(), rules });
+    assert_eq!(stand.result(&ControlRequest::PolicyGet { path: "deep/er/file".into() })["cache"], "through");
+    assert_eq!(stand.result(&ControlRequest::PolicyGet { path: ".".into() })["cache"], "both");
+    assert_eq!(stand.result(&ControlRequest::PolicyList)["deep"]["cache"], "through");
+    stand.result(&ControlRequest::PolicyUnset { path: "deep".into(), keys: vec![] });
+    assert_eq!(stand.result(&ControlRequest::PolicyGet { path: "deep/er/file".into() })["cache"], "both");
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn staging_names_what_failed_and_counts_the_rest() {
     let stand = Stand::new();
     let stage = |verb, paths: &[&str], recursive| {
         let paths = paths.iter().map(PathBuf::from).collect();
-        stand.ask(&Request::Stage { verb, paths, recursive, wait: true })
+        stand.ask(&ControlRequest::Stage { verb, paths, recursive, wait: true })
     };
     let (items, last) = stage(Verb::In, &["deep", "missing"], true);
     assert_eq!(last, Reply::Done { result: serde_json::json!({ "done": 1, "failed": 1 }) });
@@ -91,11 +91,11 @@ fn staging_names_what_failed_and_counts_the_rest() {
 #[test]
 fn draining_quiescing_and_ending_are_passed_on() {
     let stand = Stand::new();
-    stand.result(&Request::Quiesce);
-    stand.result(&Request::Resume);
-    assert_eq!(stand.result(&Request::Drain { path: None, wait: true, patience_ms: None })["stuck"], 0);
-    stand.result(&Request::Drain { path: Some("deep".into()), wait: true, patience_ms: None });
-    stand.result(&Request::Shutdown { force: true });
+    stand.result(&ControlRequest::Quiesce);
+    stand.result(&ControlRequest::Resume);
+    assert_eq!(stand.result(&ControlRequest::Drain { path: None, wait: true, patience_ms: None })["stuck"], 0);
+    stand.result(&ControlRequest::Drain { path: Some("deep".into()), wait: true, patience_ms: None });
+    stand.result(&ControlRequest::Shutdown { force: true });
     assert_eq!(stand.asked_to_end.load(Ordering::SeqCst), 2);
 }
 
@@ -103,9 +103,9 @@ fn draining_quiescing_and_ending_are_passed_on() {
 fn nonsense_and_paths_outside_are_refused() {
     use std::io::{BufRead, BufReader, Write};
     let stand = Stand::new();
-    let outside = Request::PolicyGet { path: "../etc".into() };
+    let outside = ControlRequest::PolicyGet { path: "../etc".into() };
     assert!(matches!(stand.ask(&outside).1, Reply::Failed { errno: libc::EINVAL, .. }));
-    let resolve = Request::Resolve { file: "missing".into(), keep: Keep::Global };
+    let resolve = ControlRequest::Resolve { file: "missing".into(), keep: Keep::Global };
     assert!(matches!(stand.ask(&resolve).1, Reply::Failed { errno: libc::ENOENT, .. }));
     let directory = std::fs::File::open(stand.directory.path().join("x".repeat(150))).unwrap();
     let mut raw = std::os::unix::net::UnixStream::connect(short_path(&directory, Path::new(SOCKET))).unwrap();
@@ -119,15 +119,15 @@ fn nonsense_and_paths_outside_are_refused() {
 fn an_agent_that_says_nothing_is_not_waited_for() {
     let directory = tempfile::tempdir().unwrap();
     let _mute = std::os::unix::net::UnixListener::bind(directory.path().join(SOCKET)).unwrap();
-    let connect = || Client::connect_within(directory.path(), std::time::Duration::from_millis(20)).unwrap();
+    let connect = || ControlClient::connect_within(directory.path(), std::time::Duration::from_millis(20)).unwrap();
     let kind = |result: std::io::Result<()>| result.unwrap_err().kind();
     assert_eq!(connect().agent(), Some(std::process::id() as i32));
-    assert_eq!(kind(connect().request(&Request::Status, |_| {}).map(|_| ())), std::io::ErrorKind::TimedOut);
+    assert_eq!(kind(connect().request(&ControlRequest::Status, |_| {}).map(|_| ())), std::io::ErrorKind::TimedOut);
     assert_eq!(kind(connect().wait_for_end(None)), std::io::ErrorKind::TimedOut);
     // Even when so many wait already that it takes no more.
     let mut waiting = Vec::new();
     let full = loop {
-        match Client::connect_within(directory.path(), std::time::Duration::from_millis(20)) {
+        match ControlClient::connect_within(directory.path(), std::time::Duration::from_millis(20)) {
             Ok(client) => waiting.push(client),
             Err(error) => break error,
         }
@@ -141,12 +141,12 @@ fn the_end_of_an_agent_is_waited_for() {
     // An agent in a process of its own closes its connections by ending, which one in ours cannot: this one is played.
     let directory = tempfile::tempdir().unwrap();
     let listener = std::os::unix::net::UnixListener::bind(directory.path().join(SOCKET)).unwrap();
-    let client = Client::connect(directory.path()).unwrap();
+    let client = ControlClient::connect(directory.path()).unwrap();
     let waiting = std::thread::spawn(move || client.wait_for_end(None));
     let (mut stream, _) = listener.accept().unwrap();
     let mut line = String::new();
     std::io::BufReader::new(&stream).read_line(&mut line).unwrap();
-    assert_eq!(serde_json::from_str::<Request>(&line).unwrap(), Request::Ping);
+    assert_eq!(serde_json::from_str::<ControlRequest>(&line).unwrap(), ControlRequest::Ping);
     let alive = serde_json::to_string(&Reply::Done { result: serde_json::Value::Null }).unwrap();
     writeln!(stream, "{alive}").unwrap();
     assert!(!waiting.is_finished(), "an agent that answers has not ended");

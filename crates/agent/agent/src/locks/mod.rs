@@ -11,7 +11,7 @@ mod whole;
 
 pub use ranges::{RangeLock, RangeLocks};
 pub(crate) use store::StoreLocks;
-pub use table::{Grant, LockRequest, LockTable, Ticket};
+pub use table::{LockRequest, LockTable, LockTicket, OnGranted};
 pub use whole::WholeLocks;
 
 /// Shared or exclusive.
@@ -32,14 +32,14 @@ impl LockKind {
 
 /// Who holds or wants a lock: the number by which a kernel knows the process or the open file, and above it the number of
 /// the kernel's machine: 0 for this one. Two kernels may give the same number.
-pub type Owner = u128;
+pub type LockOwner = u128;
 
 /// The owner that the kernel of a client knows by this number.
-pub fn owner(client: u64, number: u64) -> Owner {
+pub fn owner(client: u64, number: u64) -> LockOwner {
     u128::from(client) << 64 | u128::from(number)
 }
 
 /// Whose an owner is.
-pub fn client_of(owner: Owner) -> u64 {
+pub fn client_of(owner: LockOwner) -> u64 {
     (owner >> 64) as u64
 }

@@ -1,6 +1,6 @@
 //! The POSIX byte-range locks of one file.
 
-use super::{LockKind, Owner};
+use super::{LockKind, LockOwner};
 
 /// A held range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -12,7 +12,7 @@ pub struct RangeLock {
     /// Shared or exclusive.
     pub kind: LockKind,
     /// Who holds it.
-    pub owner: Owner,
+    pub owner: LockOwner,
     /// Its process, to tell others who ask.
     pub pid: u32,
     /// The open file through which it was taken: a lock of an open file description ends with that.
@@ -68,7 +68,7 @@ impl RangeLocks {
 
     /// Releases `start..=end` of one owner; a lock that reaches beyond on both sides becomes two. Says whether
     /// anything was released.
-    pub fn release(&mut self, owner: Owner, start: u64, end: u64) -> bool {
+    pub fn release(&mut self, owner: LockOwner, start: u64, end: u64) -> bool {
         if !self.held.iter().any(|held| held.owner == owner && held.meets(start, end)) {
             return false;
         }
@@ -103,7 +103,7 @@ impl RangeLocks {
     }
 
     /// Releases what owners of a kind hold. Says whether anything was.
-    pub fn release_all(&mut self, goes: impl Fn(Owner) -> bool) -> bool {
+    pub fn release_all(&mut self, goes: impl Fn(LockOwner) -> bool) -> bool {
         let before = self.held.len();
         self.held.retain(|held| !goes(held.owner));
         before != self.held.len()
@@ -129,7 +129,7 @@ impl RangeLocks {
 mod tests {
     use super::*;
 
-    fn lock(start: u64, end: u64, kind: LockKind, owner: Owner) -> RangeLock {
+    fn lock(start: u64, end: u64, kind: LockKind, owner: LockOwner) -> RangeLock {
         RangeLock { start, end, kind, owner, pid: 0, handle: owner as u64 }
     }
 
@@ -176,7 +176,7 @@ mod tests {
         let mut locks = RangeLocks::default();
         let mut model = [[None::<LockKind>; BYTES as usize]; OWNERS as usize];
         for _ in 0..50_000 {
-            let owner = Owner::from(next(OWNERS));
+            let owner = LockOwner::from(next(OWNERS));
             let start = next(BYTES);
             let end = start + next(BYTES - start);
             let slots = start as usize..=end as usize;
@@ -188,7 +188,7 @@ mod tests {
                     model[owner as usize][slots].fill(None);
                 }
                 _ => {
-                    let conflicts = (0..Owner::from(OWNERS)).filter(|&other| other != owner).any(|other| {
+                    let conflicts = (0..LockOwner::from(OWNERS)).filter(|&other| other != owner).any(|other| {
                         model[other as usize][slots.clone()].iter().flatten().any(|held| held.conflicts(kind))
                     });
                     assert_eq!(locks.conflict(&wanted).is_some(), conflicts);

@@ -18,7 +18,7 @@ use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
 use types::Identity;
 
-use super::{Grant, LockKind, LockRequest, Owner, RangeLock, RangeLocks, client_of, owner};
+use super::{LockKind, LockOwner, LockRequest, OnGranted, RangeLock, RangeLocks, client_of, owner};
 use crate::limits;
 use crate::node::Node;
 
@@ -46,13 +46,13 @@ impl Held {
 }
 
 /// Owners of ranges and of flocks are apart, as in the store.
-type Owners = HashMap<(Owner, bool), Arc<Mutex<Held>>>;
+type Owners = HashMap<(LockOwner, bool), Arc<Mutex<Held>>>;
 
 struct Waiter {
     node: Arc<Node>,
     request: LockRequest,
     cancelled: Arc<AtomicBool>,
-    done: Grant,
+    done: OnGranted,
     next: Instant,
     pause: Duration,
 }
@@ -107,7 +107,7 @@ impl StoreLocks {
         node: Arc<Node>,
         request: LockRequest,
         cancelled: Arc<AtomicBool>,
-        done: Grant,
+        done: OnGranted,
     ) {
         match self.try_take(&node, &request) {
             Err(Errno::AGAIN) => {}
@@ -195,12 +195,12 @@ impl StoreLocks {
     }
 
     /// What the store has granted an owner.
-    pub fn ranges(&self, file: &Identity, owner: Owner) -> RangeLocks {
+    pub fn ranges(&self, file: &Identity, owner: LockOwner) -> RangeLocks {
         self.get(file, (owner, false)).map(|held| held.lock().ranges.clone()).unwrap_or_default()
     }
 
     /// Releases a range of an owner.
-    pub fn release(&self, file: &Identity, owner: Owner, start: u64, end: u64) {
+    pub fn release(&self, file: &Identity, owner: LockOwner, start: u64, end: u64) {
         let Some(held) = self.get(file, (owner, false)) else { return };
         let mut held = held.lock();
         if held.ranges.release(owner, start, end) {
@@ -210,7 +210,7 @@ impl StoreLocks {
     }
 
     /// A process has closed a descriptor of the file, and lost its ranges: nothing of it is kept.
-    pub fn close(&self, file: &Identity, owner: Owner) {
+    pub fn close(&self, file: &Identity, owner: LockOwner) {
         let Some(held) = self.get(file, (owner, false)) else { return };
         let mut held = held.lock();
         if !held.ranges.is_empty() {
@@ -223,7 +223,7 @@ impl StoreLocks {
     }
 
     /// Releases an owner's flock.
-    pub fn release_flock(&self, file: &Identity, owner: Owner) {
+    pub fn release_flock(&self, file: &Identity, owner: LockOwner) {
         let Some(held) = self.get(file, (owner, true)) else { return };
         let mut held = held.lock();
         if held.flock.take().is_some() {
@@ -270,7 +270,7 @@ impl StoreLocks {
         opened.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::NOLCK))
     }
 
-    fn get(&self, file: &Identity, key: (Owner, bool)) -> Option<Arc<Mutex<Held>>> {
+    fn get(&self, file: &Identity, key: (LockOwner, bool)) -> Option<Arc<Mutex<Held>>> {
         self.files.lock().files.get(file)?.get(&key).cloned()
     }
 
@@ -309,7 +309,7 @@ impl StoreLocks {
         }
     }
 
-    fn forget_if_unused(&self, file: &Identity, key: (Owner, bool), held: &mut Held) {
+    fn forget_if_unused(&self, file: &Identity, key: (LockOwner, bool), held: &mut Held) {
         if !held.closed || !held.is_empty() || held.removed {
             return;
         }

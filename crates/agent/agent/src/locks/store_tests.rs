@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::channel;
 
-use global_store::posix::Options;
+use global_store::posix::StoreOptions;
 use testkit::{PATIENCE, wait_until};
 
 use super::*;
@@ -19,7 +19,7 @@ impl World {
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join("file"), "").unwrap();
         let root: OwnedFd = std::fs::File::open(directory.path()).unwrap().into();
-        World { directory, store: PosixStore::new(root, Options::default()).unwrap() }
+        World { directory, store: PosixStore::new(root, StoreOptions::default()).unwrap() }
     }
 
     fn node(&self) -> Arc<Node> {
@@ -36,7 +36,7 @@ fn range(start: u64, end: u64, kind: LockKind, number: u64, handle: u64) -> Lock
     LockRequest::range(start, end, kind, owner(0, number), 0, handle)
 }
 
-#[test]
+#[test] // S68
 fn owners_of_two_agents_exclude_each_other_until_the_range_the_handle_or_the_client_is_released() {
     let (world, end) = (World::new(), u64::MAX);
     let (one, two, node) = (world.agent(), world.agent(), world.node());
@@ -61,7 +61,7 @@ fn owners_of_two_agents_exclude_each_other_until_the_range_the_handle_or_the_cli
     assert_eq!(one.try_take(&node, &exclusive(0, 1, 1, 7)), Err(Errno::NOLCK), "its client is gone");
 }
 
-#[test]
+#[test] // S68
 fn a_flock_excludes_between_agents_and_is_kept_apart_from_ranges() {
     let world = World::new();
     let (one, two, node) = (world.agent(), world.agent(), world.node());
@@ -74,7 +74,7 @@ fn a_flock_excludes_between_agents_and_is_kept_apart_from_ranges() {
     one.try_take(&node, &flock(LockKind::Exclusive)).unwrap();
 }
 
-#[test]
+#[test] // S68
 fn a_lock_that_is_waited_for_comes_when_another_agent_releases_it_or_ends_by_an_interrupt() {
     let world = World::new();
     let (one, two, node) = (world.agent(), world.agent(), world.node());

@@ -1,6 +1,6 @@
 //! All locks of a node and who waits for them.
 //!
-//! Nobody's thread waits: a request that must wait leaves a [`Grant`], which is called exactly once - granted, refused
+//! Nobody's thread waits: a request that must wait leaves a [`OnGranted`], which is called exactly once - granted, refused
 //! as a deadlock, or cancelled - never with the table's mutex held. Waiters of one file are served in the order they
 //! came; like Linux, a newcomer that nobody holding stands in the way of does not queue behind them.
 //!
@@ -15,15 +15,15 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use rustix::io::Errno;
 use types::Identity;
 
-use super::{LockKind, Owner, RangeLock, RangeLocks, WholeLocks, client_of};
+use super::{LockKind, LockOwner, RangeLock, RangeLocks, WholeLocks, client_of};
 use crate::limits;
 
 /// Called once with the outcome of a lock that had to wait: `EINTR` when cancelled, `EDEADLK`, or granted.
-pub type Grant = Box<dyn FnOnce(Result<(), Errno>) + Send>;
+pub type OnGranted = Box<dyn FnOnce(Result<(), Errno>) + Send>;
 
 /// Names a waiting request until its grant is called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Ticket(u64);
+pub struct LockTicket(u64);
 
 /// A wanted lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,15 +35,15 @@ pub struct LockRequest {
 }
 
 impl LockRequest {
-    fn owner(&self) -> Owner {
+    fn owner(&self) -> LockOwner {
         self.range.owner
     }
 }
 
 struct Waiter {
-    ticket: Ticket,
+    ticket: LockTicket,
     request: LockRequest,
-    grant: Grant,
+    grant: OnGranted,
 }
 
 #[derive(Default)]
@@ -57,7 +57,7 @@ struct FileLocks {
 
 impl FileLocks {
     /// All ranges of an owner go, and the end of the open file `handle` may follow. Whether a range went.
-    fn descriptor_closed(&mut self, owner: Owner, handle: u64) -> bool {
+    fn descriptor_closed(&mut self, owner: LockOwner, handle: u64) -> bool {
         let released = self.ranges.release(owner, 0, u64::MAX);
         self.closing.retain(|&(closing, _)| closing != handle);
         if self.ranges.is_held_through(handle) || self.whole.is_held_through(handle) {
@@ -97,7 +97,7 @@ impl FileLocks {
     }
 
     /// Grants what can be granted now, in order.
-    fn serve(&mut self, granted: &mut Vec<Grant>) {
+    fn serve(&mut self, granted: &mut Vec<OnGranted>) {
         let mut at = 0;
         while at < self.waiting.len() {
             if self.blocked(&self.waiting[at].request) {
@@ -173,7 +173,7 @@ impl LockTable {
 
     /// Takes the lock now or when it becomes free; `grant` is called before this returns if the outcome is known at
     /// once, and the ticket is `None` then.
-    pub fn lock(&self, file: &Identity, request: LockRequest, grant: Grant) -> Option<Ticket> {
+    pub fn lock(&self, file: &Identity, request: LockRequest, grant: OnGranted) -> Option<LockTicket> {
         let parked = self.change(|tables, granted| {
             let outcome = attempt(tables.files.entry(file.clone()).or_default(), &request, granted);
             if outcome != Err(Errno::AGAIN) {
@@ -182,7 +182,7 @@ impl LockTable {
             if !request.flock && would_deadlock(&tables.files, file, &request) {
                 return Err((Err(Errno::DEADLK), grant));
             }
-            let ticket = Ticket(tables.next_ticket);
+            let ticket = LockTicket(tables.next_ticket);
             tables.next_ticket += 1;
             tables.files.entry(file.clone()).or_default().waiting.push_back(Waiter { ticket, request, grant });
             Ok(ticket)
@@ -197,7 +197,7 @@ impl LockTable {
     }
 
     /// Gives up waiting: the grant is called with `EINTR` unless it has been called already.
-    pub fn cancel(&self, file: &Identity, ticket: Ticket) {
+    pub fn cancel(&self, file: &Identity, ticket: LockTicket) {
         let waiter = {
             let mut tables = self.tables.lock();
             let Some(locks) = tables.files.get_mut(file) else { return };
@@ -214,18 +214,18 @@ impl LockTable {
     }
 
     /// Releases a range of an owner.
-    pub fn unlock(&self, file: &Identity, owner: Owner, start: u64, end: u64) {
+    pub fn unlock(&self, file: &Identity, owner: LockOwner, start: u64, end: u64) {
         self.release(file, |locks| locks.ranges.release(owner, start, end));
     }
 
     /// A descriptor of an open file was closed by the process that `owner` stands for: its ranges on the file end. Locks of the open
     /// file end with its last descriptor ([`LockTable::release_handle`]).
-    pub fn close_descriptor(&self, file: &Identity, owner: Owner, handle: u64) {
+    pub fn close_descriptor(&self, file: &Identity, owner: LockOwner, handle: u64) {
         self.release(file, |locks| locks.descriptor_closed(owner, handle));
     }
 
     /// Releases an owner's flock.
-    pub fn unlock_flock(&self, file: &Identity, owner: Owner) {
+    pub fn unlock_flock(&self, file: &Identity, owner: LockOwner) {
         self.release(file, |locks| locks.whole.release(owner));
     }
 
@@ -248,7 +248,7 @@ impl LockTable {
 
     /// A client is gone: what its owners hold is released, what they await is given up with `EINTR`.
     pub fn release_client(&self, client: u64) {
-        let theirs = |owner: Owner| client_of(owner) == client;
+        let theirs = |owner: LockOwner| client_of(owner) == client;
         let given_up = self.change(|tables, granted| {
             let mut given_up = Vec::new();
             for locks in tables.files.values_mut() {
@@ -266,7 +266,7 @@ impl LockTable {
 
     /// Gives an owner the ranges `held` instead of those that it has: a request was granted here and refused elsewhere. What somebody else
     /// was granted meanwhile stays his.
-    pub fn restore(&self, file: &Identity, owner: Owner, held: &RangeLocks) {
+    pub fn restore(&self, file: &Identity, owner: LockOwner, held: &RangeLocks) {
         self.change(|tables, granted| {
             let locks = tables.files.entry(file.clone()).or_default();
             locks.ranges.release(owner, 0, u64::MAX);
@@ -299,14 +299,14 @@ impl LockTable {
         });
     }
 
-    fn change<T>(&self, change: impl FnOnce(&mut Tables, &mut Vec<Grant>) -> T) -> T {
+    fn change<T>(&self, change: impl FnOnce(&mut Tables, &mut Vec<OnGranted>) -> T) -> T {
         self.change_locked(self.tables.lock(), change)
     }
 
     fn change_locked<T>(
         &self,
         mut tables: MutexGuard<'_, Tables>,
-        change: impl FnOnce(&mut Tables, &mut Vec<Grant>) -> T,
+        change: impl FnOnce(&mut Tables, &mut Vec<OnGranted>) -> T,
     ) -> T {
         let mut granted = Vec::new();
         let outcome = change(&mut tables, &mut granted);
@@ -318,7 +318,7 @@ impl LockTable {
 }
 
 /// Takes it if nobody stands in the way. A flock that is converted is given up first, as flock(2) says.
-fn attempt(locks: &mut FileLocks, request: &LockRequest, granted: &mut Vec<Grant>) -> Result<(), Errno> {
+fn attempt(locks: &mut FileLocks, request: &LockRequest, granted: &mut Vec<OnGranted>) -> Result<(), Errno> {
     if request.flock && locks.whole.held_by(request.owner()).is_some_and(|held| held != request.range.kind) {
         locks.whole.release(request.owner());
         if locks.blocked(request) {
@@ -339,7 +339,7 @@ fn attempt(locks: &mut FileLocks, request: &LockRequest, granted: &mut Vec<Grant
 
 /// Whether somebody whom `request` would wait for waits, directly or through others, for its owner.
 fn would_deadlock(files: &HashMap<Identity, FileLocks>, file: &Identity, request: &LockRequest) -> bool {
-    let blockers = |locks: &FileLocks, wanted: RangeLock| -> Vec<Owner> {
+    let blockers = |locks: &FileLocks, wanted: RangeLock| -> Vec<LockOwner> {
         locks.ranges.conflicts(wanted).map(|held| held.owner).collect()
     };
     let Some(locks) = files.get(file) else { return false };
@@ -364,12 +364,12 @@ fn would_deadlock(files: &HashMap<Identity, FileLocks>, file: &Identity, request
 /// The request for a range, for callers that have no need of the struct's other fields.
 impl LockRequest {
     /// A range of an owner through an open file.
-    pub fn range(start: u64, end: u64, kind: LockKind, owner: Owner, pid: u32, handle: u64) -> LockRequest {
+    pub fn range(start: u64, end: u64, kind: LockKind, owner: LockOwner, pid: u32, handle: u64) -> LockRequest {
         LockRequest { range: RangeLock { start, end, kind, owner, pid, handle }, flock: false }
     }
 
     /// A whole-file lock.
-    pub fn flock(kind: LockKind, owner: Owner, pid: u32, handle: u64) -> LockRequest {
+    pub fn flock(kind: LockKind, owner: LockOwner, pid: u32, handle: u64) -> LockRequest {
         LockRequest { range: RangeLock { start: 0, end: u64::MAX, kind, owner, pid, handle }, flock: true }
     }
 }

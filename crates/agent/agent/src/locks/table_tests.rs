@@ -10,15 +10,15 @@ fn file(name: u8) -> Identity {
     Identity::new(vec![name]).unwrap()
 }
 
-fn exclusive(start: u64, end: u64, owner: Owner) -> LockRequest {
+fn exclusive(start: u64, end: u64, owner: LockOwner) -> LockRequest {
     LockRequest::range(start, end, LockKind::Exclusive, owner, 0, owner as u64)
 }
 
-fn shared(start: u64, end: u64, owner: Owner) -> LockRequest {
+fn shared(start: u64, end: u64, owner: LockOwner) -> LockRequest {
     LockRequest::range(start, end, LockKind::Shared, owner, 0, owner as u64)
 }
 
-fn wait(table: &LockTable, file: &Identity, request: LockRequest) -> (Option<Ticket>, Receiver<Result<(), Errno>>) {
+fn wait(table: &LockTable, file: &Identity, request: LockRequest) -> (Option<LockTicket>, Receiver<Result<(), Errno>>) {
     let (send, receive) = channel();
     let ticket = table.lock(file, request, Box::new(move |outcome| send.send(outcome).unwrap()));
     (ticket, receive)
@@ -37,7 +37,7 @@ fn a_waiter_is_granted_when_the_holder_lets_go() {
     assert_eq!(table.test(&file(1), &exclusive(0, 99, 1).range).unwrap().owner, 2);
 }
 
-#[test]
+#[test] // S12
 fn waiters_are_served_in_order() {
     let table = LockTable::default();
     table.try_lock(&file(1), exclusive(0, 9, 1)).unwrap();
@@ -150,7 +150,7 @@ fn threads_that_take_turns_never_overlap() {
     assert!(table.is_empty());
 }
 
-#[test]
+#[test] // S48
 fn equal_numbers_of_two_clients_are_two_owners_and_one_that_is_gone_holds_and_awaits_nothing() {
     let table = LockTable::default();
     let of = |client| owner(client, 7);
@@ -167,7 +167,7 @@ fn equal_numbers_of_two_clients_are_two_owners_and_one_that_is_gone_holds_and_aw
     assert!(table.is_empty());
 }
 
-#[test]
+#[test] // S48
 fn what_is_awaited_through_an_open_file_ends_with_it() {
     let table = LockTable::default();
     table.try_lock(&file(1), exclusive(0, 9, 1)).unwrap();
@@ -180,7 +180,7 @@ fn what_is_awaited_through_an_open_file_ends_with_it() {
 
 /// The kernel sends the last close of an open file after `close` has returned; another thread of ours may bring it later than
 /// the next request for the lock.
-#[test]
+#[test] // S12
 fn a_lock_of_an_open_file_that_was_just_closed_is_waited_for_and_one_that_goes_on_is_refused() {
     const LONG: std::time::Duration = std::time::Duration::from_secs(60);
     let (table, file) = (LockTable::default(), file(1));

@@ -1,6 +1,6 @@
 //! The flocks of one file.
 
-use super::{LockKind, Owner};
+use super::{LockKind, LockOwner};
 
 /// Invariant: one exclusive holder, or any number of shared ones; each owner at most once.
 #[derive(Debug, Default)]
@@ -10,7 +10,7 @@ pub struct WholeLocks {
 
 #[derive(Debug, Clone, Copy)]
 struct WholeLock {
-    owner: Owner,
+    owner: LockOwner,
     kind: LockKind,
     /// The open file through which it was taken.
     handle: u64,
@@ -18,12 +18,12 @@ struct WholeLock {
 
 impl WholeLocks {
     /// Whether another owner stands in the way.
-    pub fn conflicts(&self, owner: Owner, kind: LockKind) -> bool {
+    pub fn conflicts(&self, owner: LockOwner, kind: LockKind) -> bool {
         self.in_the_way(owner, kind).next().is_some()
     }
 
     /// The open files through which others hold what stands in the way.
-    pub fn in_the_way(&self, owner: Owner, kind: LockKind) -> impl Iterator<Item = u64> {
+    pub fn in_the_way(&self, owner: LockOwner, kind: LockKind) -> impl Iterator<Item = u64> {
         let held = self.held.iter().filter(move |held| held.owner != owner && held.kind.conflicts(kind));
         held.map(|held| held.handle)
     }
@@ -34,25 +34,25 @@ impl WholeLocks {
     }
 
     /// What the owner holds.
-    pub fn held_by(&self, owner: Owner) -> Option<LockKind> {
+    pub fn held_by(&self, owner: LockOwner) -> Option<LockKind> {
         self.held.iter().find(|held| held.owner == owner).map(|held| held.kind)
     }
 
     /// Takes it; the caller has seen that nothing stands in the way.
-    pub fn take(&mut self, owner: Owner, kind: LockKind, handle: u64) {
+    pub fn take(&mut self, owner: LockOwner, kind: LockKind, handle: u64) {
         self.release(owner);
         self.held.push(WholeLock { owner, kind, handle });
     }
 
     /// Releases it. Says whether it was held.
-    pub fn release(&mut self, owner: Owner) -> bool {
+    pub fn release(&mut self, owner: LockOwner) -> bool {
         let before = self.held.len();
         self.held.retain(|held| held.owner != owner);
         before != self.held.len()
     }
 
     /// Releases what owners of a kind hold. Says whether anything was.
-    pub fn release_all(&mut self, goes: impl Fn(Owner) -> bool) -> bool {
+    pub fn release_all(&mut self, goes: impl Fn(LockOwner) -> bool) -> bool {
         let before = self.held.len();
         self.held.retain(|held| !goes(held.owner));
         before != self.held.len()

@@ -87,11 +87,11 @@ impl OpenData for Shared {
     }
 }
 
-fn reader(rule: &str) -> Reader {
-    Reader::new(&PolicySet::parse([rule]).unwrap().apply(Policy::default()))
+fn reader(rule: &str) -> ReadObserver {
+    ReadObserver::new(&PolicySet::parse([rule]).unwrap().apply(Policy::default()))
 }
 
-#[test]
+#[test] // S47
 fn of_what_a_program_will_need_no_more_is_fetched_than_its_file_may_have_and_its_share() {
     let reader = reader("read_ahead=8MiB");
     // The share, what the program says, what is fetched of that.
@@ -116,9 +116,9 @@ fn of_what_a_program_will_need_no_more_is_fetched_than_its_file_may_have_and_its
     }
 }
 
-#[test]
+#[test] // S47
 fn what_a_program_will_need_is_refused_where_nothing_is_fetched() {
-    let errno = |reader: &Reader, file: &Shared, start| {
+    let errno = |reader: &ReadObserver, file: &Shared, start| {
         let told = reader.advise(file, advice::WILL_NEED, start, 0);
         assert!(file.wanted.lock().is_empty());
         told.unwrap_err().raw_os_error()

@@ -19,12 +19,12 @@ use file_cache::{Fared, Foresee};
 use parking_lot::{Condvar, Mutex};
 use types::{ByteRange, Identity, RangeSet};
 use window::limits::BLOCK;
-use window::read_queue::{Data, Part, Purge, ReadQueue, Ticket};
+use window::read_queue::{FetchTicket, Part, Purge, ReadQueue, SharedBytes};
 
 use super::buffers::{Buffer, Buffers};
 use super::earned::Earned;
 use super::is_interrupted;
-use super::kept::Kept;
+use super::kept::RetainedReads;
 use crate::limits::SERVER_AHEAD_READ_BYTES;
 
 /// How often a reader that waits for what is on its way looks whether it was interrupted.
@@ -40,7 +40,7 @@ pub(super) struct Ahead {
     ended: Condvar,
     /// How long what was asked for is good.
     fresh: Duration,
-    kept: Arc<Kept>,
+    kept: Arc<RetainedReads>,
     buffers: Arc<Buffers>,
     /// Open files that read it.
     readers: AtomicUsize,
@@ -69,7 +69,7 @@ impl Drop for Reading {
 struct State {
     queue: ReadQueue,
     /// What is on its way.
-    fetches: BTreeMap<Ticket, Asked>,
+    fetches: BTreeMap<FetchTicket, AheadFetch>,
     /// What has come, and when it was asked for, the longest ago first.
     asked: VecDeque<(Instant, ByteRange)>,
     /// Changes of this node.
@@ -78,21 +78,21 @@ struct State {
     read: RangeSet,
     /// Where a fetch found the end of the file.
     end: Option<u64>,
-    /// Bytes of the queue that are counted in [`Kept`].
+    /// Bytes of the queue that are counted in [`RetainedReads`].
     counted: u64,
     earned: Earned,
 }
 
 /// When a fetch was asked for, how many changes there had been, and its bytes.
-struct Asked {
+struct AheadFetch {
     at: Instant,
     changes: u64,
     bytes: u64,
 }
 
 impl State {
-    fn ask(&mut self, ticket: Ticket, bytes: u64) {
-        self.fetches.insert(ticket, Asked { at: Instant::now(), changes: self.changes, bytes });
+    fn ask(&mut self, ticket: FetchTicket, bytes: u64) {
+        self.fetches.insert(ticket, AheadFetch { at: Instant::now(), changes: self.changes, bytes });
     }
 
     /// A read has found all of `range`.
@@ -169,7 +169,7 @@ enum Found {
 }
 
 impl Ahead {
-    fn new(bytes_max: u64, fresh: Duration, kept: &Arc<Kept>) -> Ahead {
+    fn new(bytes_max: u64, fresh: Duration, kept: &Arc<RetainedReads>) -> Ahead {
         let (queue, asked, read) = (ReadQueue::new(bytes_max), VecDeque::new(), RangeSet::new());
         let state = Mutex::new(State {
             queue,
@@ -319,7 +319,7 @@ impl Ahead {
     }
 
     /// A fetch of what of `range` is neither here nor on its way begins; one for each part, of at most `most` bytes.
-    pub fn begin(&self, range: ByteRange, most: u64) -> Vec<(Ticket, ByteRange)> {
+    pub fn begin(&self, range: ByteRange, most: u64) -> Vec<(FetchTicket, ByteRange)> {
         let mut state = self.state.lock();
         let parts = state.queue.absent(state.within(range));
         let pieces = parts.into_iter().flat_map(|part| {
@@ -337,14 +337,14 @@ impl Ahead {
     }
 
     /// A fetch is sent only now: what comes is of this moment, or later.
-    pub fn send(&self, ticket: Ticket) {
+    pub fn send(&self, ticket: FetchTicket) {
         let mut state = self.state.lock();
         let bytes = state.fetches.get(&ticket).map_or(0, |asked| asked.bytes);
         state.ask(ticket, bytes);
     }
 
     /// What was fetched has come; fewer bytes than asked for: the file ends there, unless it was changed meanwhile.
-    pub fn arrive(&self, ticket: Ticket, range: ByteRange, data: Data) {
+    pub fn arrive(&self, ticket: FetchTicket, range: ByteRange, data: SharedBytes) {
         let len = (*data).as_ref().len() as u64;
         self.change(|state| {
             let Some(asked) = state.fetches.remove(&ticket) else { return };
@@ -362,7 +362,7 @@ impl Ahead {
     }
 
     /// A fetch has failed, or is not made.
-    pub fn cancel(&self, ticket: Ticket) {
+    pub fn cancel(&self, ticket: FetchTicket) {
         self.change(|state| {
             let bytes = state.fetches.remove(&ticket).map_or(0, |asked| asked.bytes);
             state.earned.gives_back(bytes);
@@ -392,15 +392,15 @@ type OfFile = Vec<(u64, Weak<Ahead>)>;
 
 /// What is kept of every file that is read ahead.
 #[derive(Default)]
-pub(super) struct Versions {
+pub(super) struct ReadAheadVersions {
     files: Mutex<HashMap<Identity, OfFile>>,
     /// Files, so that writers of others look at one word.
     known: AtomicUsize,
-    kept: Arc<Kept>,
+    kept: Arc<RetainedReads>,
 }
 
-impl Versions {
-    pub fn kept(&self) -> &Arc<Kept> {
+impl ReadAheadVersions {
+    pub fn kept(&self) -> &Arc<RetainedReads> {
         &self.kept
     }
 

@@ -26,13 +26,13 @@ fn read_from(file: &[u8], buffer: &mut [u8], offset: u64) -> usize {
 fn no_hurry(_: ByteRange, _: bool) {}
 
 /// A fetch that was sent when the file was so.
-struct Sent(Ticket, ByteRange, Data);
+struct Sent(FetchTicket, ByteRange, SharedBytes);
 
-#[test]
+#[test] // S47
 fn whatever_is_fetched_when_readers_see_what_this_node_wrote_last() {
     let mut random = Random(11);
     for story in 0..40 {
-        let versions = Versions::default();
+        let versions = ReadAheadVersions::default();
         let ahead = versions.of(&identity(), 1, 20_000, HOUR);
         let file = RefCell::new(random.bytes(30_000));
         let mut sent: Vec<Sent> = Vec::new();
@@ -87,9 +87,9 @@ fn whatever_is_fetched_when_readers_see_what_this_node_wrote_last() {
     }
 }
 
-#[test]
+#[test] // S47
 fn a_reader_waits_for_what_is_on_its_way_and_asks_himself_for_what_is_not() {
-    let versions = Versions::default();
+    let versions = ReadAheadVersions::default();
     let ahead = versions.of(&identity(), 1, 1 << 20, HOUR);
     let all = ahead.begin(ByteRange::new(0, 3000), 1000);
     let (barrier, asked) = (Barrier::new(2), AtomicUsize::new(0));
@@ -120,9 +120,9 @@ fn a_reader_waits_for_what_is_on_its_way_and_asks_himself_for_what_is_not() {
     assert_eq!(versions.kept().bytes(), 0);
 }
 
-#[test]
+#[test] // S47
 fn who_reads_across_the_end_of_what_is_on_its_way_sleeps_until_it_comes() {
-    let versions = Versions::default();
+    let versions = ReadAheadVersions::default();
     let ahead = versions.of(&identity(), 1, 1 << 20, HOUR);
     let ticket = ahead.begin(ByteRange::new(0, 100), 100)[0].0;
     let looks = Rc::new(Cell::new(0));
@@ -149,9 +149,9 @@ fn who_reads_across_the_end_of_what_is_on_its_way_sleeps_until_it_comes() {
     assert!(looks.get() < 20, "{} looks in {LOOK:?}", looks.get());
 }
 
-#[test]
+#[test] // S47
 fn who_waits_says_so_at_once_and_again_when_he_has_waited_long() {
-    let versions = Versions::default();
+    let versions = ReadAheadVersions::default();
     let ahead = versions.of(&identity(), 1, 1 << 20, HOUR);
     let range = ByteRange::new(0, 100);
     let ticket = ahead.begin(range, 100)[0].0;
@@ -170,9 +170,9 @@ fn who_waits_says_so_at_once_and_again_when_he_has_waited_long() {
     assert_eq!((bytes, said.into_inner()), ([3; 50], vec![(wanted, false), (wanted, true)]));
 }
 
-#[test]
+#[test] // S47
 fn what_was_asked_for_too_long_ago_is_not_given_out_and_versions_do_not_mix() {
-    let versions = Versions::default();
+    let versions = ReadAheadVersions::default();
     let fill = |ahead: &Ahead, byte: u8| {
         for (ticket, range) in ahead.begin(ByteRange::new(0, 100), 100) {
             ahead.arrive(ticket, range, Arc::new([byte; 100]));
@@ -199,9 +199,9 @@ fn what_was_asked_for_too_long_ago_is_not_given_out_and_versions_do_not_mix() {
     assert_eq!(versions.kept().bytes(), 198, "of the first two");
 }
 
-#[test]
+#[test] // S47
 fn where_room_is_wanted_what_was_read_goes_and_what_was_not_stays() {
-    let versions = Versions::default();
+    let versions = ReadAheadVersions::default();
     let (one, two) = (versions.of(&identity(), 1, 1 << 20, HOUR), versions.of(&identity(), 2, 1 << 20, HOUR));
     for ahead in [&one, &two] {
         for (ticket, range) in ahead.begin(ByteRange::new(0, 1000), 1000) {
@@ -226,9 +226,9 @@ fn where_room_is_wanted_what_was_read_goes_and_what_was_not_stays() {
     one.read(&mut [0; 100], 700, HOUR, &no_hurry, &ask).unwrap();
 }
 
-#[test]
+#[test] // S47
 fn what_a_lone_reader_left_behind_goes_where_much_is_kept_and_no_more_than_that() {
-    let versions = Versions::default();
+    let versions = ReadAheadVersions::default();
     let ahead = versions.of(&identity(), 1, 1 << 30, HOUR);
     let fill = |mib: u64| {
         for (ticket, range) in ahead.begin(ByteRange::at(mib << 20, 1 << 20), 1 << 20) {
@@ -254,7 +254,7 @@ fn what_a_lone_reader_left_behind_goes_where_much_is_kept_and_no_more_than_that(
 /// What a fetch found behind the end of a file says nothing of one that has grown since.
 #[test]
 fn the_end_that_a_fetch_found_before_the_file_grew_is_not_its_end() {
-    let versions = Versions::default();
+    let versions = ReadAheadVersions::default();
     let ahead = versions.of(&identity(), 1, 1 << 20, HOUR);
     let fetches = ahead.begin(ByteRange::new(1000, 2000), 1000);
     versions.changed(&identity(), ByteRange::new(1500, 2500));
@@ -273,7 +273,7 @@ fn the_end_that_a_fetch_found_before_the_file_grew_is_not_its_end() {
 #[test]
 fn what_comes_late_is_as_old_as_its_request_and_what_waited_to_be_sent_is_not() {
     const FRESH: Duration = Duration::from_millis(200);
-    let versions = Versions::default();
+    let versions = ReadAheadVersions::default();
     let ahead = versions.of(&identity(), 1, 1 << 20, FRESH);
     let range = ByteRange::new(0, 100);
     let is_here = || ahead.meet(range, &mut |_, fared, _| if fared == Fared::Hit { vec![range] } else { Vec::new() });
@@ -297,15 +297,15 @@ fn what_comes_late_is_as_old_as_its_request_and_what_waited_to_be_sent_is_not() 
 /// Reads through a detector, where whatever is fetched has come by the next read: the bytes that were moved for each that was read, and
 /// the reads that had to ask.
 fn moved_by(reads: impl Iterator<Item = ByteRange>, size: u64) -> (f64, usize) {
-    let versions = Versions::default();
+    let versions = ReadAheadVersions::default();
     let ahead = versions.of(&identity(), 1, 128 << 20, HOUR);
     let mut detector = window::detector::Detector::new(32 << 20);
     let (mut asked, mut moved, mut late) = (0, 0, 0);
     for range in reads {
         detector.set_budget((32 << 20).min(ahead.earned(range.len())));
         let following = ahead.meet(range, &mut |_, fared, absent| {
-            use window::detector::Outcome;
-            let outcome = if fared == Fared::Hit { Outcome::Hit } else { Outcome::Miss };
+            use window::detector::RequestOutcome;
+            let outcome = if fared == Fared::Hit { RequestOutcome::Hit } else { RequestOutcome::Miss };
             detector.read(range, outcome, size, absent)
         });
         asked += range.len();
@@ -320,7 +320,7 @@ fn moved_by(reads: impl Iterator<Item = ByteRange>, size: u64) -> (f64, usize) {
     (moved as f64 / asked as f64, late)
 }
 
-#[test]
+#[test] // S63
 fn however_a_file_is_read_no_more_than_twice_what_is_used_is_moved() {
     const SIZE: u64 = 256 << 20;
     for len in [4_u64 << 10, 8 << 10, 64 << 10] {

@@ -14,7 +14,7 @@ use super::handle::RemoteHandle;
 use super::{is_interrupted, unexpected};
 
 /// A request about a handle, its answer's data, and how it waits.
-pub(super) struct Asked<'a> {
+pub(super) struct PendingRequest<'a> {
     pub message: Message,
     pub data: Data<'a>,
     pub into: &'a mut [u8],
@@ -26,9 +26,9 @@ pub(super) struct Asked<'a> {
     pub drains: bool,
 }
 
-impl Asked<'_> {
-    pub fn new(message: Message, changes: bool) -> Asked<'static> {
-        Asked {
+impl PendingRequest<'_> {
+    pub fn new(message: Message, changes: bool) -> PendingRequest<'static> {
+        PendingRequest {
             message,
             data: Data::Bytes(&[]),
             into: &mut [],
@@ -59,7 +59,7 @@ type Heard = (Message, usize, Option<u64>);
 
 impl RemoteHandle {
     /// Asks; a server that does not know the handle any more opens it anew first.
-    pub fn ask(&self, asked: Asked<'_>) -> Result<Heard, CallError> {
+    pub fn ask(&self, asked: PendingRequest<'_>) -> Result<Heard, CallError> {
         let within = (!asked.changes).then_some(self.patience);
         loop {
             let call = Call {
@@ -114,7 +114,7 @@ impl RemoteHandle {
 
     /// The life of the server's machine in which it was done, if that is known.
     pub fn done(&self, message: Message) -> io::Result<Option<u64>> {
-        match self.ask(Asked::new(message, true))? {
+        match self.ask(PendingRequest::new(message, true))? {
             (Message::Done {}, _, life) => Ok(life),
             (other, ..) => Err(unexpected(&other)),
         }
@@ -135,13 +135,13 @@ impl RemoteHandle {
     }
 
     pub fn position(&self, message: Message, changes: bool) -> io::Result<u64> {
-        match self.ask(Asked::new(message, changes))? {
+        match self.ask(PendingRequest::new(message, changes))? {
             (Message::Position { offset }, ..) => Ok(offset),
             (other, ..) => Err(unexpected(&other)),
         }
     }
 
-    pub fn written(&self, asked: Asked<'_>) -> Result<u64, CallError> {
+    pub fn written(&self, asked: PendingRequest<'_>) -> Result<u64, CallError> {
         match self.ask(asked)? {
             (Message::Written { offset }, _, life) => {
                 self.made(life);

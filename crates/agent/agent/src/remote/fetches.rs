@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use transport::Call;
 use types::ByteRange;
-use window::read_queue::Ticket;
+use window::read_queue::FetchTicket;
 use wire::Message;
 use wire::limits::DATA_BYTES_MAX;
 
@@ -20,7 +20,7 @@ struct Fetch {
     ahead: Arc<Ahead>,
     /// Through this open file.
     handle: u64,
-    ticket: Ticket,
+    ticket: FetchTicket,
     range: ByteRange,
 }
 
@@ -43,12 +43,12 @@ impl Queue {
 
 /// What is to be fetched.
 #[derive(Default)]
-pub(super) struct Fetches {
+pub(super) struct RemoteFetches {
     queue: Mutex<Queue>,
     more: Condvar,
 }
 
-impl Fetches {
+impl RemoteFetches {
     /// Takes out the fetches that nobody has begun and `which` says.
     fn take(&self, which: impl Fn(&Fetch) -> bool) -> VecDeque<Fetch> {
         let mut queue = self.queue.lock();
@@ -172,12 +172,12 @@ impl Inner {
 mod tests {
     use types::Identity;
 
-    use super::super::ahead::Versions;
+    use super::super::ahead::ReadAheadVersions;
     use super::*;
 
-    #[test]
+    #[test] // S47
     fn what_somebody_waits_for_is_fetched_first_and_what_was_closed_is_not() {
-        let (versions, fetches) = (Versions::default(), Fetches::default());
+        let (versions, fetches) = (ReadAheadVersions::default(), RemoteFetches::default());
         let fresh = Duration::from_secs(3600);
         let files = [0_u8, 1, 2]
             .map(|number| versions.of(&Identity::new(vec![number]).unwrap(), u64::from(number), 1 << 20, fresh));

@@ -16,11 +16,11 @@ use wire::limits::DATA_BYTES_MAX;
 use wire::{Message, open, seek};
 
 use super::ahead::{self, Ahead, Reading};
-use super::asked::{Asked, InRings, age_ns};
+use super::asked::{InRings, PendingRequest, age_ns};
 use super::earned::Earned;
-use super::opened::Opened;
+use super::opened::RemoteFile;
 use super::opening::Opening;
-use super::pace::Pace;
+use super::pace::ReadPace;
 use super::scatter::at_once;
 use super::{Inner, fault, unexpected};
 use crate::burst_buffer::{DataVersion, OpenData};
@@ -29,14 +29,14 @@ use crate::reader;
 
 /// An open file.
 pub(super) struct RemoteHandle {
-    pub(super) opened: Arc<Opened>,
+    pub(super) opened: Arc<RemoteFile>,
     pub(super) patience: Duration,
     /// Of an appender: no byte from here on was written by an append that was not answered.
     end: AtomicU64,
     end_is_known: AtomicBool,
     /// When it was read last, in turns of all readers.
     turn: AtomicU64,
-    pace: Mutex<Pace>,
+    pace: Mutex<ReadPace>,
     /// What the reads under way are expected to be followed by.
     wanted: Mutex<Vec<ByteRange>>,
     /// Bytes to keep, and how long they are good.
@@ -66,12 +66,12 @@ impl RemoteHandle {
             | bit(windows, open::WINDOWS);
         let policy = inner.policy(&how.policy);
         let handle = RemoteHandle {
-            opened: Arc::new(Opened::new(inner, anchor.identity(), anchor.path_hint(), flags, policy)),
+            opened: Arc::new(RemoteFile::new(inner, anchor.identity(), anchor.path_hint(), flags, policy)),
             patience: how.policy.io_timeout,
             end: AtomicU64::new(0),
             end_is_known: AtomicBool::new(false),
             turn: AtomicU64::new(0),
-            pace: Mutex::new(Pace::new(Instant::now(), how.policy.revalidate)),
+            pace: Mutex::new(ReadPace::new(Instant::now(), how.policy.revalidate)),
             wanted: Mutex::default(),
             keep: (reader::budget(&how.policy), how.policy.revalidate),
             durable_at_close: how.policy.durable_at_close,
@@ -140,7 +140,7 @@ impl RemoteHandle {
             let part = (buffer.len() - done).min(DATA_BYTES_MAX as usize);
             let message = Message::Read { handle: self.opened.number, offset: offset + done as u64, len: part as u32 };
             let into = &mut buffer[done..done + part];
-            match self.ask(Asked { into, ..Asked::new(message, false) })? {
+            match self.ask(PendingRequest { into, ..PendingRequest::new(message, false) })? {
                 (Message::Bytes {}, got, _) if got == part => done += got,
                 (Message::Bytes {}, got, _) => return Ok(done + got),
                 (other, ..) => return Err(unexpected(&other)),
@@ -163,7 +163,11 @@ impl RemoteHandle {
                 self.append(part)?
             } else {
                 let message = self.write_message(at, drained);
-                self.written(Asked { data: part.into(), drains: drained.is_some(), ..Asked::new(message, true) })?
+                self.written(PendingRequest {
+                    data: part.into(),
+                    drains: drained.is_some(),
+                    ..PendingRequest::new(message, true)
+                })?
             };
             fault::point("remote.written");
             first.get_or_insert(began);
@@ -190,7 +194,7 @@ impl RemoteHandle {
         let mut again = false;
         loop {
             let message = Message::Append { handle: self.opened.number, end, again };
-            match self.written(Asked { data: data.into(), once: true, ..Asked::new(message, true) }) {
+            match self.written(PendingRequest { data: data.into(), once: true, ..PendingRequest::new(message, true) }) {
                 Err(CallError::Lost) => again = true,
                 Err(error) => return Err(error.into()),
                 Ok(offset) => {
@@ -288,7 +292,11 @@ impl OpenData for RemoteHandle {
             let (offset, bytes) = &parts[number];
             let brought = self.bring(ByteRange::at(*offset, bytes.bytes() as u64), || {
                 let (message, data) = (self.write_message(*offset, Some(at)), InRings(bytes));
-                self.written(Asked { data: Data::Gathered(&data), drains: true, ..Asked::new(message, true) })?;
+                self.written(PendingRequest {
+                    data: Data::Gathered(&data),
+                    drains: true,
+                    ..PendingRequest::new(message, true)
+                })?;
                 fault::point("remote.written");
                 Ok(())
             });

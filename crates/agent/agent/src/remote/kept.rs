@@ -34,7 +34,7 @@ struct Turn {
 
 /// What is kept for all files of an agent.
 #[derive(Debug)]
-pub(super) struct Kept {
+pub(super) struct RetainedReads {
     /// Bytes.
     bytes: AtomicU64,
     hits: AtomicU64,
@@ -44,10 +44,10 @@ pub(super) struct Kept {
     buffers: Mutex<Weak<Buffers>>,
 }
 
-impl Default for Kept {
-    fn default() -> Kept {
+impl Default for RetainedReads {
+    fn default() -> RetainedReads {
         let turn = Turn { number: 1, began: Instant::now(), readers: 0, before: 0 };
-        Kept {
+        RetainedReads {
             bytes: AtomicU64::new(0),
             hits: AtomicU64::new(0),
             late: AtomicU64::new(0),
@@ -58,7 +58,7 @@ impl Default for Kept {
     }
 }
 
-impl Kept {
+impl RetainedReads {
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }
@@ -119,9 +119,9 @@ mod tests {
 
     use super::*;
 
-    #[test]
+    #[test] // S47
     fn memory_is_shared_out_among_those_who_read_now() {
-        let kept = Kept::default();
+        let kept = RetainedReads::default();
         let turns: Vec<AtomicU64> = (0..16).map(|_| AtomicU64::new(0)).collect();
         assert_eq!(kept.share(&turns[0]), SERVER_AHEAD_SHARED_BYTES, "the first has all");
         turns.iter().for_each(|turn| _ = kept.share(turn));
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn buffers_go_with_the_last_who_reads_ahead_and_when_nobody_does_for_a_while() {
-        let kept = Kept::default();
+        let kept = RetainedReads::default();
         kept.rest();
         let (one, two) = (kept.buffers(), kept.buffers());
         assert!(Arc::ptr_eq(&one, &two));

@@ -19,7 +19,7 @@ struct Queue {
 
 /// What is still to be told.
 #[derive(Default)]
-pub(super) struct Later(Mutex<Queue>);
+pub(super) struct DeferredMessages(Mutex<Queue>);
 
 impl Inner {
     /// Tells the server, when it is there.

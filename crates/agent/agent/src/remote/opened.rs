@@ -11,7 +11,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use transport::{Call, CallError, Memory};
+use transport::{Call, CallError, SessionInstance};
 use types::{Identity, Shown};
 use wire::{Message, Text, open};
 
@@ -21,24 +21,24 @@ use super::{Inner, hint_of, is_interrupted, unexpected};
 
 /// Which version of a file's data is open, as a server numbers it that remembers this node by that number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-struct Told {
-    memory: Memory,
+struct KnownVersion {
+    memory: SessionInstance,
     version: u64,
     /// Of the server's machine.
     life: u64,
 }
 
 /// An open file at the server.
-pub(super) struct Opened {
+pub(super) struct RemoteFile {
     pub inner: Arc<Inner>,
     pub number: u64,
     pub identity: Identity,
     pub hint: PathBuf,
     pub flags: u32,
     pub policy: Text,
-    told: Mutex<Told>,
+    told: Mutex<KnownVersion>,
     /// By who remembered this node otherwise before: an answer of his may be taken only now.
-    before: Mutex<Told>,
+    before: Mutex<KnownVersion>,
     /// The server said that the file is no more.
     pub gone: AtomicBool,
     /// What is read ahead, from the first read that it may help on.
@@ -50,10 +50,10 @@ pub(super) struct Opened {
 /// Open files of one file that have the same bytes.
 #[derive(Default)]
 pub struct Mates {
-    told: Mutex<Told>,
-    members: Mutex<Vec<Weak<Opened>>>,
+    told: Mutex<KnownVersion>,
+    members: Mutex<Vec<Weak<RemoteFile>>>,
     /// Whose word they follow.
-    followed: Mutex<Memory>,
+    followed: Mutex<SessionInstance>,
     pub(super) unsynced: Unsynced,
 }
 
@@ -61,9 +61,9 @@ pub struct Mates {
 #[derive(Default)]
 pub(super) struct AllMates(Mutex<HashMap<Identity, Vec<Weak<Mates>>>>);
 
-impl Opened {
-    pub fn new(inner: &Arc<Inner>, identity: &Identity, hint: PathBuf, flags: u32, policy: Text) -> Opened {
-        Opened {
+impl RemoteFile {
+    pub fn new(inner: &Arc<Inner>, identity: &Identity, hint: PathBuf, flags: u32, policy: Text) -> RemoteFile {
+        RemoteFile {
             inner: Arc::clone(inner),
             number: inner.number(),
             identity: identity.clone(),
@@ -91,8 +91,9 @@ impl Opened {
 
     /// The life of the server's machine in which an answer was given, by who remembers this node so. It may be that others had the file
     /// opened there, and are about to hear so: then it is opened once more. `None`: nobody knows any more.
-    pub fn life_in(&self, memory: Memory, within: Option<Duration>, patience: Duration) -> Option<u64> {
-        let by = |told: &Mutex<Told>| Some(*told.lock()).filter(|told| told.memory == memory).map(|told| told.life);
+    pub fn life_in(&self, memory: SessionInstance, within: Option<Duration>, patience: Duration) -> Option<u64> {
+        let by =
+            |told: &Mutex<KnownVersion>| Some(*told.lock()).filter(|told| told.memory == memory).map(|told| told.life);
         let known = || by(&self.told).or_else(|| by(&self.before));
         known().or_else(|| {
             let _ = self.open_anew(within, patience);
@@ -135,7 +136,7 @@ impl Opened {
             Message::Opened { version, life } => {
                 // First: who finds it opened there knows that what was lost before is counted.
                 self.meets(life);
-                let now = Told { memory: answer.memory, version, life };
+                let now = KnownVersion { memory: answer.memory, version, life };
                 let former = std::mem::replace(&mut *self.told.lock(), now);
                 if former.memory != now.memory {
                     *self.before.lock() = former;
@@ -151,7 +152,7 @@ impl Opened {
     }
 
     /// It is open for the first time: others with the same bytes go on with it.
-    pub fn join(self: &Arc<Opened>, within: Duration) {
+    pub fn join(self: &Arc<RemoteFile>, within: Duration) {
         let told = *self.told.lock();
         let mates = self.inner.mates.of(&self.identity, told);
         mates.admit(self);
@@ -191,7 +192,7 @@ impl Opened {
     }
 }
 
-impl Drop for Opened {
+impl Drop for RemoteFile {
     fn drop(&mut self) {
         self.mates.take();
         self.inner.mates.forget(&self.identity);
@@ -200,9 +201,9 @@ impl Drop for Opened {
 
 impl Mates {
     /// The file was changed past its open files, as was answered by who remembers this node so.
-    fn changed(&self, memory: Memory, within: Duration) {
-        let all: Vec<Weak<Opened>> = self.members.lock().clone();
-        let is_open = |one: &Arc<Opened>| !one.closed.load(Ordering::SeqCst);
+    fn changed(&self, memory: SessionInstance, within: Duration) {
+        let all: Vec<Weak<RemoteFile>> = self.members.lock().clone();
+        let is_open = |one: &Arc<RemoteFile>| !one.closed.load(Ordering::SeqCst);
         let Some(one) = all.iter().filter_map(Weak::upgrade).find(is_open) else { return };
         let life = one.life_in(memory, Some(within), within);
         one.close_again();
@@ -211,7 +212,7 @@ impl Mates {
         }
     }
 
-    fn admit(&self, opened: &Arc<Opened>) {
+    fn admit(&self, opened: &Arc<RemoteFile>) {
         let mut members = self.members.lock();
         if members.len().is_power_of_two() {
             members.retain(|member| member.strong_count() > 0);
@@ -220,7 +221,7 @@ impl Mates {
     }
 
     /// One of them was told this. Of what a server says that remembers this node the first word counts.
-    fn are_at(&self, told: Told) {
+    fn are_at(&self, told: KnownVersion) {
         let mut of_all = self.told.lock();
         if of_all.memory != told.memory {
             *of_all = told;
@@ -229,12 +230,12 @@ impl Mates {
 
     /// Those that another server has told something, or the same one before it forgot this node, are opened anew, by the first who
     /// comes, within a time for all; by the next, if that one was interrupted. One for which that fails is opened when it is used.
-    fn follow(&self, memory: Memory, within: Duration) {
+    fn follow(&self, memory: SessionInstance, within: Duration) {
         if std::mem::replace(&mut *self.followed.lock(), memory) == memory {
             return;
         }
         let until = Instant::now() + within;
-        let members: Vec<Weak<Opened>> = self.members.lock().clone();
+        let members: Vec<Weak<RemoteFile>> = self.members.lock().clone();
         for member in members.iter().filter_map(Weak::upgrade) {
             if member.told.lock().memory == memory || member.closed.load(Ordering::SeqCst) {
                 continue;
@@ -245,7 +246,7 @@ impl Mates {
                 Ok(()) | Err(CallError::Failed { .. }) => {}
                 Err(error) => {
                     if matches!(error, CallError::Interrupted) {
-                        *self.followed.lock() = Memory::default();
+                        *self.followed.lock() = SessionInstance::default();
                     }
                     break; // no server, or no time
                 }
@@ -256,13 +257,13 @@ impl Mates {
 
 impl AllMates {
     /// Those that are at this version, or will be when they are opened anew.
-    fn of(&self, identity: &Identity, told: Told) -> Arc<Mates> {
+    fn of(&self, identity: &Identity, told: KnownVersion) -> Arc<Mates> {
         let mut files = self.0.lock();
         let of_file = files.entry(identity.clone()).or_default();
         of_file.retain(|mates| mates.strong_count() > 0);
         // The newest first: what the kernel finds by the file's name now.
         let all: Vec<Arc<Mates>> = of_file.iter().rev().filter_map(Weak::upgrade).collect();
-        let like = |wanted: &dyn Fn(Told) -> bool| all.iter().find(|mates| wanted(*mates.told.lock())).cloned();
+        let like = |wanted: &dyn Fn(KnownVersion) -> bool| all.iter().find(|mates| wanted(*mates.told.lock())).cloned();
         let same = like(&|of_mates| of_mates == told);
         let mates = same.or_else(|| like(&|of_mates| of_mates.memory != told.memory)).unwrap_or_else(|| {
             let mates = Arc::<Mates>::default();
@@ -274,7 +275,7 @@ impl AllMates {
     }
 
     /// A file was changed past its open files, as was answered by who remembers this node so.
-    pub fn changed(&self, identity: &Identity, memory: Memory, within: Duration) {
+    pub fn changed(&self, identity: &Identity, memory: SessionInstance, within: Duration) {
         let of_file: Vec<Weak<Mates>> = self.0.lock().get(identity).cloned().unwrap_or_default();
         of_file.iter().filter_map(Weak::upgrade).for_each(|mates| mates.changed(memory, within));
     }

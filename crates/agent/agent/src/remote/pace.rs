@@ -9,7 +9,7 @@ use crate::limits::SERVER_AHEAD_LEAST;
 
 /// The bytes that an open file's reads ask for, in periods of half the time for which what was fetched is good.
 #[derive(Debug)]
-pub(super) struct Pace {
+pub(super) struct ReadPace {
     period: Duration,
     began: Instant,
     /// In this period.
@@ -18,10 +18,10 @@ pub(super) struct Pace {
     before: Option<u64>,
 }
 
-impl Pace {
+impl ReadPace {
     /// Of a file that is read from now on, where what was fetched is good for `fresh`.
-    pub fn new(now: Instant, fresh: Duration) -> Pace {
-        Pace { period: (fresh / 2).max(Duration::from_millis(1)), began: now, bytes: 0, before: None }
+    pub fn new(now: Instant, fresh: Duration) -> ReadPace {
+        ReadPace { period: (fresh / 2).max(Duration::from_millis(1)), began: now, bytes: 0, before: None }
     }
 
     /// A read of so many bytes begins: as many may be kept ahead of it as are read in a period, but no fewer than it asks for.
@@ -55,7 +55,7 @@ mod tests {
     const REQUEST: u64 = 128 << 10;
 
     /// Reads on at so many bytes a second for so long; what may be kept ahead at the end.
-    fn reads(pace: &mut Pace, now: &mut Instant, rate: u64, time: Duration) -> u64 {
+    fn reads(pace: &mut ReadPace, now: &mut Instant, rate: u64, time: Duration) -> u64 {
         let (end, mut ahead) = (*now + time, 0);
         while *now < end {
             ahead = pace.read(*now, REQUEST);
@@ -64,10 +64,10 @@ mod tests {
         ahead
     }
 
-    #[test]
+    #[test] // S47
     fn what_is_kept_ahead_is_read_while_it_is_good() {
         let mut now = Instant::now();
-        let mut pace = Pace::new(now, FRESH);
+        let mut pace = ReadPace::new(now, FRESH);
         now += 10 * FRESH;
         assert_eq!(pace.read(now, REQUEST), BLOCK, "nobody knows");
         now += Duration::from_millis(2);
@@ -75,16 +75,16 @@ mod tests {
         for rate in [1_u64 << 20, 4 << 20, 100 << 20] {
             let ahead = reads(&mut pace, &mut now, rate, 2 * FRESH);
             assert!((rate / 3..=rate * 2 / 3).contains(&ahead), "{ahead} bytes ahead of {rate} a second");
-            let mut slow = Pace::new(now, FRESH);
+            let mut slow = ReadPace::new(now, FRESH);
             let ahead = reads(&mut slow, &mut now, rate, FRESH / 4);
             assert!((rate / 3..=rate.max(BLOCK)).contains(&ahead), "{ahead} bytes ahead of {rate} a second at first");
         }
     }
 
-    #[test]
+    #[test] // S47
     fn who_reads_again_after_a_while_is_as_fast_as_what_he_has_read_since() {
         let mut now = Instant::now();
-        let mut pace = Pace::new(now, FRESH);
+        let mut pace = ReadPace::new(now, FRESH);
         reads(&mut pace, &mut now, 100 << 20, FRESH);
         now += 100 * FRESH;
         assert!(pace.read(now, REQUEST) < 1 << 20);

@@ -58,7 +58,7 @@ impl Unsynced {
 mod tests {
     use super::*;
 
-    #[test]
+    #[test] // S41
     fn what_was_not_synced_when_the_servers_machine_crashed_may_be_lost_once() {
         let of = Unsynced::default();
         assert!(!of.meets(1) && !of.meets(1));

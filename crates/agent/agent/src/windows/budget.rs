@@ -7,18 +7,18 @@ use window::limits::CAPACITY_MIN;
 
 /// Bytes that are left.
 #[derive(Debug, Clone)]
-pub(super) struct Budget(Arc<Mutex<u64>>);
+pub(super) struct WindowBudget(Arc<Mutex<u64>>);
 
 /// A part of the budget, given back when dropped.
 #[derive(Debug)]
 pub(super) struct Share {
     bytes: u64,
-    of: Budget,
+    of: WindowBudget,
 }
 
-impl Budget {
-    pub fn new(bytes: u64) -> Budget {
-        Budget(Arc::new(Mutex::new(bytes)))
+impl WindowBudget {
+    pub fn new(bytes: u64) -> WindowBudget {
+        WindowBudget(Arc::new(Mutex::new(bytes)))
     }
 
     /// The largest ring of at most `wish` bytes, or the smallest that there is, that leaves as much as it takes: so the first of
@@ -59,7 +59,7 @@ mod tests {
 
     #[test]
     fn the_last_comer_gets_something_and_all_is_given_back() {
-        let budget = Budget::new(64 << 20);
+        let budget = WindowBudget::new(64 << 20);
         let shares: Vec<_> = std::iter::from_fn(|| budget.take(16 << 20)).collect();
         let mib: Vec<_> = shares.iter().map(|share| share.bytes() >> 20).collect();
         assert_eq!(mib[..5], [16, 16, 16, 8, 4]);
@@ -67,6 +67,6 @@ mod tests {
         drop(shares);
         assert_eq!(budget.left(), 64 << 20);
         assert!(budget.take(1).is_some_and(|share| share.bytes() == CAPACITY_MIN));
-        assert!(Budget::new(2 * CAPACITY_MIN - 1).take(CAPACITY_MIN).is_none());
+        assert!(WindowBudget::new(2 * CAPACITY_MIN - 1).take(CAPACITY_MIN).is_none());
     }
 }

@@ -7,8 +7,7 @@ use std::sync::atomic::Ordering;
 
 use file_cache::OpenHow;
 use global_store::GlobalStore;
-use window::attach::{Command, Control, reads_token, state};
-use window::cuts::pair_of;
+use window::attach::{Command, Control, state};
 
 use super::drain::Pending;
 use super::{Announced, Replayed, WindowRight, WindowService, WindowSettings, WindowStatus, Windows, replay};
@@ -43,8 +42,6 @@ impl Agent {
     /// The same together with other agents of this process; `settings.budget_bytes` is the service's matter then.
     pub fn join_windows(&self, settings: WindowSettings, service: &Arc<WindowService>) -> io::Result<()> {
         let windows = Windows::start(settings, service, self.cache.client())?;
-        let of = Arc::clone(service);
-        self.cache.on_cuts(Box::new(move |version, begins| of.cut(version, begins)));
         self.windows.set(windows).map_err(|_| io::ErrorKind::AlreadyExists.into())
     }
 
@@ -143,13 +140,12 @@ impl Agent {
     }
 
     /// The ioctl [`window::attach::CONTROL`]. `thread`: who asks. `exclusive`: every open description of the file may have
-    /// a window. `passed`: the kernel reads the replica for this open file, and nothing of it reaches us. `EINVAL`: not that structure; `EOPNOTSUPP`: this open file can have no window; `EAGAIN`: not now.
+    /// a window. Errors: `EINVAL` for another structure, `EOPNOTSUPP` for an open file that can have no window, `EAGAIN` not now.
     pub fn window_control(
         &self,
         open: &OpenFile,
         thread: u32,
         exclusive: bool,
-        passed: bool,
         argument: &[u8],
     ) -> io::Result<Vec<u8>> {
         let Some(asked) = Control::from_bytes(argument) else { return errno(libc::EINVAL) };
@@ -161,13 +157,6 @@ impl Agent {
         }
         match (asked.command, right) {
             (Command::Get, _) | (Command::On | Command::Off, None) => {}
-            (Command::Reads, _) => {
-                let cuts = self.windows.get().and_then(|windows| windows.service.cuts.as_ref());
-                let (Some(cuts), true) = (cuts, passed) else { return errno(libc::EOPNOTSUPP) };
-                let (version, size) = open.mappable()?;
-                let token = reads_token(cuts.name(), pair_of(version.0));
-                return Ok(Control { token, ..Control::new(Command::Reads, size) }.to_bytes().to_vec());
-            }
             (Command::SyncAll, _) => self.sync_all()?,
             (Command::Advise, _) => open.advise(asked.state, asked.token, asked.bytes)?,
             (_, None) => return errno(libc::EOPNOTSUPP),

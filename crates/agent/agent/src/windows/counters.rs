@@ -56,7 +56,7 @@ impl WindowStatus {
 
 /// The counters behind it.
 #[derive(Debug, Default)]
-pub(super) struct Counters {
+pub(super) struct WindowCounters {
     pub attached: AtomicU64,
     pub revoked: AtomicU64,
     pub without_memory: AtomicU64,
@@ -72,7 +72,7 @@ pub(super) struct Counters {
     pub waited_us: AtomicU64,
 }
 
-impl Counters {
+impl WindowCounters {
     /// Adds to one of them.
     pub fn add(counter: &AtomicU64, number: u64) {
         counter.fetch_add(number, Relaxed);
@@ -80,7 +80,7 @@ impl Counters {
 
     /// A ring could not be made.
     pub fn without_place(&self, error: io::Error) -> io::Error {
-        Counters::add(&self.without_place, 1);
+        WindowCounters::add(&self.without_place, 1);
         self.without_place_errno.store(error.raw_os_error().unwrap_or(libc::EIO), Relaxed);
         error
     }

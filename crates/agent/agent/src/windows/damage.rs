@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::counters::Counters;
+use super::counters::WindowCounters;
 
 /// How often that was found of one file.
 #[derive(Debug, Clone, Default)]
@@ -12,9 +12,9 @@ pub(super) struct Damages(Arc<AtomicU64>);
 
 impl Damages {
     /// Once more.
-    pub fn note(&self, counters: &Counters) {
+    pub fn note(&self, counters: &WindowCounters) {
         self.0.fetch_add(1, Ordering::AcqRel);
-        Counters::add(&counters.damaged, 1);
+        WindowCounters::add(&counters.damaged, 1);
     }
 
     /// So often.
@@ -23,19 +23,19 @@ impl Damages {
     }
 
     /// For an open file, which is told what is found from now on.
-    pub fn told(&self) -> Told {
-        Told { seen: AtomicU64::new(self.count()), damages: self.clone() }
+    pub fn told(&self) -> DamageNotice {
+        DamageNotice { seen: AtomicU64::new(self.count()), damages: self.clone() }
     }
 }
 
 /// What an open file was told, as the kernel tells errors of writing back: each that there was then, once.
 #[derive(Debug)]
-pub(super) struct Told {
+pub(super) struct DamageNotice {
     damages: Damages,
     seen: AtomicU64,
 }
 
-impl Told {
+impl DamageNotice {
     /// `EIO`: something was found since the last time.
     pub fn tell(&self) -> io::Result<()> {
         let now = self.damages.count();

@@ -16,7 +16,7 @@ mod bring;
 mod pending;
 mod settle;
 
-use behind::Behind;
+use behind::KernelWriteBack;
 pub(crate) use pending::Pending;
 
 use std::collections::BTreeMap;
@@ -29,13 +29,13 @@ use concurrency::{Instant, Mutex, MutexGuard};
 use types::{ByteRange, Epoch};
 use window::drained::Drained;
 use window::limits::{BATCH_BYTES_MAX, LONE_BYTES_MAX};
-use window::plan::{Batch, Queue, RingSlot};
-use window::ring::{Found, Grant, Reader, Stop};
+use window::plan::{ApplyQueue, Batch, RingSlot};
+use window::ring::{RingGrant, RingItem, RingReader, Stop};
 use window::sequence::Sequence;
-use window::{Mapping, Medium, Memory, clock, layout, sequence};
+use window::{Mapping, Memory, WindowMedium, clock, layout, sequence};
 
 use super::budget::Share;
-use super::counters::Counters;
+use super::counters::WindowCounters;
 use super::damage::Damages;
 use super::fault;
 use super::place::{CutRecord, FilePlace, RingRecord};
@@ -46,7 +46,7 @@ use crate::limits;
 
 /// One ring.
 struct Ring {
-    reader: Reader<Arc<Mapping>>,
+    reader: RingReader<Arc<Mapping>>,
     /// The open file that it belongs to.
     open: u64,
     ended: bool,
@@ -63,9 +63,9 @@ struct Ring {
 
 impl Ring {
     /// Counts what its writers waited since the last time.
-    fn count_waits(&mut self, counters: &Counters) {
+    fn count_waits(&mut self, counters: &WindowCounters) {
         let now = self.reader.waited_us();
-        Counters::add(&counters.waited_us, now.saturating_sub(self.waited_us));
+        WindowCounters::add(&counters.waited_us, now.saturating_sub(self.waited_us));
         self.waited_us = self.waited_us.max(now);
     }
 
@@ -87,7 +87,7 @@ pub(super) struct Granted {
     pub sequence: Arc<Mapping>,
     pub id: layout::RingId,
     pub capacity: u64,
-    pub medium: Medium,
+    pub medium: WindowMedium,
 }
 
 /// The rings of one file.
@@ -95,9 +95,9 @@ pub(super) struct Drain {
     place: FilePlace,
     hint: String,
     /// Where rings and marks lie.
-    medium: Medium,
+    medium: WindowMedium,
     /// What was drained is written back. It ends before the handle does.
-    behind: Behind,
+    behind: KernelWriteBack,
     /// Writes what is drained. It keeps the file open for writing as long as there are windows.
     handle: Box<dyn OpenData>,
     sequence: Sequence<Arc<Mapping>>,
@@ -105,7 +105,7 @@ pub(super) struct Drain {
     drained: Drained<Mapping>,
     rings: BTreeMap<RingSlot, Ring>,
     next: usize,
-    queue: Queue,
+    queue: ApplyQueue,
     buffer: Vec<u8>,
     /// Something acknowledged was found damaged: those are told who have the file open.
     damages: Damages,
@@ -117,17 +117,17 @@ pub(super) struct Drain {
     cut: Option<CutRecord>,
     /// Nothing acknowledged needs a sync to survive a crash of the machine.
     kept: Arc<AtomicBool>,
-    counters: Arc<Counters>,
+    counters: Arc<WindowCounters>,
 }
 
 impl Drain {
     pub fn new(
         place: FilePlace,
-        medium: Medium,
+        medium: WindowMedium,
         hint: String,
         handle: Box<dyn OpenData>,
         damages: Damages,
-        counters: &Arc<Counters>,
+        counters: &Arc<WindowCounters>,
     ) -> io::Result<Drain> {
         if medium.is_durable() {
             handle.retains();
@@ -138,12 +138,12 @@ impl Drain {
         let sequence = Sequence::new(Arc::clone(&counter));
         // Where each batch has to wait for a medium or a server, it has to be worth it.
         let lone_bytes_max = if medium.is_durable() || handle.is_remote() { BATCH_BYTES_MAX } else { LONE_BYTES_MAX };
-        let queue = Queue::with_batches_of(BATCH_BYTES_MAX, lone_bytes_max);
+        let queue = ApplyQueue::with_batches_of(BATCH_BYTES_MAX, lone_bytes_max);
         #[cfg(test)]
         let queue = super::tests::small_batches().unwrap_or(queue);
         let rings = BTreeMap::new();
         // Elsewhere each batch is synced, or on its way to a server.
-        let behind = Behind::new(if medium.is_durable() { None } else { handle.write_behind() });
+        let behind = KernelWriteBack::new(if medium.is_durable() { None } else { handle.write_behind() });
         let (next, buffer, failing, unsynced, cut) = (0, Vec::new(), false, false, None);
         let (kept, counters) = (Arc::default(), Arc::clone(counters));
         Ok(Drain {
@@ -198,8 +198,8 @@ impl Drain {
         let memory = Arc::new(Mapping::create(&self.place.ring(number), bytes, self.medium)?.guarded()?);
         fault::point("window.ring");
         let writable = ByteRange::new(0, i64::MAX as u64);
-        let grant = Grant { ring: id, capacity, epochs: Epoch(0)..=Epoch(0), writable };
-        let reader = Reader::create(Arc::clone(&memory), grant).map_err(io::Error::other)?;
+        let grant = RingGrant { ring: id, capacity, epochs: Epoch(0)..=Epoch(0), writable };
+        let reader = RingReader::create(Arc::clone(&memory), grant).map_err(io::Error::other)?;
         self.place.grant(number, &RingRecord::new(id, capacity))?;
         fault::point("window.granted");
         let slot = RingSlot(number);
@@ -210,7 +210,7 @@ impl Drain {
             slot,
             Ring { reader, open, ended: false, waited_us: 0, came: now, moved: now, empty: now, _share: share },
         );
-        Counters::add(&self.counters.attached, 1);
+        WindowCounters::add(&self.counters.attached, 1);
         self.tell_kept();
         Ok(Granted { ring: memory, sequence: Arc::clone(&self.counter), id, capacity, medium: self.medium })
     }
@@ -277,7 +277,7 @@ impl Drain {
         ring.reader.take_rest(&mut |found| offer(queue, (slot, &within), found, hint, damages, counters));
         ring.ended = true;
         ring.count_waits(counters);
-        Counters::add(&counters.revoked, (!asked).into());
+        WindowCounters::add(&counters.revoked, (!asked).into());
         if ring.reader.memory().is_cut() {
             // Nobody can tell what else it held.
             damages.note(counters);
@@ -380,8 +380,8 @@ impl Drain {
             self.end(None);
             return Err(error);
         }
-        Counters::add(&self.counters.drained, batch.writes.iter().map(|write| write.range.len()).sum());
-        Counters::add(&self.counters.superseded, batch.superseded);
+        WindowCounters::add(&self.counters.drained, batch.writes.iter().map(|write| write.range.len()).sum());
+        WindowCounters::add(&self.counters.superseded, batch.superseded);
         batch.writes.iter().for_each(|write| self.behind.wrote(write.range));
         fault::point("window.written");
         self.drained.advance(batch.progress);
@@ -433,21 +433,21 @@ impl Drop for Drain {
 }
 
 fn offer(
-    queue: &mut Queue,
+    queue: &mut ApplyQueue,
     (slot, within): (RingSlot, &RangeInclusive<u64>),
-    found: Found,
+    found: RingItem,
     hint: &str,
     damages: &Damages,
-    counters: &Counters,
+    counters: &WindowCounters,
 ) {
     match found {
-        Found::Record(mut record) => {
-            Counters::add(&counters.writes, 1);
-            Counters::add(&counters.acknowledged, record.range.len());
+        RingItem::Record(mut record) => {
+            WindowCounters::add(&counters.writes, 1);
+            WindowCounters::add(&counters.acknowledged, record.range.len());
             record.written_ns = record.written_ns.clamp(*within.start(), *within.end());
             queue.offer(slot, record);
         }
-        Found::Damage(damage) => {
+        RingItem::Damage(damage) => {
             damages.note(counters);
             tracing::error!(file = hint, ?damage, "an acknowledged write was damaged in its ring and is lost");
         }

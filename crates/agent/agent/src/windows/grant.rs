@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 use types::{Identity, Shown};
 
-use super::counters::Counters;
+use super::counters::WindowCounters;
 use super::drain::{Drain, Granted};
 use super::file::FileWindow;
 use super::right::WindowRight;
@@ -71,7 +71,7 @@ impl Windows {
         }
         let share = self.service.budget.take(right.bytes()).ok_or_else(|| {
             // Its program asks again every now and then.
-            Counters::add(&self.counters.without_memory, (!right.denied.swap(true, Ordering::Relaxed)).into());
+            WindowCounters::add(&self.counters.without_memory, (!right.denied.swap(true, Ordering::Relaxed)).into());
             not_now()
         });
         let granted = share.and_then(|share| drain.add(right.id, share));

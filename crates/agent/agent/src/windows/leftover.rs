@@ -137,7 +137,7 @@ mod tests {
         fs::File::open(path).unwrap().set_modified(SystemTime::now() - 2 * BEGINS).unwrap();
     }
 
-    #[test]
+    #[test] // S38
     fn what_no_agent_serves_is_told_with_its_files_and_bytes() {
         let tree = tempfile::tempdir().unwrap();
         let dir = tree.path();
@@ -169,7 +169,7 @@ mod tests {
         assert_eq!(left_windows(dir).unwrap().len(), 2);
     }
 
-    #[test]
+    #[test] // S38
     fn agents_that_live_have_left_nothing() {
         let tree = tempfile::tempdir().unwrap();
         let (one, second) = (session(tree.path(), SESSION), session(tree.path(), &format!("{SESSION}-2")));

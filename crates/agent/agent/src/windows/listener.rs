@@ -16,15 +16,14 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags,
     SocketType, accept_with, bind, listen, recvmsg, sendmsg, socket_with, sockopt,
 };
-use window::attach::{Kind, MESSAGE_BYTES, Message, NotAMessage};
-use window::cuts::Tenure;
+use window::attach::{MESSAGE_BYTES, MessageKind, NotAMessage, WindowMessage};
 
 use super::processes::{Process, Processes};
 use super::service::WindowService;
 use crate::limits;
 
 /// The served socket.
-pub(super) struct Listener {
+pub(super) struct WindowListener {
     stop: Arc<AtomicBool>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -38,8 +37,8 @@ struct Peer {
     process: Option<Arc<Process>>,
 }
 
-impl Listener {
-    pub fn start(path: &Path, service: &Arc<WindowService>) -> io::Result<Listener> {
+impl WindowListener {
+    pub fn start(path: &Path, service: &Arc<WindowService>) -> io::Result<WindowListener> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
         bind(&socket, &SocketAddrUnix::new(path)?)?;
@@ -50,7 +49,7 @@ impl Listener {
         let (until, of) = (Arc::clone(&stop), Arc::downgrade(service));
         let serve = move || serve(&socket, &of, &until);
         let thread = std::thread::Builder::new().name("windows".into()).spawn(serve)?;
-        Ok(Listener { stop, thread: Mutex::new(Some(thread)) })
+        Ok(WindowListener { stop, thread: Mutex::new(Some(thread)) })
     }
 
     /// Ends it; programs see the connection closed.
@@ -63,7 +62,7 @@ impl Listener {
     }
 }
 
-impl Drop for Listener {
+impl Drop for WindowListener {
     fn drop(&mut self) {
         // The thread itself may hold the last reference: it is not waited for.
         self.stop.store(true, Ordering::Release);
@@ -71,8 +70,6 @@ impl Drop for Listener {
 }
 
 fn serve(socket: &OwnedFd, service: &Weak<WindowService>, stop: &AtomicBool) {
-    // The thread ends with the service, and with the process whatever becomes of that.
-    let _tenure = service.upgrade().and_then(|service| Tenure::begin(service.cuts.as_ref()?).ok());
     let nap = Timespec { tv_sec: 0, tv_nsec: limits::CONTROL_POLL.as_nanos() as i64 };
     let mut peers: Vec<Peer> = Vec::new();
     while !stop.load(Ordering::Acquire) {
@@ -146,11 +143,14 @@ fn answer(peer: &mut Peer, service: &WindowService) -> bool {
         Ok(got) if got.bytes == 0 => return false,
         Ok(got) => got.bytes,
     };
-    match Message::from_bytes(&bytes[..got]) {
-        Ok(message) if message.kind == Kind::Hello && peer.process.is_none() => hello(peer, &service.processes).is_ok(),
-        Ok(message) if message.kind == Kind::Fetch => fetch(peer, service, message.token).is_ok(),
-        Ok(message) if message.kind == Kind::Watch => watch(peer, service).is_ok(),
-        Ok(message) if message.kind == Kind::Here => send(&peer.socket, &Message::new(Kind::Here), &[]).is_ok(),
+    match WindowMessage::from_bytes(&bytes[..got]) {
+        Ok(message) if message.kind == MessageKind::Hello && peer.process.is_none() => {
+            hello(peer, &service.processes).is_ok()
+        }
+        Ok(message) if message.kind == MessageKind::Fetch => fetch(peer, service, message.token).is_ok(),
+        Ok(message) if message.kind == MessageKind::Here => {
+            send(&peer.socket, &WindowMessage::new(MessageKind::Here), &[]).is_ok()
+        }
         Err(NotAMessage::Version(version)) => {
             // Whoever may connect could fill the log.
             if service.refuse_version().is_power_of_two() {
@@ -167,7 +167,7 @@ fn hello(peer: &mut Peer, processes: &Processes) -> io::Result<()> {
     let connected = peer.connected.take().ok_or(io::ErrorKind::AlreadyExists)?;
     let (process, page) = Process::new(peer.pid, connected)?;
     peer.process = Some(processes.add(process));
-    send(&peer.socket, &Message::new(Kind::Welcome), &[page.as_fd()])
+    send(&peer.socket, &WindowMessage::new(MessageKind::Welcome), &[page.as_fd()])
 }
 
 fn fetch(peer: &Peer, service: &WindowService, token: u64) -> io::Result<()> {
@@ -175,22 +175,15 @@ fn fetch(peer: &Peer, service: &WindowService, token: u64) -> io::Result<()> {
     let Some(granted) = service.fetch(token, peer.pid).filter(|_| lives) else { return refuse(peer, libc::EAGAIN) };
     let (ring, capacity) = (granted.id, granted.capacity);
     let medium = granted.medium.number();
-    let message = Message { token, ring, capacity, medium, ..Message::new(Kind::Ring) };
+    let message = WindowMessage { token, ring, capacity, medium, ..WindowMessage::new(MessageKind::Ring) };
     send(&peer.socket, &message, &[granted.ring.as_fd(), granted.sequence.as_fd()])
 }
 
-fn watch(peer: &Peer, service: &WindowService) -> io::Result<()> {
-    let Some(cuts) = service.cuts.as_ref().filter(|_| peer.process.is_some()) else {
-        return refuse(peer, libc::EOPNOTSUPP);
-    };
-    send(&peer.socket, &Message::new(Kind::Cuts), &[cuts.memory()])
-}
-
 fn refuse(peer: &Peer, status: i32) -> io::Result<()> {
-    send(&peer.socket, &Message { status, ..Message::new(Kind::Refused) }, &[])
+    send(&peer.socket, &WindowMessage { status, ..WindowMessage::new(MessageKind::Refused) }, &[])
 }
 
-fn send(socket: &OwnedFd, message: &Message, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+fn send(socket: &OwnedFd, message: &WindowMessage, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {

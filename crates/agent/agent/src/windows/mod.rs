@@ -38,7 +38,6 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use concurrency::{Mutex, MutexGuard};
 use types::{ByteRange, Identity};
-use window::Medium;
 
 pub use control::attaches;
 pub use counters::WindowStatus;
@@ -50,16 +49,16 @@ pub(crate) use replay::replay;
 pub use replay::{Replayed, windows_left};
 pub(crate) use right::{WindowRight, WindowRules};
 pub use service::WindowService;
-pub use window::Medium as WindowMedium;
+pub use window::WindowMedium;
 pub use window::attach::CONTROL;
 
 use crate::limits;
 use crate::remote::is_interrupted;
-use counters::Counters;
+use counters::WindowCounters;
 use damage::Damages;
 use drain::{Drain, Granted, Pending};
 use file::FileWindow;
-use session::{SOCKET, Session};
+use session::{AgentRun, SOCKET};
 
 /// How windows are served.
 #[derive(Debug, Clone)]
@@ -67,7 +66,7 @@ pub struct WindowSettings {
     /// Where rings lie: a directory on a tmpfs, or on persistent memory. Made if it is missing.
     pub dir: PathBuf,
     /// What keeps the bytes there; `None`: to be found out.
-    pub medium: Option<Medium>,
+    pub medium: Option<WindowMedium>,
     /// The name of this run's directory in there, which no other has.
     pub session: String,
     /// The burst buffer, which remembers that there may be rings; behind a server, what does so in its place.
@@ -130,7 +129,7 @@ struct Entry {
 /// What of a file survives a crash of the machine as it is, for it has windows on persistent memory. [`Windows::keep`] sees to what
 /// comes past them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kept {
+pub(crate) enum CrashDurability {
     /// Nothing is known to.
     Nothing,
     /// All that was acknowledged, but not what is stored into mappings, of which nobody is told.
@@ -142,12 +141,12 @@ pub(crate) enum Kept {
 /// The windows of one agent.
 pub(crate) struct Windows {
     settings: WindowSettings,
-    session: Session,
+    session: AgentRun,
     /// The burst buffer is a server's: it may be gone for a while.
     behind_server: bool,
-    medium: Medium,
+    medium: WindowMedium,
     service: Arc<WindowService>,
-    counters: Arc<Counters>,
+    counters: Arc<WindowCounters>,
     table: Mutex<HashMap<Identity, Entry>>,
     /// Files in the table, so that an agent without windows looks at one word.
     known: AtomicUsize,
@@ -176,8 +175,8 @@ impl Windows {
         client: Option<[u8; 16]>,
     ) -> io::Result<Arc<Windows>> {
         let behind_server = client.is_some();
-        let medium = if behind_server && !settings.lasts { Some(Medium::Volatile) } else { settings.medium };
-        let (session, medium) = Session::begin(&settings.dir, &settings.session, &settings.burst_buffer, medium)?;
+        let medium = if behind_server && !settings.lasts { Some(WindowMedium::Volatile) } else { settings.medium };
+        let (session, medium) = AgentRun::begin(&settings.dir, &settings.session, &settings.burst_buffer, medium)?;
         if let Some(client) = client {
             session.note_client(client)?;
         }
@@ -302,16 +301,16 @@ impl Windows {
     }
 
     /// What needs no sync. Waits for nobody.
-    pub fn keeps(&self, identity: &Identity) -> Kept {
+    pub fn keeps(&self, identity: &Identity) -> CrashDurability {
         if !self.medium.is_durable() || self.known.load(Ordering::Acquire) == 0 {
-            return Kept::Nothing;
+            return CrashDurability::Nothing;
         }
         let table = self.table.lock();
         let of = |entry: &Entry| Some((entry.window.as_ref()?.kept.load(Ordering::Acquire), entry.mappable));
         match table.get(identity).and_then(of) {
-            Some((true, false)) => Kept::All,
-            Some((true, true)) => Kept::Acknowledged,
-            _ => Kept::Nothing,
+            Some((true, false)) => CrashDurability::All,
+            Some((true, true)) => CrashDurability::Acknowledged,
+            _ => CrashDurability::Nothing,
         }
     }
 

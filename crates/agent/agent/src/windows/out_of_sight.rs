@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use types::Shown;
 
-use super::session::Session;
+use super::session::AgentRun;
 
 /// A session that may be somewhere. Nothing is served on its burst buffer until it is seen, or given up.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub struct OutOfSight {
 }
 
 impl OutOfSight {
-    pub(super) fn of(session: &Session, why: &'static str, may_be_gone: bool) -> OutOfSight {
+    pub(super) fn of(session: &AgentRun, why: &'static str, may_be_gone: bool) -> OutOfSight {
         OutOfSight { path: session.path(), may_be_gone, why }
     }
 
@@ -47,7 +47,7 @@ impl From<OutOfSight> for io::Error {
 /// Whether killed agents left windows in `path`, a session's directory or the one in which it was made, as far as `noted` says: the burst
 /// buffer that they belong to, or the directory of an agent at a server. Errors: those of reading the list.
 pub fn has_windows_in(noted: &Path, path: &Path) -> io::Result<bool> {
-    Ok(Session::unfinished(noted)?.iter().any(|one| one.is_in(path)))
+    Ok(AgentRun::unfinished(noted)?.iter().any(|one| one.is_in(path)))
 }
 
 /// Gives up what killed agents left in windows in `paths`, directories of sessions or those in which they were made, with whatever it
@@ -58,8 +58,8 @@ pub fn has_windows_in(noted: &Path, path: &Path) -> io::Result<bool> {
 ///
 /// `noted` is the burst buffer that they belong to, or the directory of an agent at a server, and nobody else uses it meanwhile.
 pub fn forget_windows(noted: &Path, paths: &[PathBuf], tell: &mut dyn FnMut(&Path)) -> io::Result<()> {
-    let sessions = Session::unfinished(noted)?;
-    let is_named = |session: &Session| paths.iter().any(|path| session.is_in(path));
+    let sessions = AgentRun::unfinished(noted)?;
+    let is_named = |session: &AgentRun| paths.iter().any(|path| session.is_in(path));
     if !sessions.iter().any(is_named) {
         return Ok(());
     }
@@ -104,7 +104,7 @@ mod tests {
         forget_windows(noted, &[path.to_owned()], &mut |path| told.push(path.to_owned())).map(|()| told)
     }
 
-    #[test]
+    #[test] // S38
     fn what_is_given_up_is_told_whatever_becomes_of_the_next() {
         let tree = tempfile::tempdir().unwrap();
         let noted = tree.path();
@@ -119,7 +119,7 @@ mod tests {
         assert_eq!(fs::read(noted.join("windows")).unwrap(), b"two durable /gone\n");
     }
 
-    #[test]
+    #[test] // S38
     fn nothing_is_given_up_while_what_nobody_named_is_in_the_way_of_the_rest() {
         let tree = tempfile::tempdir().unwrap();
         let noted = tree.path();
@@ -134,11 +134,11 @@ mod tests {
         assert_eq!(fs::read(noted.join("windows")).unwrap(), b"");
     }
 
-    #[test]
+    #[test] // S38
     fn only_what_is_out_of_sight_and_may_be_gone_is_given_up() {
         let tree = tempfile::tempdir().unwrap();
         let (noted, rings) = (tree.path(), tree.path().join("rings"));
-        let (there, _) = Session::begin(&rings, "there", noted, None).unwrap();
+        let (there, _) = AgentRun::begin(&rings, "there", noted, None).unwrap();
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
         let (boot, dir) = (boot.trim(), rings.display());
         let sessions = || fs::read_to_string(noted.join("windows")).unwrap().lines().count();

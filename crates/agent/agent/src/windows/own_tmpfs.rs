@@ -136,7 +136,7 @@ mod tests {
     use std::path::PathBuf;
 
     use testkit::{TempTree, in_private_namespace};
-    use window::{Mapping, Medium};
+    use window::{Mapping, WindowMedium};
 
     use super::*;
 
@@ -218,7 +218,7 @@ mod tests {
             provide_at(&point).unwrap();
             for bytes in [64 << 10, 2 << 20] {
                 let ring = point.join(bytes.to_string());
-                Mapping::create(&ring, bytes, Medium::Volatile).unwrap();
+                Mapping::create(&ring, bytes, WindowMedium::Volatile).unwrap();
                 assert_eq!(fs::metadata(&ring).unwrap().blocks() * 512, bytes as u64);
             }
         });

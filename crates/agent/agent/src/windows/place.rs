@@ -328,7 +328,7 @@ pub(super) fn make(path: &Path, mode: u32) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    #[test]
+    #[test] // S38
     fn nothing_is_written_where_a_link_leads_that_somebody_put_in_the_way() {
         let tree = tempfile::tempdir().unwrap();
         let (path, other) = (tree.path().join("windows"), tree.path().join("other"));

@@ -13,7 +13,7 @@ use concurrency::RwLock;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use window::attach::page;
-use window::{Mapping, Medium, Memory};
+use window::{Mapping, Memory, WindowMedium};
 
 /// A registered process.
 pub(super) struct Process {
@@ -28,7 +28,7 @@ impl Process {
         let memory = memfd_create("forebay-opens", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         ftruncate(&memory, page::BYTES as u64)?;
         fcntl_add_seals(&memory, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
-        let page = Mapping::of(File::from(memory.try_clone()?), Medium::Volatile)?;
+        let page = Mapping::of(File::from(memory.try_clone()?), WindowMedium::Volatile)?;
         page.word(0).store(page::identification(), Ordering::Release);
         Ok((Process { pid, itself, page }, memory))
     }

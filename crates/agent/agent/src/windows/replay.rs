@@ -10,14 +10,14 @@ use global_store::GlobalStore;
 use types::{ByteRange, Epoch, Identity, RangeSet, Shown, Timestamp};
 use window::drained::Drained;
 use window::layout::{HEADER_BYTES, NotThisRing, RingId};
-use window::recover::{Bounds, Fence, Loss, Replay, Report, Why, recover};
-use window::ring::{Grant, Reader, Reason, revoke};
+use window::recover::{Bounds, Fence, Loss, RecoveryReport, Replay, Why, recover};
+use window::ring::{Reason, RingGrant, RingReader, revoke};
 use window::sequence::WORD_BYTES;
-use window::{Mapping, Medium, Memory, clock};
+use window::{Mapping, Memory, WindowMedium, clock};
 
 use super::fault;
 use super::place::{CutRecord, FilePlace, HeldBack, RingRecord, is_damage};
-use super::session::Session;
+use super::session::AgentRun;
 use crate::agent::Agent;
 use crate::burst_buffer::OpenData;
 
@@ -117,7 +117,7 @@ impl Replay for ToReplica<'_> {
         if self.handle.life() == self.life { Ok(()) } else { Err(io::Error::other(Crashed)) }
     }
 
-    fn tell(&mut self, report: &Report) {
+    fn tell(&mut self, report: &RecoveryReport) {
         let mut report = report.clone();
         let late =
             self.held_back.iter().map(|range| Loss { ring: RingId(0), range: Some(range), why: Why::NewerEpoch });
@@ -144,7 +144,7 @@ impl Replay for ToNowhere<'_> {
         Ok(())
     }
 
-    fn tell(&mut self, report: &Report) {
+    fn tell(&mut self, report: &RecoveryReport) {
         gone(self.0, report);
     }
 }
@@ -152,7 +152,7 @@ impl Replay for ToNowhere<'_> {
 /// Replays every unfinished session of a burst buffer. `tell` hears what became of a file before its rings go. On an error what
 /// could not be replayed stays, and nothing is lost but what was told.
 pub(crate) fn replay(agent: &Agent, burst_buffer: &Path, tell: &mut dyn FnMut(Replayed)) -> io::Result<()> {
-    let (list, lines) = Session::strange(burst_buffer)?;
+    let (list, lines) = AgentRun::strange(burst_buffer)?;
     if !lines.is_empty() {
         let why = |line| {
             format!("what this line stands for, if anything, is not replayed until it is mended or removed: {line}")
@@ -161,7 +161,7 @@ pub(crate) fn replay(agent: &Agent, burst_buffer: &Path, tell: &mut dyn FnMut(Re
         lost.iter().for_each(|lost| tracing::error!(list = %list.shown(), "{lost}"));
         tell(Replayed { path: list, lost, ..Replayed::default() });
     }
-    for session in Session::unfinished(burst_buffer)? {
+    for session in AgentRun::unfinished(burst_buffer)? {
         let whole = session.is_whole()?;
         if session.is_wiped()? {
             let lost = "the directory of a killed agent's windows is gone: what they held, if anything, is lost";
@@ -191,7 +191,7 @@ fn named(place: &FilePlace, error: &io::Error) -> io::Error {
 }
 
 /// The directory of one file. Where something in it is damaged, or there is nothing to bring it to, it is kept for people.
-fn one(agent: &Agent, session: &Session, place: &FilePlace, tell: &mut dyn FnMut(Replayed)) -> io::Result<()> {
+fn one(agent: &Agent, session: &AgentRun, place: &FilePlace, tell: &mut dyn FnMut(Replayed)) -> io::Result<()> {
     let replayed = loop {
         match bring(agent, session, place) {
             Err(error) if error.get_ref().is_some_and(|error| error.is::<Crashed>()) => {
@@ -222,7 +222,7 @@ fn one(agent: &Agent, session: &Session, place: &FilePlace, tell: &mut dyn FnMut
 }
 
 /// Brings to the burst buffer what can be brought there. `None`: there is nothing.
-fn bring(agent: &Agent, session: &Session, place: &FilePlace) -> io::Result<Option<Replayed>> {
+fn bring(agent: &Agent, session: &AgentRun, place: &FilePlace) -> io::Result<Option<Replayed>> {
     match left(place)? {
         None => Ok(None),
         Some(Left { hint, grants, known: Ok(known) }) => {
@@ -261,7 +261,7 @@ fn left(place: &FilePlace) -> io::Result<Option<Left>> {
 fn mark(place: &FilePlace) -> io::Result<Drained<Mapping>> {
     let path = place.drained();
     let damaged = || io::Error::new(io::ErrorKind::InvalidData, format!("{}: not what an agent wrote", path.shown()));
-    match Mapping::open(&path, Medium::Volatile) {
+    match Mapping::open(&path, WindowMedium::Volatile) {
         Ok(memory) if memory.len() < WORD_BYTES => Err(damaged()),
         Ok(memory) => Some(Drained::left_behind(memory)).filter(|mark| mark.progress().is_some()).ok_or_else(damaged),
         // Not there, or empty.
@@ -274,7 +274,7 @@ fn mark(place: &FilePlace) -> io::Result<Drained<Mapping>> {
 /// replayed again.
 fn file(
     agent: &Agent,
-    (session, place): (&Session, &FilePlace),
+    (session, place): (&AgentRun, &FilePlace),
     mut replayed: Replayed,
     grants: &[Granted],
     known: Known,
@@ -301,7 +301,7 @@ fn file(
         OpenHow { read: false, write: true, appends: false, truncate: false, created: false, sync: false, policy };
     let handle = match agent.cache.open_unless(anchor, how, &|| false) {
         Err(_) if agent.cache.is_lost(&identity) => {
-            rings.iter_mut().for_each(Reader::revoke);
+            rings.iter_mut().for_each(RingReader::revoke);
             replayed.unreadable.push("its data in the burst buffer is lost, and its windows with it".to_owned());
             return Ok(Some(replayed));
         }
@@ -345,7 +345,11 @@ fn file(
 
 /// The rings that can be read. What is wrong with the others for good goes to `unreadable`, and they are revoked: nobody will
 /// ever read what their programs write. Errors: a ring may be read another time.
-fn rings(place: &FilePlace, grants: &[Granted], unreadable: &mut Vec<String>) -> io::Result<Vec<Reader<Arc<Mapping>>>> {
+fn rings(
+    place: &FilePlace,
+    grants: &[Granted],
+    unreadable: &mut Vec<String>,
+) -> io::Result<Vec<RingReader<Arc<Mapping>>>> {
     let mut rings = Vec::new();
     for (number, record) in grants {
         let path = place.ring(*number);
@@ -370,34 +374,34 @@ fn rings(place: &FilePlace, grants: &[Granted], unreadable: &mut Vec<String>) ->
 }
 
 /// That its version is another is damage too: the record of whose it is has been looked at, and says which version it was made by.
-fn ring(path: &Path, record: &RingRecord) -> io::Result<Result<Reader<Arc<Mapping>>, NotThisRing>> {
+fn ring(path: &Path, record: &RingRecord) -> io::Result<Result<RingReader<Arc<Mapping>>, NotThisRing>> {
     // Not mapped: its program may have made it as long as it liked.
     if fs::metadata(path)?.len() != record.capacity.saturating_add(HEADER_BYTES as u64) {
         return Ok(Err(NotThisRing::Size));
     }
     let writable = ByteRange::new(0, i64::MAX as u64);
-    let grant = Grant { ring: record.ring(), capacity: record.capacity, epochs: Epoch(0)..=Epoch(0), writable };
-    let memory = Mapping::open(path, Medium::Volatile).and_then(Mapping::guarded)?;
-    Ok(Reader::left_behind(Arc::new(memory), grant))
+    let grant = RingGrant { ring: record.ring(), capacity: record.capacity, epochs: Epoch(0)..=Epoch(0), writable };
+    let memory = Mapping::open(path, WindowMedium::Volatile).and_then(Mapping::guarded)?;
+    Ok(RingReader::left_behind(Arc::new(memory), grant))
 }
 
 /// Its program, if it lives, goes on through the kernel: as far as that can be told in a ring that is not sound.
 pub(super) fn end(ring: &Path) {
-    if let Ok(memory) = Mapping::open(ring, Medium::Volatile).and_then(Mapping::guarded) {
+    if let Ok(memory) = Mapping::open(ring, WindowMedium::Volatile).and_then(Mapping::guarded) {
         revoke(&memory);
     }
 }
 
 /// Nobody of this node removed the file, and it is not there any more.
-fn gone(replayed: &mut Replayed, report: &Report) {
+fn gone(replayed: &mut Replayed, report: &RecoveryReport) {
     replayed.lost_bytes = report.replayed.len();
     let gone =
         |range: ByteRange| format!("{LOST}: bytes {} to {}: the file was removed elsewhere", range.start, range.end);
     replayed.lost.extend(report.replayed.iter().map(gone));
-    note(replayed, &Report { lost: report.lost.clone(), ..Report::default() });
+    note(replayed, &RecoveryReport { lost: report.lost.clone(), ..RecoveryReport::default() });
 }
 
-fn note(replayed: &mut Replayed, report: &Report) {
+fn note(replayed: &mut Replayed, report: &RecoveryReport) {
     replayed.records = report.records;
     replayed.bytes = report.replayed.len();
     let held_back = held_back(report);
@@ -413,7 +417,7 @@ fn note(replayed: &mut Replayed, report: &Report) {
 }
 
 /// What is not brought over what others wrote.
-fn held_back(report: &Report) -> RangeSet {
+fn held_back(report: &RecoveryReport) -> RangeSet {
     let mut ranges = RangeSet::new();
     let newer = report.lost.iter().filter(|loss| loss.why == Why::NewerEpoch);
     newer.filter_map(|loss| loss.range).for_each(|range| ranges.insert(range));
@@ -436,7 +440,7 @@ fn lost(loss: &Loss) -> String {
 /// were granted, of which only a replay tells how much is there already. Errors: those of reading them.
 pub fn windows_left(burst_buffer: &Path) -> io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
-    for session in Session::unfinished(burst_buffer)? {
+    for session in AgentRun::unfinished(burst_buffer)? {
         if session.is_whole()? && session.left()?.iter().any(FilePlace::may_hold) {
             found.push(session.path());
         }

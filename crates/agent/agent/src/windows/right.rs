@@ -9,7 +9,7 @@ use config::Policy;
 use types::Identity;
 
 use super::Windows;
-use super::damage::Told;
+use super::damage::DamageNotice;
 
 /// What the rules of its directory say of an open file's windows.
 #[derive(Debug, Clone, Copy)]
@@ -53,7 +53,7 @@ pub(crate) struct WindowRight {
     pub(super) used: AtomicBool,
     wish: AtomicU64,
     lazy: bool,
-    told: Told,
+    told: DamageNotice,
 }
 
 impl WindowRight {

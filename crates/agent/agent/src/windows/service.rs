@@ -6,26 +6,20 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock, Weak};
 
 use concurrency::RwLock;
-use types::Version;
-use window::attach::reads_token;
-use window::cuts::{Cuts, pair_of};
 
 use super::Windows;
-use super::budget::Budget;
+use super::budget::WindowBudget;
 use super::drain::Granted;
-use super::listener::Listener;
+use super::listener::WindowListener;
 use super::processes::Processes;
-use super::session::random;
 
 /// Programs register once, whatever directories they write in: an open is looked for among all who registered, and a ring is
 /// fetched from the agent whose file it is.
 pub struct WindowService {
-    pub(super) budget: Budget,
+    pub(super) budget: WindowBudget,
     pub(super) processes: Processes,
-    /// `None`: this kernel has no such memory, and no program reads replicas in mappings.
-    pub(super) cuts: Option<Arc<Cuts>>,
     agents: RwLock<Vec<Weak<Windows>>>,
-    listener: OnceLock<Listener>,
+    listener: OnceLock<WindowListener>,
 }
 
 impl fmt::Debug for WindowService {
@@ -38,29 +32,18 @@ impl WindowService {
     /// A service without agents, whose windows may take `budget_bytes` together.
     pub fn new(budget_bytes: u64) -> Arc<WindowService> {
         Arc::new(WindowService {
-            budget: Budget::new(budget_bytes),
+            budget: WindowBudget::new(budget_bytes),
             processes: Processes::default(),
-            cuts: random()
-                .and_then(|name| Cuts::new(reads_token(name as u64 & !0xffff | 1 << 16, 0)))
-                .ok()
-                .map(Arc::new),
             agents: RwLock::default(),
             listener: OnceLock::new(),
         })
-    }
-
-    /// A replica is about to become shorter or to get a hole, or that is over: programs that read it in mappings hear of it.
-    pub(super) fn cut(&self, version: Version, begins: bool) {
-        let Some(cuts) = &self.cuts else { return };
-        let pair = pair_of(version.0);
-        if begins { cuts.begin(pair) } else { cuts.end(pair) }
     }
 
     /// An agent takes part. The first one's session has the socket.
     pub(super) fn join(self: &Arc<WindowService>, windows: &Arc<Windows>) -> io::Result<()> {
         let mut agents = self.agents.write();
         if self.listener.get().is_none() {
-            let listener = Listener::start(&windows.socket(), self)?;
+            let listener = WindowListener::start(&windows.socket(), self)?;
             let _ = self.listener.set(listener);
         }
         agents.push(Arc::downgrade(windows));

@@ -14,7 +14,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use types::{Identity, Shown};
-use window::Medium;
+use window::WindowMedium;
 
 use super::directory;
 use super::out_of_sight::OutOfSight;
@@ -34,7 +34,7 @@ const DURABLE: &str = "durable";
 
 /// One run of one agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Session {
+pub(super) struct AgentRun {
     name: String,
     boot: String,
     device: Option<u64>,
@@ -44,7 +44,7 @@ pub(super) struct Session {
 /// A list of sessions.
 #[derive(Default)]
 struct List {
-    sessions: Vec<Session>,
+    sessions: Vec<AgentRun>,
     /// Lines that are none of ours. They stay: nobody knows what they stand for.
     strange: Vec<Vec<u8>>,
 }
@@ -57,7 +57,7 @@ impl List {
         };
         let mut list = List::default();
         for line in bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
-            match Session::from_line(line) {
+            match AgentRun::from_line(line) {
                 Some(session) => list.sessions.push(session),
                 None => list.strange.push(line.to_owned()),
             }
@@ -66,7 +66,7 @@ impl List {
     }
 
     fn note(&self, burst_buffer: &Path) -> io::Result<()> {
-        let lines = self.sessions.iter().map(Session::line).chain(self.strange.iter().cloned());
+        let lines = self.sessions.iter().map(AgentRun::line).chain(self.strange.iter().cloned());
         let bytes: Vec<u8> = lines.flat_map(|line| line.into_iter().chain([b'\n'])).collect();
         put(&burst_buffer.join(SESSIONS), &bytes, true)
     }
@@ -96,18 +96,23 @@ pub(super) fn random() -> io::Result<u128> {
     Ok(u128::from_ne_bytes(bytes))
 }
 
-impl Session {
+impl AgentRun {
     /// Begins a session in the window directory `dir`, which is made if it is missing, and notes it durably in the burst
     /// buffer. What keeps its bytes is as told, or found out. `PermissionDenied`: others may replace what lies in that directory;
     /// `InvalidInput`: its path has a line break, and cannot be noted.
-    pub fn begin(dir: &Path, name: &str, burst_buffer: &Path, medium: Option<Medium>) -> io::Result<(Session, Medium)> {
+    pub fn begin(
+        dir: &Path,
+        name: &str,
+        burst_buffer: &Path,
+        medium: Option<WindowMedium>,
+    ) -> io::Result<(AgentRun, WindowMedium)> {
         let meta = directory::provide(dir)?;
         let dir = fs::canonicalize(dir)?;
         if dir.as_os_str().as_bytes().contains(&b'\n') {
             let why = format!("{}: a path with a line break cannot be noted", dir.shown());
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
-        let mut session = Session { name: name.to_owned(), boot: this_boot()?, device: Some(meta.dev()), dir };
+        let mut session = AgentRun { name: name.to_owned(), boot: this_boot()?, device: Some(meta.dev()), dir };
         make(&session.path(), 0o711)?;
         let begun = session.begin_in_its_directory(burst_buffer, medium);
         if begun.is_err() && List::of(burst_buffer).is_ok_and(|list| !list.sessions.contains(&session)) {
@@ -117,9 +122,13 @@ impl Session {
         Ok((session, begun?))
     }
 
-    fn begin_in_its_directory(&mut self, burst_buffer: &Path, medium: Option<Medium>) -> io::Result<Medium> {
+    fn begin_in_its_directory(
+        &mut self,
+        burst_buffer: &Path,
+        medium: Option<WindowMedium>,
+    ) -> io::Result<WindowMedium> {
         make(&self.files(), 0o700)?;
-        let medium = medium.map_or_else(|| Medium::of(&self.files()), Ok)?;
+        let medium = medium.map_or_else(|| WindowMedium::of(&self.files()), Ok)?;
         if medium.is_durable() {
             (self.boot, self.device) = (DURABLE.to_owned(), None);
             sync(&self.path())?;
@@ -151,7 +160,7 @@ impl Session {
     }
 
     /// The sessions of a burst buffer that were not ended.
-    pub fn unfinished(burst_buffer: &Path) -> io::Result<Vec<Session>> {
+    pub fn unfinished(burst_buffer: &Path) -> io::Result<Vec<AgentRun>> {
         Ok(List::of(burst_buffer)?.sessions)
     }
 
@@ -162,7 +171,7 @@ impl Session {
         Ok((burst_buffer.join(SESSIONS), lines))
     }
 
-    fn from_line(line: &[u8]) -> Option<Session> {
+    fn from_line(line: &[u8]) -> Option<AgentRun> {
         let mut words = line.splitn(3, |byte| *byte == b' ');
         let mut word = || {
             let word = String::from_utf8(words.next()?.to_vec()).ok()?;
@@ -174,7 +183,7 @@ impl Session {
             None => (life, None),
         };
         let dir = PathBuf::from(std::ffi::OsString::from_vec(words.next()?.to_vec()));
-        dir.is_absolute().then_some(Session { name, boot, device, dir })
+        dir.is_absolute().then_some(AgentRun { name, boot, device, dir })
     }
 
     fn line(&self) -> Vec<u8> {
@@ -328,10 +337,10 @@ mod tests {
         let tree = tempfile::tempdir().unwrap();
         let (dir, buffer) = (tree.path().join("with space"), tree.path().join("buffer"));
         fs::create_dir(&buffer).unwrap();
-        assert_eq!(Session::unfinished(&buffer).unwrap(), []);
-        let (session, medium) = Session::begin(&dir, "one", &buffer, None).unwrap();
-        assert_eq!(medium, Medium::Volatile);
-        assert_eq!(Session::unfinished(&buffer).unwrap(), std::slice::from_ref(&session));
+        assert_eq!(AgentRun::unfinished(&buffer).unwrap(), []);
+        let (session, medium) = AgentRun::begin(&dir, "one", &buffer, None).unwrap();
+        assert_eq!(medium, WindowMedium::Volatile);
+        assert_eq!(AgentRun::unfinished(&buffer).unwrap(), std::slice::from_ref(&session));
         let identity = Identity::new(vec![1, 2]).unwrap();
         let place = session.add(7, &identity, Path::new("a/b")).unwrap();
         assert!(windows_left(&buffer).unwrap().is_empty(), "no ring was granted");
@@ -344,12 +353,12 @@ mod tests {
         assert_eq!(record.ring(), RingId(3 << 64 | 5));
         place.remove();
         assert!(session.is_whole().unwrap() && !session.is_wiped().unwrap());
-        assert!(!Session { boot: "another".into(), ..session.clone() }.is_whole().unwrap());
-        let elsewhere = Session { name: "two".into(), ..session.clone() };
+        assert!(!AgentRun { boot: "another".into(), ..session.clone() }.is_whole().unwrap());
+        let elsewhere = AgentRun { name: "two".into(), ..session.clone() };
         assert!(elsewhere.is_wiped().unwrap());
-        assert!(!Session { boot: "another".into(), ..elsewhere }.is_wiped().unwrap(), "the machine crashed");
+        assert!(!AgentRun { boot: "another".into(), ..elsewhere }.is_wiped().unwrap(), "the machine crashed");
         session.end(&buffer).unwrap();
-        assert!(Session::unfinished(&buffer).unwrap().is_empty() && !session.path().exists());
+        assert!(AgentRun::unfinished(&buffer).unwrap().is_empty() && !session.path().exists());
     }
 
     /// Not even root follows what others made.
@@ -360,7 +369,7 @@ mod tests {
             return;
         }
         let tree = tempfile::tempdir().unwrap();
-        let (session, _) = Session::begin(&tree.path().join("w"), "one", tree.path(), None).unwrap();
+        let (session, _) = AgentRun::begin(&tree.path().join("w"), "one", tree.path(), None).unwrap();
         let identity = Identity::new(vec![1, 2]).unwrap();
         let place = session.add(7, &identity, Path::new("a")).unwrap();
         place.grant(0, &RingRecord::new(RingId(5), 1 << 20)).unwrap();
@@ -375,7 +384,7 @@ mod tests {
         std::os::unix::fs::symlink(tree.path().join("w/moved"), session.path()).unwrap();
         assert!(!session.is_whole().unwrap() && session.is_wiped().unwrap());
         session.end(tree.path()).unwrap();
-        assert!(Session::unfinished(tree.path()).unwrap().is_empty());
+        assert!(AgentRun::unfinished(tree.path()).unwrap().is_empty());
         assert!(session.path().is_symlink() && tree.path().join("w/moved/files/7/file").exists());
     }
 
@@ -383,23 +392,23 @@ mod tests {
     fn a_session_on_persistent_memory_is_whole_in_another_life_of_the_machine_and_missed_if_it_is_not_there() {
         let tree = tempfile::tempdir().unwrap();
         let (session, medium) =
-            Session::begin(&tree.path().join("w"), "one", tree.path(), Some(Medium::Emulated)).unwrap();
+            AgentRun::begin(&tree.path().join("w"), "one", tree.path(), Some(WindowMedium::Emulated)).unwrap();
         assert!(medium.is_durable() && session.is_durable());
-        let [noted] = &Session::unfinished(tree.path()).unwrap()[..] else { panic!("one session") };
+        let [noted] = &AgentRun::unfinished(tree.path()).unwrap()[..] else { panic!("one session") };
         assert!(noted.is_whole().unwrap());
         fs::rename(tree.path().join("w"), tree.path().join("elsewhere")).unwrap();
         let missed = noted.is_whole().unwrap_err();
         assert!(missed.kind() == io::ErrorKind::NotFound && missed.to_string().contains("mount"), "{missed}");
     }
 
-    #[test]
+    #[test] // S38
     fn a_session_is_missed_where_its_directory_is_on_another_file_system() {
         let tree = testkit::TempTree::new();
         let dir = tree.mount_tmpfs("w", 1 << 20);
-        let (session, _) = Session::begin(&dir, "one", tree.root(), Some(Medium::Volatile)).unwrap();
-        let [noted] = &Session::unfinished(tree.root()).unwrap()[..] else { panic!("one session") };
+        let (session, _) = AgentRun::begin(&dir, "one", tree.root(), Some(WindowMedium::Volatile)).unwrap();
+        let [noted] = &AgentRun::unfinished(tree.root()).unwrap()[..] else { panic!("one session") };
         assert!(*noted == session && noted.is_whole().unwrap());
-        let of_before = Session { device: None, ..noted.clone() };
+        let of_before = AgentRun { device: None, ..noted.clone() };
         let hide = || {
             let flags = rustix::mount::MountFlags::empty();
             rustix::mount::mount("another", &dir, "tmpfs", flags, None::<&std::ffi::CStr>).unwrap();
@@ -413,7 +422,7 @@ mod tests {
         );
         assert!(windows_left(tree.root()).is_err());
         assert!(!of_before.is_whole().unwrap(), "an earlier version wrote its line");
-        assert!(!Session { boot: "another".into(), ..noted.clone() }.is_whole().unwrap(), "the machine crashed");
+        assert!(!AgentRun { boot: "another".into(), ..noted.clone() }.is_whole().unwrap(), "the machine crashed");
         unmount();
         assert!(noted.is_whole().unwrap());
         fs::remove_dir_all(session.path()).unwrap();
@@ -422,20 +431,20 @@ mod tests {
         assert!(noted.is_whole().is_err(), "nobody knows what the file system held");
     }
 
-    #[test]
+    #[test] // S38
     fn lines_that_nobody_understands_stay_and_none_is_made_by_a_path() {
         let tree = tempfile::tempdir().unwrap();
         let list = tree.path().join(SESSIONS);
         let strange = b"what is this\n\xff\xff x /y\nname boot:device /dir\n";
         fs::write(&list, [b"old boot /dir with space\n", &strange[..]].concat()).unwrap();
-        let old = Session { name: "old".into(), boot: "boot".into(), device: None, dir: "/dir with space".into() };
-        assert_eq!(Session::unfinished(tree.path()).unwrap(), std::slice::from_ref(&old));
-        let (session, _) = Session::begin(&tree.path().join("w"), "one", tree.path(), None).unwrap();
-        assert_eq!(Session::unfinished(tree.path()).unwrap(), [old, session.clone()]);
+        let old = AgentRun { name: "old".into(), boot: "boot".into(), device: None, dir: "/dir with space".into() };
+        assert_eq!(AgentRun::unfinished(tree.path()).unwrap(), std::slice::from_ref(&old));
+        let (session, _) = AgentRun::begin(&tree.path().join("w"), "one", tree.path(), None).unwrap();
+        assert_eq!(AgentRun::unfinished(tree.path()).unwrap(), [old, session.clone()]);
         session.end(tree.path()).unwrap();
         assert!(fs::read(&list).unwrap().ends_with(strange));
-        assert_eq!(Session::strange(tree.path()).unwrap().1.len(), 3);
-        let refused = Session::begin(&tree.path().join("two\nlines"), "one", tree.path(), None).unwrap_err();
+        assert_eq!(AgentRun::strange(tree.path()).unwrap().1.len(), 3);
+        let refused = AgentRun::begin(&tree.path().join("two\nlines"), "one", tree.path(), None).unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::InvalidInput);
         assert!(!tree.path().join("two\nlines/one").exists());
     }
@@ -445,12 +454,12 @@ mod tests {
         let tree = tempfile::tempdir().unwrap();
         let dir = tree.path().join("open");
         make(&dir, 0o777).unwrap();
-        let refused = Session::begin(&dir, "one", tree.path(), None).unwrap_err();
+        let refused = AgentRun::begin(&dir, "one", tree.path(), None).unwrap_err();
         assert!(
             refused.kind() == io::ErrorKind::PermissionDenied && refused.to_string().contains("mode 777"),
             "{refused}"
         );
         make(&tree.path().join("sticky"), 0o1777).unwrap();
-        assert!(Session::begin(&tree.path().join("sticky"), "one", tree.path(), None).is_ok());
+        assert!(AgentRun::begin(&tree.path().join("sticky"), "one", tree.path(), None).is_ok());
     }
 }

@@ -26,13 +26,13 @@ use std::time::Instant;
 use catalogue::Catalogue;
 use config::{Policy, PolicySet};
 use file_cache::{FileCache, Settings};
-use global_store::posix::{Options, PosixStore};
+use global_store::posix::{PosixStore, StoreOptions};
 use rustix::fs::{Mode as Bits, OFlags};
 use testkit::{PATIENCE, Random, TempTree, in_private_namespace, wait_until};
-use window::Medium;
+use window::WindowMedium;
 use window::attach::{Command, Control, state};
 use window::client::{Registration, Window};
-use window::ring::Refused;
+use window::ring::AppendRefused;
 
 pub(super) use killed::small_batches;
 
@@ -69,7 +69,7 @@ fn agent_with(root: &Path, rules: &[&str], catalogue: Option<Arc<dyn Catalogue>>
     let (data, buffer) = (root.join("data"), root.join("buffer"));
     std::fs::create_dir_all(&data).unwrap();
     let below = rustix::fs::open(&data, OFlags::PATH | OFlags::DIRECTORY, Bits::empty()).unwrap();
-    let store = PosixStore::new(below, Options::default()).unwrap();
+    let store = PosixStore::new(below, StoreOptions::default()).unwrap();
     let settings = Settings { catalogue, ..Settings::new(&buffer, Arc::new(store.clone()), "test") };
     let cache = FileCache::open(settings).unwrap();
     let policy = PolicySet::parse(rules.iter().copied()).unwrap().apply(Policy::default());
@@ -87,7 +87,7 @@ impl Stand {
         agent.recover_windows(&buffer, &mut |file| assert!(file.lost.is_empty(), "{file:?}")).unwrap();
         let settings =
             WindowSettings { window_bytes: 256 << 10, ..WindowSettings::new(root.join("w"), &buffer).unwrap() };
-        let medium = root.join(DURABLE).exists().then_some(Medium::Emulated);
+        let medium = root.join(DURABLE).exists().then_some(WindowMedium::Emulated);
         let settings = WindowSettings { medium, budget_bytes, ..settings };
         let socket = settings.socket();
         agent.serve_windows(settings).unwrap();
@@ -131,7 +131,7 @@ impl Stand {
     }
 
     fn control(&self, open: &OpenFile, ask: Control) -> Result<Control, i32> {
-        let answer = self.agent.window_control(open, std::process::id(), true, false, &ask.to_bytes());
+        let answer = self.agent.window_control(open, std::process::id(), true, &ask.to_bytes());
         answer.map(|bytes| Control::from_bytes(&bytes).unwrap()).map_err(|error| error.raw_os_error().unwrap())
     }
 
@@ -160,7 +160,7 @@ impl Drop for Stand {
     }
 }
 
-#[test]
+#[test] // S37
 fn what_is_appended_is_read_counted_synced_and_staged_out() {
     let tree = tempfile::tempdir().unwrap();
     let stand = Stand::new(tree.path(), &[]);
@@ -181,12 +181,12 @@ fn what_is_appended_is_read_counted_synced_and_staged_out() {
     assert_eq!(stand.content(&open), b"Aal");
     drop(open);
     assert!(window.is_revoked());
-    assert_eq!(window.append(0, b"late"), Err(Refused::Revoked));
+    assert_eq!(window.append(0, b"late"), Err(AppendRefused::Revoked));
     assert!(stand.agent.cache().drain_all(&mut |_| {}, &|| false).is_empty());
     assert_eq!(std::fs::read(tree.path().join("data/file")).unwrap(), b"Aal");
 }
 
-#[test]
+#[test] // S37
 fn nobody_gets_a_window_that_may_not() {
     let tree = tempfile::tempdir().unwrap();
     let stand = Stand::new(tree.path(), &[]);
@@ -208,11 +208,11 @@ fn nobody_gets_a_window_that_may_not() {
     let open = stand.windowed("file");
     let ask = Control::new(Command::Attach, 0).to_bytes();
     let refused = |thread, exclusive| {
-        stand.agent.window_control(&open, thread, exclusive, false, &ask).unwrap_err().raw_os_error().unwrap()
+        stand.agent.window_control(&open, thread, exclusive, &ask).unwrap_err().raw_os_error().unwrap()
     };
     assert_eq!(refused(std::process::id(), false), libc::EAGAIN);
     assert_eq!(refused(1, true), libc::EAGAIN);
-    assert!(stand.agent.window_control(&open, std::process::id(), true, false, &ask[..31]).is_err());
+    assert!(stand.agent.window_control(&open, std::process::id(), true, &ask[..31]).is_err());
 }
 
 #[test]
@@ -247,7 +247,7 @@ fn the_ioctl_ends_a_window_drained_and_gives_another() {
     assert_eq!(stand.control(&open, Control::new(Command::Attach, 0)), Err(libc::EAGAIN), "one for each open file");
 }
 
-#[test]
+#[test] // S39
 fn a_token_is_worth_one_ring_of_its_own_process() {
     let tree = tempfile::tempdir().unwrap();
     let stand = Stand::new(tree.path(), &[]);
@@ -272,7 +272,7 @@ fn a_full_ring_makes_its_writer_wait_and_loses_nothing() {
     assert!(content.chunks(10_000).enumerate().all(|(number, part)| part == [number as u8; 10_000]));
 }
 
-#[test]
+#[test] // S37
 fn a_lazy_close_does_not_wait_and_whoever_looks_does() {
     let tree = tempfile::tempdir().unwrap();
     let stand = Stand::new(tree.path(), &["close=lazy"]);
@@ -299,7 +299,7 @@ fn a_lazy_close_does_not_wait_and_whoever_looks_does() {
     assert_eq!(std::fs::read(tree.path().join("data/47")).unwrap(), [47; 50_000]);
 }
 
-#[test]
+#[test] // S37
 fn the_first_read_ends_the_windows_of_a_file_where_reading_and_writing_exclude_each_other() {
     let tree = tempfile::tempdir().unwrap();
     let stand = Stand::new(tree.path(), &["rw_conflict=disable"]);
@@ -351,7 +351,7 @@ fn what_windows_did_is_counted() {
     });
 }
 
-#[test]
+#[test] // S39
 fn a_ring_that_its_program_cuts_or_scribbles_over_harms_nobody_else() {
     let tree = tempfile::tempdir().unwrap();
     let stand = Stand::new(tree.path(), &[]);
@@ -376,7 +376,7 @@ fn a_ring_that_its_program_cuts_or_scribbles_over_harms_nobody_else() {
     assert_eq!(stand.content(&good), b"fine!");
 }
 
-#[test]
+#[test] // S37
 fn windows_and_the_kernel_in_any_mix_end_in_the_same_bytes() {
     let tree = tempfile::tempdir().unwrap();
     let stand = Stand::new(tree.path(), &[]);

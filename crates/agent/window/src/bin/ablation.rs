@@ -6,8 +6,8 @@ use std::io::{self, Write};
 use std::sync::Arc;
 
 use types::ByteRange;
-use window::detector::{Detector, Outcome, Reference, Variant};
-use window::read_queue::{Purge, ReadQueue, Ticket, printed};
+use window::detector::{Detector, Reference, RequestOutcome, Variant};
+use window::read_queue::{FetchTicket, Purge, ReadQueue, printed};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -53,7 +53,7 @@ struct Score {
 struct Store {
     now: u64,
     link_free: u64,
-    under_way: Vec<(u64, Ticket, ByteRange)>,
+    under_way: Vec<(u64, FetchTicket, ByteRange)>,
 }
 
 impl Store {
@@ -92,9 +92,9 @@ fn run(mut policy: Policy, trace: &Trace) -> Score {
             demand.clone_from(&missing);
         }
         let outcome = match (missing.is_empty(), demand.is_empty()) {
-            (true, _) => Outcome::Hit,
-            (false, true) => Outcome::Late,
-            (false, false) => Outcome::Miss,
+            (true, _) => RequestOutcome::Hit,
+            (false, true) => RequestOutcome::Late,
+            (false, false) => RequestOutcome::Miss,
         };
         let mut ready = store.now;
         for range in demand {
@@ -127,11 +127,11 @@ fn run(mut policy: Policy, trace: &Trace) -> Score {
         }
         store.now += THINK_US;
         score.read += len;
-        score.hits_overall += f64::from(outcome == Outcome::Hit);
-        score.found += f64::from(outcome != Outcome::Miss);
+        score.hits_overall += f64::from(outcome == RequestOutcome::Hit);
+        score.found += f64::from(outcome != RequestOutcome::Miss);
         if part == Part::Pattern {
             pattern += 1;
-            score.hits += f64::from(outcome == Outcome::Hit);
+            score.hits += f64::from(outcome == RequestOutcome::Hit);
         }
     }
     score.hits /= pattern.max(1) as f64;

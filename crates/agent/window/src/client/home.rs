@@ -13,20 +13,20 @@ const BYTES: usize = 4096;
 ///
 /// A child that shares the parent's memory (`vfork`) is not told apart; it may do nothing but execute or end.
 #[derive(Debug)]
-pub struct Home(NonNull<AtomicU64>);
+pub struct ForkGuard(NonNull<AtomicU64>);
 
 // SAFETY: one atomic word, alive until drop.
-unsafe impl Send for Home {}
+unsafe impl Send for ForkGuard {}
 // SAFETY: as above.
-unsafe impl Sync for Home {}
+unsafe impl Sync for ForkGuard {}
 
-impl Home {
+impl ForkGuard {
     /// Marks this process. Errors: those of mmap and madvise (`MADV_WIPEONFORK`, Linux 4.14).
-    pub fn here() -> std::io::Result<Home> {
+    pub fn here() -> std::io::Result<ForkGuard> {
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping at an address of the kernel's choice touches no memory of ours.
         let page = unsafe { mmap_anonymous(std::ptr::null_mut(), BYTES, access, MapFlags::PRIVATE)? };
-        let home = Home(NonNull::new(page.cast()).ok_or(std::io::ErrorKind::OutOfMemory)?);
+        let home = ForkGuard(NonNull::new(page.cast()).ok_or(std::io::ErrorKind::OutOfMemory)?);
         // SAFETY: the page just mapped; wiping it in a child changes no byte here.
         unsafe { madvise(page, BYTES, Advice::LinuxWipeOnFork)? };
         home.word().store(1, Relaxed);
@@ -44,7 +44,7 @@ impl Home {
     }
 }
 
-impl Drop for Home {
+impl Drop for ForkGuard {
     fn drop(&mut self) {
         // SAFETY: made by `mmap_anonymous` with this length.
         let _ = unsafe { munmap(self.0.as_ptr().cast(), BYTES) };
@@ -57,7 +57,7 @@ mod tests {
 
     #[test]
     fn a_forked_child_is_not_at_home() {
-        let home = Home::here().unwrap();
+        let home = ForkGuard::here().unwrap();
         assert!(home.is_here());
         // SAFETY: the child makes no call but _exit.
         let child = unsafe { libc::fork() };

@@ -13,12 +13,13 @@ use rustix::net::{
     SocketAddrUnix, SocketFlags, SocketType, connect, recvmsg, sendmsg, socket_with, sockopt,
 };
 
-use super::home::Home;
+use super::home::ForkGuard;
 use super::window::Window;
-use crate::attach::{CONTROL, CONTROL_BYTES, Command, Control, Kind, MESSAGE_BYTES, Message, NotAMessage, page};
-use crate::cuts::Watch;
+use crate::attach::{
+    CONTROL, CONTROL_BYTES, Command, Control, MESSAGE_BYTES, MessageKind, NotAMessage, WindowMessage, page,
+};
 use crate::limits::{AGENT_ANSWERS_WITHIN, AGENT_IS_THERE_WITHIN, DESCRIPTORS_PER_MESSAGE};
-use crate::mapping::{Mapping, Medium};
+use crate::mapping::{Mapping, WindowMedium};
 use crate::memory::Memory;
 use crate::ring::Writer;
 use crate::sequence::Sequence;
@@ -26,9 +27,9 @@ use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 /// What windows keep of their registration.
 #[derive(Debug)]
-pub(super) struct Link {
+pub(super) struct AgentLink {
     socket: OwnedFd,
-    pub(super) home: Home,
+    pub(super) home: ForkGuard,
     /// One question at a time.
     asking: Mutex<Asking>,
 }
@@ -42,7 +43,7 @@ struct Asking {
     is_broken: bool,
 }
 
-impl Link {
+impl AgentLink {
     /// Whether the agent still holds the other end.
     pub(super) fn is_alive(&self) -> bool {
         let mut socket = [PollFd::new(&self.socket, PollFlags::empty())];
@@ -55,7 +56,7 @@ impl Link {
 
     /// Sends a question and waits for its answer, no longer than `within`: `TimedOut`. Then there is nothing to be had until that
     /// answer has come: `WouldBlock`, at once.
-    fn ask(&self, question: &Message, within: Duration) -> io::Result<(Message, Vec<OwnedFd>)> {
+    fn ask(&self, question: &WindowMessage, within: Duration) -> io::Result<(WindowMessage, Vec<OwnedFd>)> {
         let mut asking = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
         if asking.is_broken || !self.home.is_here() {
             return Err(io::ErrorKind::NotConnected.into());
@@ -65,7 +66,7 @@ impl Link {
         asking.is_broken = answer.as_ref().is_err_and(|error| !waits.contains(&error.kind()));
         let (answer, descriptors) = answer?;
         match answer.kind {
-            Kind::Refused => Err(io::Error::from_raw_os_error(answer.status)),
+            MessageKind::Refused => Err(io::Error::from_raw_os_error(answer.status)),
             _ => Ok((answer, descriptors)),
         }
     }
@@ -73,9 +74,9 @@ impl Link {
     fn exchange(
         &self,
         asking: &mut Asking,
-        question: &Message,
+        question: &WindowMessage,
         within: Duration,
-    ) -> io::Result<(Message, Vec<OwnedFd>)> {
+    ) -> io::Result<(WindowMessage, Vec<OwnedFd>)> {
         if asking.is_late {
             if !self.is_readable(Duration::ZERO)? {
                 return Err(io::ErrorKind::WouldBlock.into());
@@ -106,7 +107,7 @@ impl Link {
         }
     }
 
-    fn receive(&self) -> io::Result<(Message, Vec<OwnedFd>)> {
+    fn receive(&self) -> io::Result<(WindowMessage, Vec<OwnedFd>)> {
         let mut answer = [0; MESSAGE_BYTES];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_PER_MESSAGE))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -118,7 +119,7 @@ impl Link {
                 descriptors.extend(passed);
             }
         }
-        match Message::from_bytes(&answer[..got.bytes]) {
+        match WindowMessage::from_bytes(&answer[..got.bytes]) {
             Ok(answer) => Ok((answer, descriptors)),
             Err(NotAMessage::Version(_)) => Err(io::Error::from_raw_os_error(libc::EPROTO)),
             Err(_) => Err(io::ErrorKind::InvalidData.into()),
@@ -129,7 +130,7 @@ impl Link {
 /// A registered process. A forked child registers anew.
 #[derive(Debug)]
 pub struct Registration {
-    link: Arc<Link>,
+    link: Arc<AgentLink>,
     page: Mapping,
 }
 
@@ -154,12 +155,12 @@ impl Registration {
         if !peer.is_root() && peer != rustix::process::geteuid() {
             return Err(io::Error::from_raw_os_error(libc::EPERM));
         }
-        let link = Arc::new(Link { socket, home: Home::here()?, asking: Mutex::default() });
-        let (answer, mut descriptors) = link.ask(&Message::new(Kind::Hello), AGENT_ANSWERS_WITHIN)?;
-        let (Kind::Welcome, 1, Some(page)) = (answer.kind, descriptors.len(), descriptors.pop()) else {
+        let link = Arc::new(AgentLink { socket, home: ForkGuard::here()?, asking: Mutex::default() });
+        let (answer, mut descriptors) = link.ask(&WindowMessage::new(MessageKind::Hello), AGENT_ANSWERS_WITHIN)?;
+        let (MessageKind::Welcome, 1, Some(page)) = (answer.kind, descriptors.len(), descriptors.pop()) else {
             return Err(io::Error::from_raw_os_error(libc::EPROTO));
         };
-        let page = Mapping::handed(page, Medium::Volatile)?;
+        let page = Mapping::handed(page, WindowMedium::Volatile)?;
         if page.len() != page::BYTES || page.word(0).load(Acquire) != page::identification() {
             return Err(io::Error::from_raw_os_error(libc::EPROTO));
         }
@@ -201,13 +202,13 @@ impl Registration {
     /// The second half of [`Registration::attach`]: the window behind a token.
     pub fn fetch(&self, token: u64) -> io::Result<Window> {
         let (answer, descriptors) =
-            self.link.ask(&Message { token, ..Message::new(Kind::Fetch) }, AGENT_ANSWERS_WITHIN)?;
-        let right = answer.kind == Kind::Ring && answer.token == token;
+            self.link.ask(&WindowMessage { token, ..WindowMessage::new(MessageKind::Fetch) }, AGENT_ANSWERS_WITHIN)?;
+        let right = answer.kind == MessageKind::Ring && answer.token == token;
         let [ring, sequence]: [OwnedFd; 2] = match descriptors.try_into() {
             Ok(both) if right => both,
             _ => return Err(io::Error::from_raw_os_error(libc::EPROTO)),
         };
-        let medium = Medium::numbered(answer.medium).ok_or_else(|| io::Error::from_raw_os_error(libc::EPROTO))?;
+        let medium = WindowMedium::numbered(answer.medium).ok_or_else(|| io::Error::from_raw_os_error(libc::EPROTO))?;
         let ring = Mapping::handed(ring, medium)?;
         let sequence = Sequence::new(Mapping::handed(sequence, medium)?);
         let writer = Writer::new(ring, answer.ring, answer.capacity, sequence)
@@ -215,19 +216,10 @@ impl Registration {
         Ok(Window::new(writer, Arc::clone(&self.link)))
     }
 
-    /// The page that tells of cuts. `EPROTO`, or the end of the connection: an agent without one.
-    pub fn watch(&self) -> io::Result<Watch> {
-        let (answer, descriptors) = self.link.ask(&Message::new(Kind::Watch), AGENT_ANSWERS_WITHIN)?;
-        match <[OwnedFd; 1]>::try_from(descriptors) {
-            Ok([page]) if answer.kind == Kind::Cuts => Watch::of(page),
-            _ => Err(io::Error::from_raw_os_error(libc::EPROTO)),
-        }
-    }
-
     /// Whether the agent answers just now, within [`AGENT_IS_THERE_WITHIN`]: the ioctl waits for it however long. After a no it
     /// is no at once until the agent has answered.
     pub fn is_answered(&self) -> bool {
-        self.link.ask(&Message::new(Kind::Here), AGENT_IS_THERE_WITHIN).is_ok()
+        self.link.ask(&WindowMessage::new(MessageKind::Here), AGENT_IS_THERE_WITHIN).is_ok()
     }
 
     /// Whether this is the process that registered, not a forked child of it.

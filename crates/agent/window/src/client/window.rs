@@ -6,21 +6,21 @@ use std::time::Instant;
 
 use rustix::thread::{Timespec, nanosleep};
 
-use super::home::Home;
-use super::registration::Link;
+use super::home::ForkGuard;
+use super::registration::AgentLink;
 use crate::mapping::Mapping;
-use crate::ring::{Refused, Writer};
+use crate::ring::{AppendRefused, Writer};
 
 /// A window: appending to it is writing the file. All threads may share it; dropping it unmaps it, and what was
 /// appended is drained by the agent whatever happens.
 #[derive(Debug)]
 pub struct Window {
     writer: Writer<Mapping, Mapping>,
-    link: Arc<Link>,
+    link: Arc<AgentLink>,
 }
 
 impl Window {
-    pub(super) fn new(writer: Writer<Mapping, Mapping>, link: Arc<Link>) -> Window {
+    pub(super) fn new(writer: Writer<Mapping, Mapping>, link: Arc<AgentLink>) -> Window {
         Window { writer, link }
     }
 
@@ -28,27 +28,31 @@ impl Window {
     /// `stat` or write of whatever process comes after them. `Err`: nothing was written, the caller makes the call to
     /// the kernel instead. Waits while the ring is full, as long as the agent lives.
     ///
-    /// In a forked child it answers [`Refused::Revoked`]. No allocation; a system call only to wait or to wake the agent.
-    pub fn append(&self, offset: u64, bytes: &[u8]) -> Result<(), Refused> {
+    /// In a forked child it answers [`AppendRefused::Revoked`]. No allocation; a system call only to wait or to wake the agent.
+    pub fn append(&self, offset: u64, bytes: &[u8]) -> Result<(), AppendRefused> {
         self.append_parts(offset, &[IoSlice::new(bytes)])
     }
 
     /// [`Window::append`] for the buffers of a `pwritev`, as one record.
-    pub fn append_parts(&self, offset: u64, parts: &[IoSlice<'_>]) -> Result<(), Refused> {
+    pub fn append_parts(&self, offset: u64, parts: &[IoSlice<'_>]) -> Result<(), AppendRefused> {
         self.with_patience(|patience| self.writer.append_parts(offset, parts, patience))
     }
 
     /// The same at an offset that `place` says, before anything is reserved or when the bytes are there: see [`Writer::append_where`].
-    pub fn append_where(&self, parts: &[IoSlice<'_>], place: impl FnOnce() -> Option<u64>) -> Result<(), Refused> {
+    pub fn append_where(
+        &self,
+        parts: &[IoSlice<'_>],
+        place: impl FnOnce() -> Option<u64>,
+    ) -> Result<(), AppendRefused> {
         self.with_patience(|patience| self.writer.append_where(parts, place, patience))
     }
 
     fn with_patience(
         &self,
-        append: impl FnOnce(&mut dyn FnMut() -> bool) -> Result<(), Refused>,
-    ) -> Result<(), Refused> {
+        append: impl FnOnce(&mut dyn FnMut() -> bool) -> Result<(), AppendRefused>,
+    ) -> Result<(), AppendRefused> {
         if !self.home().is_here() {
-            return Err(Refused::Revoked);
+            return Err(AppendRefused::Revoked);
         }
         let mut waiting_since = None;
         let appended = append(&mut || {
@@ -59,7 +63,7 @@ impl Window {
             self.writer.note_wait(since.elapsed().as_micros() as u64);
         }
         // A child that was forked meanwhile, by a handler of signals, may have published the same record as its parent.
-        if self.home().is_here() { appended } else { Err(Refused::Revoked) }
+        if self.home().is_here() { appended } else { Err(AppendRefused::Revoked) }
     }
 
     /// Before a handler of signals forks that interrupted [`Window::append_where`]: the agent is to end the window, so that the child, which
@@ -93,7 +97,7 @@ impl Window {
         self.writer.payload_max()
     }
 
-    fn home(&self) -> &Home {
+    fn home(&self) -> &ForkGuard {
         &self.link.home
     }
 }

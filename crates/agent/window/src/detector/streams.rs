@@ -19,7 +19,7 @@ use crate::limits::{
 
 /// How a request fared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
+pub enum RequestOutcome {
     /// All bytes were there.
     Hit,
     /// Some were under way: the reader waited.
@@ -185,7 +185,7 @@ impl Detector {
     pub fn read(
         &mut self,
         request: ByteRange,
-        outcome: Outcome,
+        outcome: RequestOutcome,
         size: u64,
         absent: &mut dyn FnMut(ByteRange) -> Vec<ByteRange>,
     ) -> Vec<ByteRange> {
@@ -200,10 +200,10 @@ impl Detector {
         }
         let room = self.room();
         if let Some(stream) = self.followed(request) {
-            if outcome != Outcome::Hit {
+            if outcome != RequestOutcome::Hit {
                 stream.stalled();
             }
-            if outcome == Outcome::Miss {
+            if outcome == RequestOutcome::Miss {
                 stream.asked = 0; // what was asked for did not come, or is gone
             }
             let want = stream.want(room, request.len());
@@ -280,8 +280,8 @@ impl Detector {
     }
 
     /// The aligned block around a random miss, while such blocks earn what they cost.
-    fn around(&mut self, request: ByteRange, outcome: Outcome) -> Option<ByteRange> {
-        if outcome == Outcome::Hit {
+    fn around(&mut self, request: ByteRange, outcome: RequestOutcome) -> Option<ByteRange> {
+        if outcome == RequestOutcome::Hit {
             self.credit = (self.credit + 2).min(2 * RANDOM_CREDIT);
             return None;
         }
@@ -342,7 +342,7 @@ mod tests {
     use super::*;
 
     /// Fetches may fail, be given up, or find no memory.
-    #[test]
+    #[test] // S47
     fn what_did_not_come_is_asked_for_again_when_its_reader_misses_it() {
         let mut detector = Detector::new(8 << 20);
         let mut read = |number: u64, outcome, absent: &mut dyn FnMut(ByteRange) -> Vec<ByteRange>| {
@@ -350,22 +350,22 @@ mod tests {
         };
         let nothing_is_here = &mut |range| vec![range];
         for number in 0..4 {
-            read(number, Outcome::Miss, nothing_is_here);
+            read(number, RequestOutcome::Miss, nothing_is_here);
         }
         let next = ByteRange::at(5 << 17, 1 << 17);
-        let again = read(4, Outcome::Miss, nothing_is_here);
+        let again = read(4, RequestOutcome::Miss, nothing_is_here);
         assert!(again.iter().any(|range| range.intersection(&next) == next), "{again:?}");
         // What is on its way is not asked for twice, however long its reader waits.
-        assert_eq!(read(5, Outcome::Late, &mut |_| Vec::new()), []);
+        assert_eq!(read(5, RequestOutcome::Late, &mut |_| Vec::new()), []);
     }
 
-    #[test]
+    #[test] // S47
     fn a_stream_is_asked_for_in_whole_blocks_and_without_holes() {
         for (len, budget) in [(1_u64 << 17, 8_u64 << 20), (1 << 17, BLOCK), (100_000, 13_421_772), (BLOCK, 5 << 20)] {
             let (mut detector, mut asked) = (Detector::new(budget), Vec::<ByteRange>::new());
             for number in 0..200 {
                 let request = ByteRange::at(number * len, len);
-                let outcome = if number % 8 == 0 { Outcome::Late } else { Outcome::Hit };
+                let outcome = if number % 8 == 0 { RequestOutcome::Late } else { RequestOutcome::Hit };
                 let end = asked.last().map_or(0, |last| last.end);
                 let absent = &mut |range: ByteRange| vec![ByteRange::new(range.start.max(end), range.end.max(end))];
                 for range in detector.read(request, outcome, 1 << 40, absent) {
@@ -381,7 +381,7 @@ mod tests {
         }
     }
 
-    #[test]
+    #[test] // S47
     fn of_a_stream_that_may_have_less_than_a_request_nothing_is_fetched() {
         let fetched = |budget: u64| -> u64 {
             let mut detector = Detector::new(budget);
@@ -389,7 +389,7 @@ mod tests {
             for number in 0..100 {
                 // Four streams in turn, far apart.
                 let request = ByteRange::at((number % 4) * (1 << 40) + (number / 4) * (1 << 17), 1 << 17);
-                let ranges = detector.read(request, Outcome::Miss, 1 << 50, &mut |range| vec![range]);
+                let ranges = detector.read(request, RequestOutcome::Miss, 1 << 50, &mut |range| vec![range]);
                 fetched += if number < 16 { 0 } else { ranges.iter().map(ByteRange::len).sum() };
             }
             fetched

@@ -6,23 +6,23 @@ use super::*;
 use crate::memory::Heap;
 use crate::sequence::WORD_BYTES;
 
-fn left(memory: &Arc<Heap>) -> Option<Progress> {
+fn left(memory: &Arc<Heap>) -> Option<AppliedProgress> {
     Drained::left_behind(Arc::clone(memory)).progress()
 }
 
-fn sweep(below: u64, joined: u64, swept: u64) -> Progress {
-    Progress { below, joined, swept }
+fn sweep(below: u64, joined: u64, swept: u64) -> AppliedProgress {
+    AppliedProgress { below, joined, swept }
 }
 
-#[test]
+#[test] // S38
 fn a_mark_that_was_written_over_is_told_from_one_that_was_made() {
     let memory = Arc::new(Heap::zeroed(WORD_BYTES));
     let drained = Drained::begin(Arc::clone(&memory));
-    assert_eq!(drained.progress(), Some(Progress::all_below(0)));
+    assert_eq!(drained.progress(), Some(AppliedProgress::all_below(0)));
     for number in [1, 2, 77, 1 << 32, ALL - 1] {
-        drained.advance(Progress::all_below(number));
-        drained.advance(Progress::all_below(number - 1));
-        assert_eq!(left(&memory), Some(Progress::all_below(number)));
+        drained.advance(AppliedProgress::all_below(number));
+        drained.advance(AppliedProgress::all_below(number - 1));
+        assert_eq!(left(&memory), Some(AppliedProgress::all_below(number)));
         let word = memory.word(0).load(Relaxed);
         for bit in 0..64 {
             memory.word(0).store(word ^ 1 << bit, Relaxed);
@@ -35,8 +35,8 @@ fn a_mark_that_was_written_over_is_told_from_one_that_was_made() {
         memory.word(0).store(word, Relaxed);
         assert_eq!(left(&memory), None, "{word:#x}");
     }
-    drained.advance(Progress::all_below(u64::MAX));
-    assert_eq!(left(&memory), Some(Progress::all_below(u64::MAX)));
+    drained.advance(AppliedProgress::all_below(u64::MAX));
+    assert_eq!(left(&memory), Some(AppliedProgress::all_below(u64::MAX)));
 }
 
 #[test]
@@ -48,12 +48,12 @@ fn the_newest_line_of_the_sweep_under_way_counts_and_those_of_former_sweeps_do_n
         sweep(0, 5, 200),
         sweep(0, 9, 200),
         sweep(0, 9, 4000),
-        Progress::all_below(9),
+        AppliedProgress::all_below(9),
         sweep(9, 12, 7),
-        Progress::all_below(30),
-        Progress::all_below(31),
+        AppliedProgress::all_below(30),
+        AppliedProgress::all_below(31),
         sweep(31, 40, 1),
-        Progress::all_below(u64::MAX),
+        AppliedProgress::all_below(u64::MAX),
     ];
     for step in steps {
         drained.advance(step);
@@ -61,7 +61,7 @@ fn the_newest_line_of_the_sweep_under_way_counts_and_those_of_former_sweeps_do_n
     }
 }
 
-#[test]
+#[test] // S38
 fn a_crash_at_any_word_of_a_line_leaves_the_line_before_it() {
     let steps = [sweep(0, 5, 100), sweep(0, 5, 200), sweep(0, 7, 300), sweep(0, 7, 400)];
     for count in 1..steps.len() {
@@ -81,7 +81,7 @@ fn a_crash_at_any_word_of_a_line_leaves_the_line_before_it() {
     }
 }
 
-#[test]
+#[test] // S38
 fn a_line_that_was_written_over_is_told() {
     let memory = Arc::new(Heap::zeroed(WORD_BYTES));
     let drained = Drained::begin(Arc::clone(&memory));

@@ -7,7 +7,7 @@ use loom::sync::Arc;
 use loom::thread;
 
 use super::*;
-use crate::life::{Life, Word};
+use crate::life::{EntryUse, Word};
 
 /// In the place of an entry's address, and of none.
 const HERE: usize = 8;
@@ -74,7 +74,7 @@ fn one_thread_asks_at_a_time_and_all_find_the_whole_of_what_it_was_given() {
 
 struct Open {
     words: [Word; 2],
-    life: Life,
+    life: EntryUse,
     window: Gift<Window>,
 }
 
@@ -104,7 +104,7 @@ impl Open {
 fn a_window_goes_with_its_open_file_and_the_next_has_its_own() {
     static WAYS: Mutex<BTreeSet<(Option<Written>, bool)>> = Mutex::new(BTreeSet::new());
     model(|| {
-        let open = Open { words: [Word::new(HERE), Word::new(NOTHING)], life: Life::new(), window: Gift::none() };
+        let open = Open { words: [Word::new(HERE), Word::new(NOTHING)], life: EntryUse::new(), window: Gift::none() };
         assert!(open.life.occupy());
         let open = Arc::new(open);
         let others = Arc::clone(&open);

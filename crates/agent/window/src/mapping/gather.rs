@@ -73,12 +73,12 @@ mod tests {
     use std::os::unix::net::UnixStream;
 
     use super::*;
-    use crate::{Medium, Memory};
+    use crate::{Memory, WindowMedium};
 
     #[test]
     fn parts_are_sent_from_wherever_a_socket_stopped() {
         let dir = tempfile::tempdir().unwrap();
-        let mapping = Mapping::create(&dir.path().join("ring"), 8192, Medium::Volatile).unwrap();
+        let mapping = Mapping::create(&dir.path().join("ring"), 8192, WindowMedium::Volatile).unwrap();
         let bytes: Vec<u8> = (0..8192_u32).map(|at| (at % 251) as u8).collect();
         mapping.write(0, &bytes);
         let mut gather = Gather::default();
@@ -104,7 +104,7 @@ mod tests {
     fn what_was_cut_is_told_and_no_signal_comes() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("ring");
-        let mapping = Mapping::create(&path, 1 << 20, Medium::Volatile).unwrap();
+        let mapping = Mapping::create(&path, 1 << 20, WindowMedium::Volatile).unwrap();
         let mut gather = Gather::default();
         gather.add(&mapping, 512 << 10, 4096);
         std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(4096).unwrap();

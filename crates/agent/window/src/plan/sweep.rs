@@ -4,17 +4,17 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use types::ByteRange;
 
-use super::{Piece, RingSlot, Write};
-use crate::drained::Progress;
+use super::{RecordPiece, RingSlot, Write};
+use crate::drained::AppliedProgress;
 use crate::limits::{BATCH_RECORDS_MAX, DRAIN_ALIGN, MERGE_BYTES_MIN};
 
 /// Records in the order of the file's bytes. Of several at one place the one that joined last counts.
 #[derive(Debug, Default)]
 pub(super) struct Sweep {
     /// What is drained: `swept` is 0 when no sweep is under way.
-    progress: Progress,
+    progress: AppliedProgress,
     /// The newest bytes, by their first: they do not overlap, and none lies before `progress.swept`.
-    pieces: BTreeMap<u64, Piece>,
+    pieces: BTreeMap<u64, RecordPiece>,
     /// The records that the sweep has not passed: end, ring, position, first byte.
     records: BTreeSet<(u64, RingSlot, u64, u64)>,
     /// Their bytes.
@@ -45,7 +45,7 @@ impl Sweep {
     }
 
     /// A record joins.
-    pub fn join(&mut self, piece: Piece) {
+    pub fn join(&mut self, piece: RecordPiece) {
         self.progress.joined = self.progress.joined.max(piece.record.sequence.saturating_add(1));
         self.supersede(piece.range);
         self.records.insert((piece.range.end, piece.ring, piece.record.position, piece.range.start));
@@ -65,7 +65,7 @@ impl Sweep {
             self.pieces.remove(&start);
             for kept in [ByteRange::new(start, range.start), ByteRange::new(range.end, piece.range.end)] {
                 if kept.start < kept.end {
-                    self.pieces.insert(kept.start, Piece { range: kept, ..piece });
+                    self.pieces.insert(kept.start, RecordPiece { range: kept, ..piece });
                 }
             }
         }
@@ -77,7 +77,7 @@ impl Sweep {
     }
 
     /// The pieces that begin or end in `range`.
-    pub fn pieces_of(&self, range: ByteRange) -> impl Iterator<Item = Piece> + '_ {
+    pub fn pieces_of(&self, range: ByteRange) -> impl Iterator<Item = RecordPiece> + '_ {
         let before = self.pieces.range(..range.start).next_back();
         before.into_iter().chain(self.pieces.range(range.start..range.end.max(range.start))).map(|(_, piece)| *piece)
     }
@@ -118,10 +118,10 @@ impl Sweep {
     }
 
     /// What will be drained when it has passed `end`.
-    pub fn progress(&self, end: u64) -> Progress {
+    pub fn progress(&self, end: u64) -> AppliedProgress {
         match self.end() > end {
-            true => Progress { swept: end, ..self.progress },
-            false => Progress::all_below(self.progress.joined),
+            true => AppliedProgress { swept: end, ..self.progress },
+            false => AppliedProgress::all_below(self.progress.joined),
         }
     }
 
@@ -132,7 +132,7 @@ impl Sweep {
         while let Some(first) = self.pieces.first_entry().filter(|first| *first.key() < end) {
             let piece = first.remove();
             if piece.range.end > end {
-                self.pieces.insert(end, Piece { range: ByteRange::new(end, piece.range.end), ..piece });
+                self.pieces.insert(end, RecordPiece { range: ByteRange::new(end, piece.range.end), ..piece });
             }
         }
         self.passed(if self.pieces.is_empty() { u64::MAX } else { end })
@@ -156,7 +156,7 @@ impl Sweep {
         over.extend(self.passed(self.progress.swept));
         if self.pieces.is_empty() {
             over.extend(self.passed(u64::MAX));
-            self.progress = Progress::all_below(self.progress.joined);
+            self.progress = AppliedProgress::all_below(self.progress.joined);
         }
         over
     }
@@ -182,7 +182,7 @@ fn aligned(run: ByteRange) -> ByteRange {
 }
 
 /// Adds a piece that lies behind all others. The run that it is in now.
-fn add(writes: &mut Vec<Write>, piece: Piece) -> ByteRange {
+fn add(writes: &mut Vec<Write>, piece: RecordPiece) -> ByteRange {
     match writes.last_mut() {
         Some(last) if last.range.end == piece.range.start => {
             last.range.end = piece.range.end;

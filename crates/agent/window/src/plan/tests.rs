@@ -17,7 +17,7 @@ fn ranges(batch: &Batch) -> Vec<(u64, u64)> {
 
 #[test]
 fn superseded_bytes_are_dropped_and_neighbours_travel_together() {
-    let mut queue = Queue::default();
+    let mut queue = ApplyQueue::default();
     let ring = RingSlot(0);
     queue.join(ring);
     for (sequence, offset, len) in [(0, 0, 100), (1, 100, 100), (2, 50, 100), (3, 500, 10)] {
@@ -26,7 +26,7 @@ fn superseded_bytes_are_dropped_and_neighbours_travel_together() {
     let batch = queue.batch(true).unwrap();
     assert_eq!(
         (ranges(&batch), batch.superseded, batch.progress),
-        (vec![(0, 200), (500, 510)], 100, Progress::all_below(4))
+        (vec![(0, 200), (500, 510)], 100, AppliedProgress::all_below(4))
     );
     let pieces: Vec<_> = batch.writes[0].pieces.iter().map(|piece| (piece.record.sequence, piece.skip())).collect();
     assert_eq!(pieces, [(0, 0), (2, 0), (1, 50)]);
@@ -35,7 +35,7 @@ fn superseded_bytes_are_dropped_and_neighbours_travel_together() {
 
 #[test]
 fn nothing_small_travels_unless_somebody_waits() {
-    let mut queue = Queue::default();
+    let mut queue = ApplyQueue::default();
     for sequence in 0..256 {
         assert_eq!(queue.batch(false), None, "after {sequence} records");
         queue.offer(RingSlot(0), record(sequence, sequence * 4096, 4096));
@@ -46,25 +46,25 @@ fn nothing_small_travels_unless_somebody_waits() {
 #[test]
 fn a_missing_number_stops_the_drain_until_every_ring_has_passed_it() {
     let (a, b) = (RingSlot(0), RingSlot(1));
-    let mut queue = Queue::default();
+    let mut queue = ApplyQueue::default();
     queue.join(a);
     queue.join(b);
     queue.offer(a, record(0, 0, 10));
     queue.offer(a, record(2, 20, 10));
     let first = queue.batch(true).unwrap();
-    assert_eq!((ranges(&first), first.progress), (vec![(0, 10)], Progress::all_below(1)));
+    assert_eq!((ranges(&first), first.progress), (vec![(0, 10)], AppliedProgress::all_below(1)));
     // The room of the second is not given back.
     assert_eq!(queue.done(&first), [(a, 2 * 64)]);
     assert_eq!(queue.batch(true), None);
     queue.settle(a, 3);
     assert_eq!(queue.batch(true), None, "b may still bring it");
     queue.leave(b);
-    assert_eq!(queue.batch(true).unwrap().progress, Progress::all_below(3));
+    assert_eq!(queue.batch(true).unwrap().progress, AppliedProgress::all_below(3));
 }
 
 #[test]
 fn a_read_finds_the_newest_undrained_bytes() {
-    let mut queue = Queue::default();
+    let mut queue = ApplyQueue::default();
     queue.offer(RingSlot(0), record(0, 0, 100));
     queue.offer(RingSlot(1), record(5, 40, 20)); // not yet drainable, but acknowledged
     let found: Vec<_> = queue
@@ -77,7 +77,7 @@ fn a_read_finds_the_newest_undrained_bytes() {
 
 #[test]
 fn what_was_cut_off_never_travels() {
-    let mut queue = Queue::default();
+    let mut queue = ApplyQueue::default();
     let ring = RingSlot(0);
     queue.join(ring);
     for (sequence, offset, len) in [(0, 0, 100), (1, 80, 100), (2, 500, 10)] {
@@ -100,10 +100,10 @@ fn what_was_cut_off_never_travels() {
 #[test]
 fn programs_apart_by_what_their_rings_hold_travel_together() {
     let (ahead, behind) = (RingSlot(0), RingSlot(1));
-    let mut queue = Queue::default();
+    let mut queue = ApplyQueue::default();
     [ahead, behind].into_iter().for_each(|ring| queue.join(ring));
     let (bytes, records) = (DRAIN_ALIGN / 4, 3 * MERGE_BYTES_MIN / DRAIN_ALIGN * 4);
-    let offer = |queue: &mut Queue, ring: RingSlot, sequence, number: u64| {
+    let offer = |queue: &mut ApplyQueue, ring: RingSlot, sequence, number: u64| {
         queue.offer(ring, record(sequence, (2 * number + ring.0 as u64) * bytes, bytes));
         [ahead, behind].into_iter().for_each(|ring| queue.settle(ring, sequence + 1));
     };
@@ -114,11 +114,11 @@ fn programs_apart_by_what_their_rings_hold_travel_together() {
     let first = queue.batch(false).unwrap();
     let end = 2 * third * bytes;
     assert_eq!(ranges(&first), [(0, end)], "what has no neighbours yet stays");
-    assert_eq!(first.progress, Progress { below: 0, joined: records + third, swept: end });
+    assert_eq!(first.progress, AppliedProgress { below: 0, joined: records + third, swept: end });
     assert_eq!(queue.done(&first), [(ahead, third * 64), (behind, u64::MAX)]);
     (third..records).for_each(|number| offer(&mut queue, behind, records + number, number));
     let rest = queue.batch(false).unwrap();
-    assert_eq!((ranges(&rest), rest.progress), (vec![(end, 3 * end)], Progress::all_below(2 * records)));
+    assert_eq!((ranges(&rest), rest.progress), (vec![(end, 3 * end)], AppliedProgress::all_below(2 * records)));
     assert_eq!(queue.done(&rest), [(ahead, u64::MAX), (behind, u64::MAX)]);
     assert!(queue.is_empty());
 }
@@ -126,12 +126,12 @@ fn programs_apart_by_what_their_rings_hold_travel_together() {
 #[test]
 fn what_the_sweep_has_passed_waits_for_the_next_with_all_that_came_after_it() {
     let ring = RingSlot(0);
-    let mut queue = Queue::with_batches_of(100, 100);
+    let mut queue = ApplyQueue::with_batches_of(100, 100);
     for (sequence, offset) in [(0, 0), (1, 100), (2, 200)] {
         queue.offer(ring, record(sequence, offset, 100));
     }
     let first = queue.batch(true).unwrap();
-    assert_eq!((ranges(&first), first.progress), (vec![(0, 100)], Progress { below: 0, joined: 3, swept: 100 }));
+    assert_eq!((ranges(&first), first.progress), (vec![(0, 100)], AppliedProgress { below: 0, joined: 3, swept: 100 }));
     queue.done(&first);
     for (sequence, offset) in [(3, 250), (4, 50), (5, 300)] {
         queue.offer(ring, record(sequence, offset, 10));
@@ -141,11 +141,11 @@ fn what_the_sweep_has_passed_waits_for_the_next_with_all_that_came_after_it() {
         went.push((ranges(&batch), batch.superseded, batch.progress));
         queue.done(&batch);
     }
-    let sweep = |joined, swept| Progress { below: 0, joined, swept };
+    let sweep = |joined, swept| AppliedProgress { below: 0, joined, swept };
     let all = vec![
         (vec![(100, 200)], 10, sweep(4, 200)),
-        (vec![(200, 300)], 0, Progress::all_below(4)),
-        (vec![(50, 60), (300, 310)], 0, Progress::all_below(6)),
+        (vec![(200, 300)], 0, AppliedProgress::all_below(4)),
+        (vec![(50, 60), (300, 310)], 0, AppliedProgress::all_below(6)),
     ];
     assert_eq!(went, all);
     assert!(queue.is_empty() && queue.bytes() == 0);
@@ -154,7 +154,7 @@ fn what_the_sweep_has_passed_waits_for_the_next_with_all_that_came_after_it() {
 #[test]
 fn a_sweep_that_nothing_can_join_any_more_ends_though_little_is_left_of_it() {
     let ring = RingSlot(0);
-    let mut queue = Queue::default();
+    let mut queue = ApplyQueue::default();
     queue.join(ring);
     let end = MERGE_BYTES_MIN + 100;
     queue.offer(ring, record(0, 0, end));
@@ -173,7 +173,7 @@ fn a_sweep_that_nothing_can_join_any_more_ends_though_little_is_left_of_it() {
 #[test]
 fn each_byte_is_counted_once_as_drained_superseded_or_cut_off() {
     let ring = RingSlot(0);
-    let mut queue = Queue::with_batches_of(500, 500);
+    let mut queue = ApplyQueue::with_batches_of(500, 500);
     for (sequence, offset, len) in [(0, 0, 1000), (1, 600, 100), (2, 900, 300)] {
         queue.offer(ring, record(sequence, offset, len));
     }
@@ -188,7 +188,7 @@ fn each_byte_is_counted_once_as_drained_superseded_or_cut_off() {
 }
 
 /// What recovery makes of the records that rings still hold.
-fn recovered(file: &[u64], progress: Progress, held: &BTreeMap<(usize, u64), Taken>) -> Vec<u64> {
+fn recovered(file: &[u64], progress: AppliedProgress, held: &BTreeMap<(usize, u64), Taken>) -> Vec<u64> {
     let mut file = file.to_vec();
     let mut left: Vec<&Taken> = held.values().collect();
     left.sort_by_key(|record| record.sequence);
@@ -202,7 +202,7 @@ fn recovered(file: &[u64], progress: Progress, held: &BTreeMap<(usize, u64), Tak
 proptest! {
     /// Batches of any size leave what the records leave when they are applied one by one. So does whoever dies between two batches, with
     /// what the mark says and the rings hold: room that was given back may be written over, or not.
-    #[test]
+    #[test] // S37
     fn draining_is_applying_in_order(
         records in proptest::collection::vec((0u64..300, 1u64..60, 0usize..3), 1..60),
         order in any::<u64>(),
@@ -220,9 +220,9 @@ proptest! {
         // Offered in an order that mixes numbers, as threads do.
         let mut numbers: Vec<usize> = (0..records.len()).collect();
         numbers.sort_by_key(|number| (number / 4, (*number as u64).wrapping_mul(order | 1) >> 7));
-        let mut queue = Queue::with_batches_of(batch_bytes_max, lone_bytes_max);
+        let mut queue = ApplyQueue::with_batches_of(batch_bytes_max, lone_bytes_max);
         (0..3).for_each(|ring| queue.join(RingSlot(ring)));
-        let (mut file, mut progress) = ([u64::MAX; 400], Progress::default());
+        let (mut file, mut progress) = ([u64::MAX; 400], AppliedProgress::default());
         // All that rings hold, and that which may not be gone.
         let (mut held, mut needed) = (BTreeMap::new(), BTreeMap::new());
         for (count, number) in numbers.iter().enumerate() {
@@ -238,7 +238,7 @@ proptest! {
                 prop_assert!(piece.record.sequence < batch.progress.joined);
                 apply(&mut file, piece.record.sequence, piece.range.start, piece.range.len());
             }
-            let order = |progress: Progress| (progress.below, progress.joined, progress.swept);
+            let order = |progress: AppliedProgress| (progress.below, progress.joined, progress.swept);
             prop_assert!(order(batch.progress) > order(progress), "it grows");
             progress = batch.progress;
             for (slot, position) in queue.done(&batch) {

@@ -14,7 +14,7 @@ fn byte(offset: u64, version: u8) -> u8 {
     (offset as u8).wrapping_mul(31).wrapping_add((offset >> 8) as u8).wrapping_add(version.wrapping_mul(97))
 }
 
-fn data(range: ByteRange, version: u8) -> Data {
+fn data(range: ByteRange, version: u8) -> SharedBytes {
     Arc::new((range.start..range.end).map(|at| byte(at, version)).collect::<Vec<u8>>())
 }
 
@@ -124,7 +124,7 @@ fn the_oldest_block_goes_when_the_budget_is_spent() {
     assert_eq!(queue.blocks().collect::<Vec<_>>(), [(32 * KIB, 32 * KIB), (64 * KIB, 32 * KIB)]);
 }
 
-#[test]
+#[test] // S47
 fn what_is_given_out_where_it_lies_stays_when_the_queue_loses_it() {
     let mut queue = queue(&[(0, 64 * KIB), (64 * KIB, 64 * KIB), (192 * KIB, 64 * KIB)]);
     let range = ByteRange::new(32 * KIB, 96 * KIB);
@@ -161,7 +161,7 @@ proptest! {
     fn no_read_ever_sees_bytes_older_than_a_write(steps in proptest::collection::vec(step(), 1..80)) {
         let mut file: Vec<u8> = (0..600).map(|at| byte(at, 0)).collect();
         let mut queue = ReadQueue::new(300);
-        let mut fetches: Vec<(Ticket, u64, Data)> = Vec::new();
+        let mut fetches: Vec<(FetchTicket, u64, SharedBytes)> = Vec::new();
         for (number, step) in steps.into_iter().enumerate() {
             match step {
                 Step::Fetch(offset, len) => {

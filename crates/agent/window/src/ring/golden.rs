@@ -16,9 +16,9 @@ use crate::sync::Ordering::Relaxed;
 fn a_ring_file_has_the_bytes_that_other_builds_know() {
     let ring = RingId(0x0123_4567_89ab_cdef_0011_2233_4455_6677);
     let writable = ByteRange { start: 0, end: 1 << 20 };
-    let grant = Grant { ring, capacity: CAPACITY_MIN, epochs: Epoch(1)..=Epoch(1), writable };
+    let grant = RingGrant { ring, capacity: CAPACITY_MIN, epochs: Epoch(1)..=Epoch(1), writable };
     let memory = Arc::new(Heap::zeroed(HEADER_BYTES + CAPACITY_MIN as usize));
-    let _reader = Reader::create(memory.clone(), grant).unwrap();
+    let _reader = RingReader::create(memory.clone(), grant).unwrap();
     let program = Writer::new(memory.clone(), ring, CAPACITY_MIN, Sequence::new(Heap::zeroed(WORD_BYTES))).unwrap();
     program.append(100, b"one write", &mut || false).unwrap();
     program.append(200, b"another", &mut || false).unwrap();

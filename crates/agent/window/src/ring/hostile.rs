@@ -3,11 +3,11 @@
 use types::{ByteRange, Epoch};
 
 use super::*;
-use crate::drained::{Drained, Progress};
-use crate::layout::{Kind, RecordHeader, at, commit_word};
+use crate::drained::{AppliedProgress, Drained};
+use crate::layout::{RecordHeader, RecordKind, at, commit_word};
 use crate::limits::CAPACITY_MIN;
 use crate::memory::Heap;
-use crate::recover::{Bounds, Replay, Report, recover};
+use crate::recover::{Bounds, RecoveryReport, Replay, recover};
 use crate::sequence::{Sequence, WORD_BYTES};
 use crate::sync::Ordering::Relaxed;
 use std::sync::Arc;
@@ -15,8 +15,8 @@ use std::sync::Arc;
 const CAPACITY: u64 = CAPACITY_MIN;
 const WRITABLE: ByteRange = ByteRange { start: 4096, end: 1 << 20 };
 
-fn grant() -> Grant {
-    Grant {
+fn grant() -> RingGrant {
+    RingGrant {
         ring: RingId(0xfeed_f00d_dead_beef_0123_4567_89ab_cdef),
         capacity: CAPACITY,
         epochs: Epoch(3)..=Epoch(5),
@@ -43,9 +43,9 @@ impl Replay for Guarded {
     }
 }
 
-fn check(reader: &Reader<Arc<Heap>>, found: &[Found]) {
+fn check(reader: &RingReader<Arc<Heap>>, found: &[RingItem]) {
     for one in found {
-        let Found::Record(record) = one else { continue };
+        let RingItem::Record(record) = one else { continue };
         assert!(record.range.start >= WRITABLE.start && record.range.end <= WRITABLE.end, "{record:?}");
         assert!((Epoch(3)..=Epoch(5)).contains(&record.epoch));
         let mut bytes = vec![0; record.range.len() as usize];
@@ -56,7 +56,7 @@ fn check(reader: &Reader<Arc<Heap>>, found: &[Found]) {
 }
 
 /// Everything the agent ever does with a ring. Bounded by the ring's size, whatever it says.
-fn exercise(memory: &Arc<Heap>, reader: &mut Reader<Arc<Heap>>) {
+fn exercise(memory: &Arc<Heap>, reader: &mut RingReader<Arc<Heap>>) {
     let sequence = Sequence::new(Heap::zeroed(WORD_BYTES));
     let mut found = Vec::new();
     for _ in 0..3 {
@@ -72,15 +72,15 @@ fn exercise(memory: &Arc<Heap>, reader: &mut Reader<Arc<Heap>>) {
     check(reader, &found);
     reader.release(u64::MAX);
     let drained = Drained::begin(Heap::zeroed(WORD_BYTES));
-    if let Ok(left) = Reader::left_behind(memory.clone(), grant()) {
+    if let Ok(left) = RingReader::left_behind(memory.clone(), grant()) {
         let report = recover(&mut [left], &drained, Bounds::NONE, &mut Guarded).unwrap();
         assert!(report.records + report.lost.len() as u64 <= CAPACITY / RECORD_BYTES);
     }
 }
 
-fn filled(random: &mut u64) -> (Arc<Heap>, Reader<Arc<Heap>>) {
+fn filled(random: &mut u64) -> (Arc<Heap>, RingReader<Arc<Heap>>) {
     let memory = Arc::new(Heap::zeroed(HEADER_BYTES + CAPACITY as usize));
-    let reader = Reader::create(memory.clone(), grant()).unwrap();
+    let reader = RingReader::create(memory.clone(), grant()).unwrap();
     let sequence = Sequence::new(Heap::zeroed(WORD_BYTES));
     let writer = Writer::new(memory.clone(), grant().ring, CAPACITY, sequence).unwrap();
     for _ in 0..12 {
@@ -132,13 +132,13 @@ fn forged_records_never_leave_the_grant() {
                 epoch: Epoch(next(&mut random) % 8),
                 offset: odd(&mut random),
                 length: [0, 1, 64, u32::MAX, next(&mut random) as u32, 9000][(next(&mut random) % 6) as usize],
-                kind: Kind::Write,
+                kind: RecordKind::Write,
                 payload_sum: 0,
                 written_ns: odd(&mut random),
             };
             let place = HEADER_BYTES + slot as usize;
             header.store(&memory, place, grant().ring, position);
-            let state = [State::Reserved, State::Published, State::Taken, State::Retracted];
+            let state = [RecordState::Reserved, RecordState::Published, RecordState::Taken, RecordState::Retracted];
             let state = state[(next(&mut random) % 4) as usize];
             memory.word(place).store(commit_word(grant().ring, position, state), Relaxed);
         }
@@ -168,19 +168,19 @@ fn scribbling_while_the_agent_reads_changes_nothing_of_that() {
 #[test]
 fn another_file_is_refused_and_says_why() {
     let memory = Arc::new(Heap::zeroed(HEADER_BYTES + CAPACITY as usize));
-    let attach = |grant| Reader::left_behind(memory.clone(), grant).err();
+    let attach = |grant| RingReader::left_behind(memory.clone(), grant).err();
     assert_eq!(attach(grant()), Some(NotThisRing::Magic), "zeroes");
-    drop(Reader::create(memory.clone(), grant()).unwrap());
+    drop(RingReader::create(memory.clone(), grant()).unwrap());
     assert_eq!(attach(grant()), None);
-    assert_eq!(attach(Grant { ring: RingId(1), ..grant() }), Some(NotThisRing::Foreign));
-    assert_eq!(attach(Grant { capacity: 2 * CAPACITY, ..grant() }), Some(NotThisRing::Size));
-    assert_eq!(attach(Grant { capacity: u64::MAX, ..grant() }), Some(NotThisRing::Size));
+    assert_eq!(attach(RingGrant { ring: RingId(1), ..grant() }), Some(NotThisRing::Foreign));
+    assert_eq!(attach(RingGrant { capacity: 2 * CAPACITY, ..grant() }), Some(NotThisRing::Size));
+    assert_eq!(attach(RingGrant { capacity: u64::MAX, ..grant() }), Some(NotThisRing::Size));
     memory.word(at::VERSION).store(77, Relaxed);
     assert_eq!(attach(grant()), Some(NotThisRing::Version { found: 77 }));
 }
 
 /// Hears what is told, and sees that nothing is marked yet.
-struct Hears<'a>(&'a Drained<Heap>, Option<Report>);
+struct Hears<'a>(&'a Drained<Heap>, Option<RecoveryReport>);
 
 impl Replay for Hears<'_> {
     fn write(&mut self, _: u64, _: &[u8], _: u64) -> std::io::Result<()> {
@@ -191,16 +191,16 @@ impl Replay for Hears<'_> {
         Ok(())
     }
 
-    fn tell(&mut self, report: &Report) {
-        assert_eq!(self.0.progress(), Some(Progress::default()), "who dies now tells it again");
+    fn tell(&mut self, report: &RecoveryReport) {
+        assert_eq!(self.0.progress(), Some(AppliedProgress::default()), "who dies now tells it again");
         self.1 = Some(report.clone());
     }
 }
 
-#[test]
+#[test] // S46
 fn damage_is_told_by_byte_range_before_it_is_marked_and_the_rest_is_kept() {
     let memory = Arc::new(Heap::zeroed(HEADER_BYTES + CAPACITY as usize));
-    drop(Reader::create(memory.clone(), grant()).unwrap());
+    drop(RingReader::create(memory.clone(), grant()).unwrap());
     let sequence = Sequence::new(Heap::zeroed(WORD_BYTES));
     let writer = Writer::new(memory.clone(), grant().ring, CAPACITY, sequence).unwrap();
     for number in 0..3 {
@@ -208,10 +208,10 @@ fn damage_is_told_by_byte_range_before_it_is_marked_and_the_rest_is_kept() {
     }
     memory.write(HEADER_BYTES + 1088 + 64 + 500, b"!"); // in the payload of the second
     let drained = Drained::begin(Heap::zeroed(WORD_BYTES));
-    let left = Reader::left_behind(memory, grant()).unwrap();
+    let left = RingReader::left_behind(memory, grant()).unwrap();
     let mut hears = Hears(&drained, None);
     let report = recover(&mut [left], &drained, Bounds::NONE, &mut hears).unwrap();
-    assert_eq!((hears.1.as_ref(), drained.progress()), (Some(&report), Some(Progress::all_below(u64::MAX))));
+    assert_eq!((hears.1.as_ref(), drained.progress()), (Some(&report), Some(AppliedProgress::all_below(u64::MAX))));
     assert_eq!(report.lost.iter().map(|loss| loss.range).collect::<Vec<_>>(), [Some(ByteRange::new(11_000, 12_000))]);
     assert_eq!(
         report.replayed.iter().collect::<Vec<_>>(),

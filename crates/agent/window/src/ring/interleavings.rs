@@ -16,8 +16,8 @@ use crate::sequence::Sequence;
 
 const CAPACITY: u64 = CAPACITY_MIN;
 
-fn grant() -> Grant {
-    Grant {
+fn grant() -> RingGrant {
+    RingGrant {
         ring: RingId(0x1234_5678_9abc_def0_0fed_cba9),
         capacity: CAPACITY,
         epochs: Epoch(1)..=Epoch(1),
@@ -58,7 +58,7 @@ fn writer(ring: &Arc<Heap>, sequence: &Arc<Heap>) -> Writer<Shared, Shared> {
     Writer::new(Shared(ring.clone()), grant().ring, CAPACITY, sequence).unwrap()
 }
 
-fn payload(reader: &Reader<Shared>, taken: &Taken) -> Vec<u8> {
+fn payload(reader: &RingReader<Shared>, taken: &Taken) -> Vec<u8> {
     let mut bytes = vec![0; taken.range.len() as usize];
     assert!(reader.copy(taken, 0, &mut bytes));
     bytes
@@ -77,7 +77,7 @@ fn a_write_is_acknowledged_exactly_when_it_is_taken() {
     static WAYS: Mutex<BTreeSet<(bool, bool, bool)>> = Mutex::new(BTreeSet::new());
     model(|| {
         let (memory, sequence) = ring();
-        let mut reader = Reader::create(Shared(memory.clone()), grant()).unwrap();
+        let mut reader = RingReader::create(Shared(memory.clone()), grant()).unwrap();
         let program = writer(&memory, &sequence);
         let thread = thread::spawn(move || {
             let acknowledged = program.append(8, b"payload!", &mut || true).is_ok();
@@ -85,8 +85,8 @@ fn a_write_is_acknowledged_exactly_when_it_is_taken() {
         });
         let mut taken = Vec::new();
         let mut record = |found| match found {
-            Found::Record(record) => taken.push(record),
-            Found::Damage(damage) => panic!("{damage:?}"),
+            RingItem::Record(record) => taken.push(record),
+            RingItem::Damage(damage) => panic!("{damage:?}"),
         };
         // Not `take`: the model checker looks for conflicts with the last access to a word only, and its look at the flags
         // would hide the writer's.
@@ -108,7 +108,7 @@ fn a_write_is_acknowledged_exactly_when_it_is_taken() {
 fn no_record_appears_below_what_the_reader_said_it_knows() {
     model(|| {
         let (memory, counter) = ring();
-        let mut reader = Reader::create(Shared(memory.clone()), grant()).unwrap();
+        let mut reader = RingReader::create(Shared(memory.clone()), grant()).unwrap();
         let sequence = Sequence::new(Shared(counter.clone()));
         let program = Arc::new(writer(&memory, &counter));
         let other = program.clone();
@@ -118,8 +118,8 @@ fn no_record_appears_below_what_the_reader_said_it_knows() {
         for _ in 0..2 {
             let mut late = Vec::new();
             reader.take(&mut |found| match found {
-                Found::Record(record) => late.push(record.sequence),
-                Found::Damage(damage) => panic!("{damage:?}"),
+                RingItem::Record(record) => late.push(record.sequence),
+                RingItem::Damage(damage) => panic!("{damage:?}"),
             });
             assert!(late.iter().all(|number| *number >= known), "{late:?} below {known}");
             taken.extend(late);
@@ -137,7 +137,7 @@ fn threads_reserve_and_publish_without_a_lock() {
     builder.preemption_bound = Some(2);
     builder.check(|| {
         let (memory, sequence) = ring();
-        let mut reader = Reader::create(Shared(memory.clone()), grant()).unwrap();
+        let mut reader = RingReader::create(Shared(memory.clone()), grant()).unwrap();
         let program = Arc::new(writer(&memory, &sequence));
         let other = program.clone();
         let thread = thread::spawn(move || other.append(8, b"payload1", &mut || true).is_ok());
@@ -145,8 +145,8 @@ fn threads_reserve_and_publish_without_a_lock() {
         assert!(thread.join().unwrap());
         let mut taken = Vec::new();
         reader.take(&mut |found| match found {
-            Found::Record(record) => taken.push(record),
-            Found::Damage(damage) => panic!("{damage:?}"),
+            RingItem::Record(record) => taken.push(record),
+            RingItem::Damage(damage) => panic!("{damage:?}"),
         });
         let mut numbers: Vec<u64> = taken.iter().map(|record| record.sequence).collect();
         numbers.sort_unstable();

@@ -10,7 +10,7 @@ use types::{ByteRange, Epoch};
 pub use sleep::sleep_on;
 
 use super::Ring;
-use crate::layout::{self, NotThisRing, RECORD_BYTES, RecordHeader, RingId, State};
+use crate::layout::{self, NotThisRing, RECORD_BYTES, RecordHeader, RecordState, RingId};
 use crate::layout::{at, flag, footprint, payload_max};
 use crate::limits::TAKE_BYTES_MAX;
 use crate::memory::Memory;
@@ -20,7 +20,7 @@ use crate::sync::fence;
 
 /// What the agent's own durable record says of a ring, and what its writer may do.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Grant {
+pub struct RingGrant {
     /// Its name.
     pub ring: RingId,
     /// Bytes for records.
@@ -72,14 +72,14 @@ pub struct Damage {
 
 /// One thing found in a ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Found {
+pub enum RingItem {
     /// A record.
     Record(Taken),
     /// A loss.
     Damage(Damage),
 }
 
-/// Why [`Reader::take`] came back.
+/// Why [`RingReader::take`] came back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stop {
     /// The next record is not published, or there is none.
@@ -99,9 +99,9 @@ enum Slot {
 /// Takes records of one ring and gives their room back. There is one reader at a time: the agent that holds the
 /// directory's lock.
 #[derive(Debug)]
-pub struct Reader<M> {
+pub struct RingReader<M> {
     ring: Ring<M>,
-    grant: Grant,
+    grant: RingGrant,
     /// Next position to look at.
     cursor: u64,
     /// Room below is given back. Our own copy: the word in the ring may say anything.
@@ -114,9 +114,9 @@ pub struct Reader<M> {
     left: bool,
 }
 
-impl<M: Memory> Reader<M> {
+impl<M: Memory> RingReader<M> {
     /// Makes an empty ring of `memory`, whose bytes are zero, and its reader.
-    pub fn create(memory: M, grant: Grant) -> Result<Reader<M>, NotThisRing> {
+    pub fn create(memory: M, grant: RingGrant) -> Result<RingReader<M>, NotThisRing> {
         if !layout::capacity_is_sound(grant.capacity)
             || memory.len() as u64 != layout::HEADER_BYTES as u64 + grant.capacity
         {
@@ -124,11 +124,11 @@ impl<M: Memory> Reader<M> {
         }
         layout::format(&memory, grant.ring, grant.capacity, *grant.epochs.start());
         let ring = Ring { memory, id: grant.ring, capacity: grant.capacity };
-        Ok(Reader { ring, grant, cursor: 0, tail: 0, mark: None, known_below: 0, revoked: false, left: false })
+        Ok(RingReader { ring, grant, cursor: 0, tail: 0, mark: None, known_below: 0, revoked: false, left: false })
     }
 
     /// What the ring is.
-    pub fn grant(&self) -> &Grant {
+    pub fn grant(&self) -> &RingGrant {
         &self.grant
     }
 
@@ -164,7 +164,7 @@ impl<M: Memory> Reader<M> {
     }
 
     /// Takes published records from where the last call stopped, at most about [`TAKE_BYTES_MAX`].
-    pub fn take(&mut self, found: &mut dyn FnMut(Found)) -> Stop {
+    pub fn take(&mut self, found: &mut dyn FnMut(RingItem)) -> Stop {
         match self.take_published(found) {
             Stop::Unpublished if self.ring.ending() => Stop::Revoke,
             stop => stop,
@@ -172,7 +172,7 @@ impl<M: Memory> Reader<M> {
     }
 
     /// The same without a look at what the writers ask for.
-    pub(super) fn take_published(&mut self, found: &mut dyn FnMut(Found)) -> Stop {
+    pub(super) fn take_published(&mut self, found: &mut dyn FnMut(RingItem)) -> Stop {
         let begin = self.cursor;
         if self.revoked || self.left {
             return Stop::Revoke;
@@ -182,7 +182,7 @@ impl<M: Memory> Reader<M> {
                 return Stop::Enough;
             }
             let position = self.cursor;
-            if !self.fits(position, RECORD_BYTES) || self.ring.state(position) != Some(State::Published) {
+            if !self.fits(position, RECORD_BYTES) || self.ring.state(position) != Some(RecordState::Published) {
                 return Stop::Unpublished;
             }
             match self.slot(position) {
@@ -192,7 +192,7 @@ impl<M: Memory> Reader<M> {
                 }
                 Slot::Skip(damage, header) => {
                     self.cursor += header.footprint();
-                    found(Found::Damage(damage));
+                    found(RingItem::Damage(damage));
                 }
                 Slot::Broken => return Stop::Revoke,
             }
@@ -200,14 +200,14 @@ impl<M: Memory> Reader<M> {
         }
     }
 
-    /// Ends the ring: from now on only what [`Reader::take_rest`] takes is acknowledged. Wakes writers that wait for room.
+    /// Ends the ring: from now on only what [`RingReader::take_rest`] takes is acknowledged. Wakes writers that wait for room.
     pub fn revoke(&mut self) {
         self.revoked = true;
         revoke(&self.ring.memory);
     }
 
     /// Revokes the ring if that is not done, and takes every published record that is left, over holes.
-    pub fn take_rest(&mut self, found: &mut dyn FnMut(Found)) {
+    pub fn take_rest(&mut self, found: &mut dyn FnMut(RingItem)) {
         if !self.revoked {
             self.revoke();
         }
@@ -219,13 +219,13 @@ impl<M: Memory> Reader<M> {
             let position = self.cursor;
             self.cursor += RECORD_BYTES;
             let state = self.ring.state(position);
-            if !matches!(state, Some(State::Published | State::Taken | State::Retracted)) {
+            if !matches!(state, Some(RecordState::Published | RecordState::Taken | RecordState::Retracted)) {
                 continue;
             }
             let slot = self.slot(position);
-            let lost_to_writer =
-                state == Some(State::Published) && !self.ring.swap_state(position, State::Published, State::Taken);
-            let retracted = state == Some(State::Retracted) || lost_to_writer;
+            let lost_to_writer = state == Some(RecordState::Published)
+                && !self.ring.swap_state(position, RecordState::Published, RecordState::Taken);
+            let retracted = state == Some(RecordState::Retracted) || lost_to_writer;
             match slot {
                 Slot::Record(header) => {
                     self.cursor = position + header.footprint();
@@ -236,11 +236,11 @@ impl<M: Memory> Reader<M> {
                 Slot::Skip(damage, header) => {
                     self.cursor = position + header.footprint();
                     if !retracted {
-                        found(Found::Damage(damage));
+                        found(RingItem::Damage(damage));
                     }
                 }
                 Slot::Broken if !retracted => {
-                    found(Found::Damage(Damage { position, range: None, reason: Reason::Header }));
+                    found(RingItem::Damage(Damage { position, range: None, reason: Reason::Header }));
                 }
                 Slot::Broken => {}
             }
@@ -249,7 +249,7 @@ impl<M: Memory> Reader<M> {
         self.known_below = u64::MAX;
     }
 
-    /// A sequence number below which every record of this ring has been taken. Called after [`Reader::take`].
+    /// A sequence number below which every record of this ring has been taken. Called after [`RingReader::take`].
     ///
     /// Counter and head are read in this order. A writer with a smaller number had stored `Reserved` and had all its
     /// room before (ring, order of the file), so its reservation is below that head. All below is settled when the
@@ -286,7 +286,7 @@ impl<M: Memory> Reader<M> {
         if !self.fits(self.cursor, RECORD_BYTES) {
             return false;
         }
-        if self.ring.state(self.cursor) != Some(State::Reserved) {
+        if self.ring.state(self.cursor) != Some(RecordState::Reserved) {
             return true;
         }
         let shape = self.ring.word(self.ring.place(self.cursor) + at::SHAPE).load(Relaxed);
@@ -359,13 +359,13 @@ impl<M: Memory> Reader<M> {
     }
 
     /// Checks the payload (layout, 5).
-    fn sum(&self, position: u64, header: &RecordHeader) -> Found {
+    fn sum(&self, position: u64, header: &RecordHeader) -> RingItem {
         let pieces = self.ring.pieces(Ring::<M>::payload(position), u64::from(header.length));
         let sum = pieces.fold(0, |sum, (place, bytes)| self.ring.memory.sum(place, bytes, sum));
         if sum as u32 != header.payload_sum {
-            return Found::Damage(Damage { position, range: Some(header.range()), reason: Reason::Payload });
+            return RingItem::Damage(Damage { position, range: Some(header.range()), reason: Reason::Payload });
         }
-        Found::Record(Taken {
+        RingItem::Record(Taken {
             position,
             end: position + header.footprint(),
             sequence: header.sequence,

@@ -6,7 +6,7 @@ use types::Epoch;
 
 use super::Ring;
 use crate::clock::now_ns;
-use crate::layout::{Kind, NotThisRing, RECORD_BYTES, RecordHeader, RingId, State};
+use crate::layout::{NotThisRing, RECORD_BYTES, RecordHeader, RecordKind, RecordState, RingId};
 use crate::layout::{at, flag, footprint, payload_max, shape};
 use crate::limits::{PLACED_FIRST_MAX, ROOM_SPINS, SLEEP_MAX};
 use crate::memory::Memory;
@@ -26,7 +26,7 @@ pub enum Backpressure {
 
 /// Why a write is not in the ring. Nothing of it will ever be drained; it goes to the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refused {
+pub enum AppendRefused {
     /// Longer than a record may be, or past the largest file offset.
     Size,
     /// The ring is over or ending.
@@ -93,7 +93,7 @@ impl<M: Memory, S: Memory> Writer<M, S> {
     /// at least every [`SLEEP_MAX`] or so, answers true.
     ///
     /// Bytes that cannot be read raise SIGSEGV where the kernel would answer `EFAULT`.
-    pub fn append(&self, offset: u64, bytes: &[u8], patience: &mut dyn FnMut() -> bool) -> Result<(), Refused> {
+    pub fn append(&self, offset: u64, bytes: &[u8], patience: &mut dyn FnMut() -> bool) -> Result<(), AppendRefused> {
         self.append_parts(offset, &[IoSlice::new(bytes)], patience)
     }
 
@@ -103,10 +103,10 @@ impl<M: Memory, S: Memory> Writer<M, S> {
         offset: u64,
         parts: &[IoSlice<'_>],
         patience: &mut dyn FnMut() -> bool,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), AppendRefused> {
         let length = parts.iter().fold(0u64, |sum, part| sum.saturating_add(part.len() as u64));
         if offset > (i64::MAX as u64).saturating_sub(length) {
-            return Err(Refused::Size);
+            return Err(AppendRefused::Size);
         }
         self.append_where(parts, || Some(offset), patience)
     }
@@ -119,43 +119,43 @@ impl<M: Memory, S: Memory> Writer<M, S> {
         parts: &[IoSlice<'_>],
         place: impl FnOnce() -> Option<u64>,
         patience: &mut dyn FnMut() -> bool,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), AppendRefused> {
         let length = parts.iter().fold(0u64, |sum, part| sum.saturating_add(part.len() as u64));
         if length == 0 {
             return Ok(()); // changes nothing, not even the size
         }
         if length > self.payload_max {
-            return Err(Refused::Size);
+            return Err(AppendRefused::Size);
         }
         if self.ring.ending() {
-            return Err(Refused::Revoked);
+            return Err(AppendRefused::Revoked);
         }
         let need = footprint(length);
         let (mut place, mut offset) = (Some(place), None);
         let mut ask = || place.take().and_then(|place| place()).filter(|offset| *offset <= i64::MAX as u64 - length);
         if length <= PLACED_FIRST_MAX && self.has_room(self.ring.word(at::HEAD).load(Relaxed), need) {
-            offset = Some(ask().ok_or(Refused::Nowhere)?);
+            offset = Some(ask().ok_or(AppendRefused::Nowhere)?);
         }
         // Relaxed: who reads `head` has synchronised with the sequence counter, which is taken later (`known_below`).
         let position = self.ring.word(at::HEAD).fetch_add(need, Relaxed);
         self.wait_for_room(position, RECORD_BYTES, patience)?;
         let record = self.ring.place(position);
-        self.ring.word(record + at::SHAPE).store(shape(length as u32, Kind::Write), Relaxed);
-        self.ring.set_state(position, State::Reserved);
+        self.ring.word(record + at::SHAPE).store(shape(length as u32, RecordKind::Write), Relaxed);
+        self.ring.set_state(position, RecordState::Reserved);
         self.wait_for_room(position, need, patience)?;
         let payload_sum = self.copy(position, length, parts);
         let offset = match offset {
             Some(offset) => offset,
             // A thread and its forked child are not both to publish one record, at two places.
-            None if self.ring.ending() => return Err(Refused::Revoked),
-            None => ask().ok_or(Refused::Nowhere).inspect_err(|_| self.retire())?,
+            None if self.ring.ending() => return Err(AppendRefused::Revoked),
+            None => ask().ok_or(AppendRefused::Nowhere).inspect_err(|_| self.retire())?,
         };
         let header = RecordHeader {
             sequence: self.sequence.take(),
             epoch: Epoch(self.ring.word(at::EPOCH).load(Relaxed)),
             offset,
             length: length as u32,
-            kind: Kind::Write,
+            kind: RecordKind::Write,
             payload_sum,
             written_ns: now_ns(),
         };
@@ -190,11 +190,11 @@ impl<M: Memory, S: Memory> Writer<M, S> {
         sum as u32
     }
 
-    fn publish(&self, position: u64, record: usize, header: &RecordHeader) -> Result<(), Refused> {
+    fn publish(&self, position: u64, record: usize, header: &RecordHeader) -> Result<(), AppendRefused> {
         header.store(&self.ring.memory, record, self.ring.id, position);
         self.ring.memory.flush(record, RECORD_BYTES as usize);
         self.ring.memory.fence();
-        self.ring.set_state(position, State::Published);
+        self.ring.set_state(position, RecordState::Published);
         self.ring.memory.flush(record, 8);
         self.ring.memory.fence();
         // Against the same fence in `Reader::revoke` and `Reader::sleep`: either we see the flag, or they see the record.
@@ -215,27 +215,27 @@ impl<M: Memory, S: Memory> Writer<M, S> {
 
     /// What became of a record that was published about when the ring was revoked.
     #[cold]
-    fn fate(&self, position: u64, need: u64) -> Result<(), Refused> {
+    fn fate(&self, position: u64, need: u64) -> Result<(), AppendRefused> {
         let taken_while_live = self.ring.word(at::TAKEN).load(Acquire) >= position + need;
         if taken_while_live {
             return Ok(());
         }
-        if !self.ring.swap_state(position, State::Published, State::Retracted) {
+        if !self.ring.swap_state(position, RecordState::Published, RecordState::Retracted) {
             // Else a forked child has retracted it, which goes on with the same.
-            let taken = self.ring.state(position) == Some(State::Taken);
-            return if taken { Ok(()) } else { Err(Refused::Revoked) };
+            let taken = self.ring.state(position) == Some(RecordState::Taken);
+            return if taken { Ok(()) } else { Err(AppendRefused::Revoked) };
         }
         // Else a crash of the machine might bring back what is about to be written elsewhere, over what came after that.
         self.ring.memory.flush(self.ring.place(position), 8);
         self.ring.memory.fence();
-        Err(Refused::Revoked)
+        Err(AppendRefused::Revoked)
     }
 
     fn has_room(&self, position: u64, need: u64) -> bool {
         position + need <= self.ring.word(at::TAIL).load(Acquire) + self.ring.capacity
     }
 
-    fn wait_for_room(&self, position: u64, need: u64, patience: &mut dyn FnMut() -> bool) -> Result<(), Refused> {
+    fn wait_for_room(&self, position: u64, need: u64, patience: &mut dyn FnMut() -> bool) -> Result<(), AppendRefused> {
         if self.has_room(position, need) {
             return Ok(());
         }
@@ -243,7 +243,7 @@ impl<M: Memory, S: Memory> Writer<M, S> {
     }
 
     #[cold]
-    fn wait_long(&self, position: u64, need: u64, patience: &mut dyn FnMut() -> bool) -> Result<(), Refused> {
+    fn wait_long(&self, position: u64, need: u64, patience: &mut dyn FnMut() -> bool) -> Result<(), AppendRefused> {
         let enough = || match self.backpressure {
             Backpressure::OwnBytes => self.has_room(position, need),
             Backpressure::WholeQueue => self.ring.word(at::TAIL).load(Acquire) >= position,
@@ -254,7 +254,7 @@ impl<M: Memory, S: Memory> Writer<M, S> {
                 return Ok(());
             }
             if self.ring.ending() {
-                return Err(Refused::Revoked);
+                return Err(AppendRefused::Revoked);
             }
             if turn < ROOM_SPINS {
                 pause();
@@ -262,7 +262,7 @@ impl<M: Memory, S: Memory> Writer<M, S> {
             }
             if !patience() {
                 self.retire();
-                return Err(Refused::Impatient);
+                return Err(AppendRefused::Impatient);
             }
             waiting.fetch_add(1, AcqRel);
             // Against the fence in `Reader::release`: either it sees us waiting, or we see its tail.
@@ -273,7 +273,7 @@ impl<M: Memory, S: Memory> Writer<M, S> {
             }
             waiting.fetch_sub(1, AcqRel);
         }
-        Err(Refused::Impatient) // 2^32 sleeps
+        Err(AppendRefused::Impatient) // 2^32 sleeps
     }
 }
 

@@ -11,9 +11,9 @@ use types::{ByteRange, Epoch};
 use window::drained::Drained;
 use window::layout::{HEADER_BYTES, RingId};
 use window::memory::{Heap, Memory};
-use window::plan::{Queue, RingSlot};
+use window::plan::{ApplyQueue, RingSlot};
 use window::recover::Replay;
-use window::ring::{Found, Grant, Reader, Stop};
+use window::ring::{RingGrant, RingItem, RingReader, Stop};
 use window::sequence::{Sequence, WORD_BYTES};
 
 /// Bytes of the file in the stories.
@@ -130,8 +130,8 @@ impl Memory for Stepped {
 }
 
 /// What is granted to every ring of the stories.
-pub fn grant(ring: u128, capacity: u64) -> Grant {
-    Grant { ring: RingId(ring), capacity, epochs: Epoch(1)..=Epoch(3), writable: ByteRange::new(0, FILE as u64) }
+pub fn grant(ring: u128, capacity: u64) -> RingGrant {
+    RingGrant { ring: RingId(ring), capacity, epochs: Epoch(1)..=Epoch(3), writable: ByteRange::new(0, FILE as u64) }
 }
 
 /// Bytes of a ring's memory.
@@ -141,16 +141,16 @@ pub fn ring_bytes(capacity: u64) -> usize {
 
 /// An agent's side of one file.
 pub struct Drain<M: Memory> {
-    pub readers: Vec<Reader<M>>,
-    pub queue: Queue,
+    pub readers: Vec<RingReader<M>>,
+    pub queue: ApplyQueue,
     pub sequence: Sequence<Arc<M>>,
     pub drained: Drained<M>,
 }
 
 impl<M: Memory> Drain<M> {
-    pub fn new(readers: Vec<Reader<M>>, sequence: Arc<M>, drained: M) -> Drain<M> {
+    pub fn new(readers: Vec<RingReader<M>>, sequence: Arc<M>, drained: M) -> Drain<M> {
         // Small ones, so that sweeps take several.
-        let mut queue = Queue::with_batches_of(20_000, 7_000);
+        let mut queue = ApplyQueue::with_batches_of(20_000, 7_000);
         (0..readers.len()).for_each(|ring| queue.join(RingSlot(ring)));
         Drain { readers, queue, sequence: Sequence::new(sequence), drained: Drained::begin(drained) }
     }
@@ -159,8 +159,8 @@ impl<M: Memory> Drain<M> {
     pub fn take(&mut self, ring: usize) -> Stop {
         let (queue, slot) = (&mut self.queue, RingSlot(ring));
         let mut found = |found| match found {
-            Found::Record(record) => queue.offer(slot, record),
-            Found::Damage(damage) => panic!("{damage:?}"),
+            RingItem::Record(record) => queue.offer(slot, record),
+            RingItem::Damage(damage) => panic!("{damage:?}"),
         };
         let stop = self.readers[ring].take(&mut found);
         let known = self.readers[ring].known_below(&self.sequence);
@@ -172,8 +172,8 @@ impl<M: Memory> Drain<M> {
     pub fn end(&mut self, ring: usize) {
         let (queue, slot) = (&mut self.queue, RingSlot(ring));
         self.readers[ring].take_rest(&mut |found| match found {
-            Found::Record(record) => queue.offer(slot, record),
-            Found::Damage(damage) => panic!("{damage:?}"),
+            RingItem::Record(record) => queue.offer(slot, record),
+            RingItem::Damage(damage) => panic!("{damage:?}"),
         });
         self.queue.leave(slot);
     }

@@ -43,7 +43,7 @@ fn a_mistyped_key_is_answered_with_the_nearest() {
     assert_eq!(nearest("x"), None);
 }
 
-#[test]
+#[test] // S34
 fn planned_keys_and_values_are_refused_with_the_reason() {
     for name in ABSENT {
         assert!(key(name).unwrap_err().to_string().contains("not available in this version"));

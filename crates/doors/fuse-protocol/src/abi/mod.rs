@@ -55,7 +55,7 @@ pub mod init_flags {
     pub const REQUEST_TIMEOUT: u64 = 1 << 42;
 }
 
-/// How the kernel treats an open file, in [`crate::Opened::flags`].
+/// How the kernel treats an open file, in [`crate::OpenReply::flags`].
 pub mod fopen {
     /// Every read and write is a request; the page cache is bypassed.
     pub const DIRECT_IO: u32 = 1 << 0;
@@ -71,7 +71,7 @@ pub mod fopen {
     pub const NOFLUSH: u32 = 1 << 5;
     /// Direct writes within the file's size may run at the same time.
     pub const PARALLEL_DIRECT_WRITES: u32 = 1 << 6;
-    /// Reads, writes and mappings go to the backing file; set by [`crate::Opened::backing`].
+    /// Reads, writes and mappings go to the backing file; set by [`crate::OpenReply::backing`].
     pub const PASSTHROUGH: u32 = 1 << 7;
 }
 

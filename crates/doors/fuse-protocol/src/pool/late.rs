@@ -5,13 +5,13 @@
 
 use std::sync::atomic::Ordering;
 
-use super::{Pool, State};
+use super::{State, ThreadPool};
 use crate::abi::{InHeader, bytes_of, take};
 use crate::dispatch::Handler;
 use crate::reply::attr_reply_out;
-use crate::{Errno, Filesystem, Late, Patience, limits};
+use crate::{DelayAction, Errno, Filesystem, Late, limits};
 
-impl Pool {
+impl ThreadPool {
     pub(super) fn start_late(&self) -> Option<std::thread::JoinHandle<()>> {
         let pool = self.myself.upgrade()?;
         let started = std::thread::Builder::new().name("fuse-late".into()).spawn(move || pool.look_after_late());
@@ -47,13 +47,13 @@ impl Pool {
 
     fn decide(&self, fs: &dyn Filesystem, request: &Late) {
         match fs.late(request) {
-            Patience::Wait => {}
-            Patience::Stuck => self.lend(request),
-            Patience::GiveUp(errno) => {
+            DelayAction::Wait => {}
+            DelayAction::Stuck => self.lend(request),
+            DelayAction::GiveUp(errno) => {
                 self.lend(request);
                 self.give_up(request, errno);
             }
-            Patience::Attributes(reply) => {
+            DelayAction::Attributes(reply) => {
                 self.lend(request);
                 let out = attr_reply_out(&reply);
                 self.server.channel.ok(request.unique, &[bytes_of(&out)]);

@@ -2,11 +2,11 @@
 
 use std::sync::atomic::Ordering;
 
-use super::{Pool, State};
+use super::{State, ThreadPool};
 use crate::shift::Tick;
 use crate::{follow, limits};
 
-impl Pool {
+impl ThreadPool {
     /// Takes nothing but the lock, and waits for nothing but the time: what it looks after cannot hold it up.
     pub(super) fn keep_watch(&self) {
         let myself = rustix::thread::gettid().as_raw_nonzero().get();

@@ -9,7 +9,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use fuse_protocol::{End, Threads, mount};
+use fuse_protocol::{SessionEnd, ThreadCounts, mount};
 use memory_fs::{BLOCKED, COUNTS, PANIC, PASSTHROUGH};
 use testkit::{PATIENCE, ProcessGuard, TempTree, in_private_namespace, wait_until};
 
@@ -22,7 +22,10 @@ fn server_process() {
     let Some(dir) = std::env::var_os(SERVE[0]) else { return };
     let max = std::env::var(SERVE[1]).unwrap().parse().unwrap();
     let lower = std::env::var_os(SERVE[2]).unwrap().into();
-    assert_eq!(memory_fs::serve(Path::new(&dir), lower, Threads { max, ..Threads::default() }), End::Unmounted);
+    assert_eq!(
+        memory_fs::serve(Path::new(&dir), lower, ThreadCounts { max, ..ThreadCounts::default() }),
+        SessionEnd::Unmounted
+    );
 }
 
 /// A mounted file system and the process that serves it.
@@ -209,7 +212,7 @@ fn a_handler_that_panics_answers_eio_and_the_session_lives() {
     });
 }
 
-#[test]
+#[test] // S13
 fn passthrough_reads_and_writes_make_no_request() {
     in_private_namespace(|| {
         if !testkit::kernel_has((6, 9), "passthrough") {

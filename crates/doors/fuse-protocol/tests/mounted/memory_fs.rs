@@ -149,8 +149,8 @@ impl Filesystem for MemoryFs {
         mode: u32,
         umask: u32,
         _: i32,
-    ) -> Result<(Entry, Opened), Errno> {
-        Ok((self.add(name, mode & 0o7777 & !umask)?, Opened::default()))
+    ) -> Result<(Entry, OpenReply), Errno> {
+        Ok((self.add(name, mode & 0o7777 & !umask)?, OpenReply::default()))
     }
 
     fn unlink(&self, _: &Request, _: NodeId, name: &OsStr) -> Result<(), Errno> {
@@ -167,12 +167,12 @@ impl Filesystem for MemoryFs {
         Ok(())
     }
 
-    fn open(&self, _: &Request, node: NodeId, flags: i32, _: bool) -> Result<Opened, Errno> {
+    fn open(&self, _: &Request, node: NodeId, flags: i32, _: bool) -> Result<OpenReply, Errno> {
         let name = self.name_of(node);
         if name == PASSTHROUGH {
             let lower = File::options().read(true).write(true).open(&self.lower)?;
             let id = self.notifier.get().unwrap().backing_open(lower.as_fd())?;
-            return Ok(Opened { handle: id.0 as u64, flags: 0, backing: Some(id) });
+            return Ok(OpenReply { handle: id.0 as u64, flags: 0, backing: Some(id) });
         }
         if flags & libc::O_TRUNC != 0 {
             self.with(node, |node| {
@@ -181,7 +181,7 @@ impl Filesystem for MemoryFs {
             })?;
         }
         let direct = [BLOCKED, PANIC, COUNTS].iter().any(|special| name == *special);
-        Ok(Opened { flags: if direct { fopen::DIRECT_IO } else { 0 }, ..Opened::default() })
+        Ok(OpenReply { flags: if direct { fopen::DIRECT_IO } else { 0 }, ..OpenReply::default() })
     }
 
     fn read(&self, req: &Request, node: NodeId, _: Handle, offset: u64, buffer: &mut [u8]) -> Result<usize, Errno> {
@@ -211,7 +211,7 @@ impl Filesystem for MemoryFs {
         Ok(len)
     }
 
-    fn write(&self, _: &Request, node: NodeId, _: Handle, at: u64, data: &[u8], _: WriteHow) -> Result<usize, Errno> {
+    fn write(&self, _: &Request, node: NodeId, _: Handle, at: u64, data: &[u8], _: WriteFlags) -> Result<usize, Errno> {
         self.writes.fetch_add(1, Ordering::SeqCst);
         let at = at as usize;
         self.with(node, |node| {
@@ -231,8 +231,8 @@ impl Filesystem for MemoryFs {
         }
     }
 
-    fn opendir(&self, _: &Request, _: NodeId, _: i32) -> Result<Opened, Errno> {
-        Ok(Opened::default())
+    fn opendir(&self, _: &Request, _: NodeId, _: i32) -> Result<OpenReply, Errno> {
+        Ok(OpenReply::default())
     }
 
     fn readdir(
@@ -301,9 +301,9 @@ impl MemoryFs {
 }
 
 /// Mounts at `dir`, serves to the end, and says how it ended.
-pub fn serve(dir: &std::path::Path, lower: PathBuf, threads: Threads) -> End {
+pub fn serve(dir: &std::path::Path, lower: PathBuf, threads: ThreadCounts) -> SessionEnd {
     let device = mount::device().unwrap();
-    let options = mount::Options {
+    let options = mount::MountOptions {
         source: "memory".into(),
         subtype: "memory".into(),
         allow_other: true,

@@ -57,7 +57,7 @@ fn what_lies_below_is_read_and_what_is_written_arrives_below() {
     });
 }
 
-#[test]
+#[test] // S8
 fn a_mapping_stores_into_the_file() {
     in_private_namespace(|| {
         for how in WAYS {
@@ -80,7 +80,7 @@ fn a_mapping_stores_into_the_file() {
     });
 }
 
-#[test]
+#[test] // S9
 fn a_program_is_executed_from_the_mount() {
     in_private_namespace(|| {
         for how in WAYS {
@@ -144,7 +144,7 @@ fn truncation_by_open_path_and_descriptor_cuts_and_extends() {
     });
 }
 
-#[test]
+#[test] // S10
 fn truncation_under_an_open_writer_is_seen_by_it() {
     in_private_namespace(|| {
         for how in WAYS {
@@ -163,7 +163,7 @@ fn truncation_under_an_open_writer_is_seen_by_it() {
     });
 }
 
-#[test]
+#[test] // S11
 fn appends_of_two_descriptors_never_overlap() {
     in_private_namespace(|| {
         for how in WAYS {
@@ -181,7 +181,7 @@ fn appends_of_two_descriptors_never_overlap() {
     });
 }
 
-#[test]
+#[test] // S4
 fn an_unlinked_open_file_goes_on() {
     in_private_namespace(|| {
         for how in WAYS {
@@ -225,7 +225,7 @@ fn a_file_without_a_name_gets_one_by_link() {
     });
 }
 
-#[test]
+#[test] // S10
 fn holes_allocation_and_seeking_are_those_of_a_file() {
     in_private_namespace(|| {
         use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
@@ -251,7 +251,7 @@ fn holes_allocation_and_seeking_are_those_of_a_file() {
     });
 }
 
-#[test]
+#[test] // S9
 fn copies_in_the_kernel_and_by_range_are_whole() {
     in_private_namespace(|| {
         for how in WAYS {
@@ -265,7 +265,7 @@ fn copies_in_the_kernel_and_by_range_are_whole() {
     });
 }
 
-#[test]
+#[test] // S3
 fn times_set_by_the_program_stay() {
     in_private_namespace(|| {
         for how in WAYS {
@@ -358,7 +358,7 @@ fn bytes_spliced_through_a_pipe_arrive_even_when_it_runs_short() {
     });
 }
 
-#[test]
+#[test] // S15
 fn a_write_that_asks_to_be_durable_is_so_whoever_carries_it() {
     in_private_namespace(|| {
         // Durable means here: in the global store, where it can be seen.

@@ -46,7 +46,7 @@ fn set(path: &Path, accessed: SystemTime, modified: SystemTime) {
     OpenOptions::new().write(true).open(path).unwrap().set_times(times).unwrap();
 }
 
-#[test]
+#[test] // S36
 fn every_way_to_read_is_told_at_once_and_is_below_once_the_file_is_closed() {
     in_private_namespace(|| {
         let ways =
@@ -91,7 +91,7 @@ fn moves(file: &File, path: &Path, for_ms: u64) -> bool {
     false
 }
 
-#[test]
+#[test] // S36
 fn strict_tells_every_read_and_relative_the_first_after_a_change() {
     in_private_namespace(|| {
         // Else the kernel reads out of its page cache, of which nobody is told.
@@ -120,7 +120,7 @@ fn strict_tells_every_read_and_relative_the_first_after_a_change() {
     });
 }
 
-#[test]
+#[test] // S36
 fn a_time_of_last_access_that_is_set_stays_and_opens_without_it_leave_it() {
     in_private_namespace(|| {
         for way in [PASSTHROUGH, DIRECT] {
@@ -141,7 +141,7 @@ fn a_time_of_last_access_that_is_set_stays_and_opens_without_it_leave_it() {
     });
 }
 
-#[test]
+#[test] // S36
 fn no_read_moves_anything_by_default() {
     in_private_namespace(|| {
         for way in [PASSTHROUGH, DIRECT, How { rule: Some("cache=through"), ..PASSTHROUGH }] {

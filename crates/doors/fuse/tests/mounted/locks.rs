@@ -24,7 +24,7 @@ fn fcntl(fd: RawFd, command: i32, kind: i32, start: i64, len: i64) -> Result<lib
     }
 }
 
-#[test]
+#[test] // S12
 fn ranges_exclude_other_processes_and_end_with_any_close() {
     in_private_namespace(|| {
         let stand = Stand::new(PASSTHROUGH);
@@ -74,7 +74,7 @@ fn a_waiting_process_gets_the_lock_when_it_is_released() {
     });
 }
 
-#[test]
+#[test] // S12
 fn a_circle_of_waiting_processes_is_refused() {
     in_private_namespace(|| {
         let stand = Stand::new(PASSTHROUGH);
@@ -103,7 +103,7 @@ fn a_circle_of_waiting_processes_is_refused() {
     });
 }
 
-#[test]
+#[test] // S12
 fn a_signal_ends_the_wait_for_a_lock() {
     extern "C" fn ignore(_: i32) {}
     in_private_namespace(|| {
@@ -178,7 +178,7 @@ fn flocks_are_the_open_files_and_shared_by_its_duplicates() {
     });
 }
 
-#[test]
+#[test] // S12
 fn a_lock_by_one_name_excludes_by_another() {
     in_private_namespace(|| {
         let stand = Stand::new(PASSTHROUGH);

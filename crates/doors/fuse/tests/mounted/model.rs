@@ -339,7 +339,7 @@ fn random_operations_without_passthrough_have_the_same_outcomes_too() {
     in_private_namespace(|| stories(DIRECT, 1001, 4));
 }
 
-#[test]
+#[test] // S53
 fn random_operations_on_files_that_take_the_places_of_others_have_the_same_outcomes_too() {
     in_private_namespace(|| stories(How { rule: Some("publish=atomic"), ..PASSTHROUGH }, 2001, 8));
 }

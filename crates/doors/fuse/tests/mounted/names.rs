@@ -13,7 +13,7 @@ use testkit::in_private_namespace;
 use crate::stand::{How, PASSTHROUGH, Stand};
 use crate::who::as_user;
 
-#[test]
+#[test] // S2
 fn hard_links_are_one_file() {
     in_private_namespace(|| {
         let stand = Stand::new(PASSTHROUGH);
@@ -51,7 +51,7 @@ fn rename_flags_mean_what_they_say() {
     });
 }
 
-#[test]
+#[test] // S1
 fn a_name_that_others_make_is_there_at_once() {
     in_private_namespace(|| {
         let stand = Stand::new(PASSTHROUGH);
@@ -61,7 +61,7 @@ fn a_name_that_others_make_is_there_at_once() {
     });
 }
 
-#[test]
+#[test] // S1
 fn a_name_that_was_not_there_is_trusted_as_long_as_the_policy_says_but_never_when_it_is_made() {
     in_private_namespace(|| {
         let stand = Stand::new(How { rule: Some("negative_timeout=1h"), ..PASSTHROUGH });
@@ -90,7 +90,7 @@ fn a_name_that_was_not_there_is_trusted_as_long_as_the_policy_says_but_never_whe
     });
 }
 
-#[test]
+#[test] // S23
 fn a_dirty_file_is_below_before_it_replaces_another() {
     in_private_namespace(|| {
         let stand = Stand::new(PASSTHROUGH);
@@ -101,7 +101,7 @@ fn a_dirty_file_is_below_before_it_replaces_another() {
     });
 }
 
-#[test]
+#[test] // S5
 fn fifos_sockets_devices_and_links_are_those_below() {
     in_private_namespace(|| {
         let stand = Stand::new(PASSTHROUGH);
@@ -122,7 +122,7 @@ fn fifos_sockets_devices_and_links_are_those_below() {
     });
 }
 
-#[test]
+#[test] // S5
 fn a_large_directory_is_listed_once_each_while_it_changes() {
     in_private_namespace(|| {
         let stand = Stand::new(PASSTHROUGH);
@@ -171,7 +171,7 @@ fn seeking_in_a_directory_returns_to_the_same_entry() {
     });
 }
 
-#[test]
+#[test] // S33
 fn descriptors_of_nodes_are_bounded() {
     in_private_namespace(|| {
         let stand = Stand::new(How { nodes_max: Some(500), ..PASSTHROUGH });
@@ -184,7 +184,7 @@ fn descriptors_of_nodes_are_bounded() {
     });
 }
 
-#[test]
+#[test] // S33
 fn what_is_in_use_stays_where_the_kernel_is_asked_to_forget() {
     in_private_namespace(|| {
         let stand = Stand::new(How { nodes_max: Some(100), ..PASSTHROUGH });
@@ -225,7 +225,7 @@ fn what_is_in_use_stays_where_the_kernel_is_asked_to_forget() {
     });
 }
 
-#[test]
+#[test] // S7
 fn attributes_of_our_own_are_hidden_and_others_pass() {
     in_private_namespace(|| {
         use rustix::fs::{XattrFlags, getxattr, listxattr, removexattr, setxattr};
@@ -259,7 +259,7 @@ fn attributes_of_our_own_are_hidden_and_others_pass() {
     });
 }
 
-#[test]
+#[test] // S1
 fn the_umask_holds_unless_a_default_acl_does() {
     in_private_namespace(|| {
         let stand = Stand::new(PASSTHROUGH);
@@ -285,7 +285,7 @@ fn the_umask_holds_unless_a_default_acl_does() {
     });
 }
 
-#[test]
+#[test] // S1
 fn users_create_as_themselves_and_nothing_they_may_not() {
     in_private_namespace(|| {
         let stand = Stand::new(PASSTHROUGH);
@@ -310,7 +310,7 @@ fn users_create_as_themselves_and_nothing_they_may_not() {
     });
 }
 
-#[test]
+#[test] // S1
 fn permission_taken_away_below_holds_at_the_next_open() {
     in_private_namespace(|| {
         let stand = Stand::new(PASSTHROUGH);

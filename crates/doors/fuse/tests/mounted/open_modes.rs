@@ -43,7 +43,7 @@ fn first_byte(path: &std::path::Path) -> u8 {
     fs::read(path).unwrap()[0]
 }
 
-#[test]
+#[test] // S9
 fn every_order_of_opens_and_mappings_works() {
     in_private_namespace(|| {
         for how in [PASSTHROUGH, DIRECT] {
@@ -75,7 +75,7 @@ fn every_order_of_opens_and_mappings_works() {
     });
 }
 
-#[test]
+#[test] // S24
 fn a_changed_file_is_new_for_new_opens_and_old_for_old_ones() {
     in_private_namespace(|| {
         let stand = Stand::new(PASSTHROUGH);
@@ -98,7 +98,7 @@ fn a_changed_file_is_new_for_new_opens_and_old_for_old_ones() {
     });
 }
 
-#[test]
+#[test] // S12
 fn a_lock_on_the_old_version_excludes_on_the_new_one() {
     in_private_namespace(|| {
         use rustix::fs::{FlockOperation, flock};
@@ -116,7 +116,7 @@ fn a_lock_on_the_old_version_excludes_on_the_new_one() {
     });
 }
 
-#[test]
+#[test] // S24
 fn every_name_of_a_changed_file_leads_to_the_new_version() {
     in_private_namespace(|| {
         let stand = Stand::new(PASSTHROUGH);
@@ -151,7 +151,7 @@ fn a_file_replaced_by_rename_stays_with_who_has_it_open() {
     });
 }
 
-#[test]
+#[test] // S9
 fn a_reopened_descriptor_is_the_same_file() {
     in_private_namespace(|| {
         for how in [PASSTHROUGH, DIRECT] {
@@ -168,7 +168,7 @@ fn a_reopened_descriptor_is_the_same_file() {
     });
 }
 
-#[test]
+#[test] // S13
 fn the_kernel_reads_and_writes_a_complete_file_while_the_agent_stands_still() {
     in_private_namespace(|| {
         if !PASSTHROUGH.is_served() {
@@ -192,7 +192,7 @@ fn the_kernel_reads_and_writes_a_complete_file_while_the_agent_stands_still() {
     });
 }
 
-#[test]
+#[test] // S11
 fn a_write_goes_where_the_descriptor_says_now_and_not_when_it_was_opened() {
     use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
     in_private_namespace(|| {

@@ -15,7 +15,7 @@ const ATOMIC: How = How { rule: Some("publish=atomic"), ..PASSTHROUGH };
 const LEN: usize = 700_000;
 const VERSIONS: u8 = 25;
 
-#[test]
+#[test] // S53
 fn who_reads_below_sees_whole_versions_and_programs_see_nothing_of_it() {
     in_private_namespace(|| {
         let stand = Stand::new(ATOMIC);
@@ -54,7 +54,7 @@ fn who_reads_below_sees_whole_versions_and_programs_see_nothing_of_it() {
     });
 }
 
-#[test]
+#[test] // S53
 fn hidden_files_are_not_seen_not_made_and_no_reason_to_keep_a_directory() {
     in_private_namespace(|| {
         let stand = Stand::new(ATOMIC);

@@ -36,7 +36,7 @@ fn errno<T>(done: std::io::Result<T>) -> Option<i32> {
     done.err().and_then(|error| error.raw_os_error())
 }
 
-#[test]
+#[test] // S60
 fn files_that_are_immutable_or_append_only_below_are_so_for_programs() {
     in_private_namespace(|| {
         for how in [PASSTHROUGH, DIRECT] {
@@ -74,7 +74,7 @@ fn files_that_are_immutable_or_append_only_below_are_so_for_programs() {
     });
 }
 
-#[test]
+#[test] // S60
 fn a_truncation_that_a_read_only_store_refuses_has_cut_nothing() {
     in_private_namespace(|| {
         for how in [MANUAL, How { passthrough: false, ..MANUAL }] {
@@ -104,7 +104,7 @@ fn a_truncation_that_a_read_only_store_refuses_has_cut_nothing() {
     });
 }
 
-#[test]
+#[test] // S60
 fn a_cut_that_fails_takes_no_set_id_bits_away() {
     in_private_namespace(|| {
         let stand = Stand::new(MANUAL);
@@ -125,7 +125,7 @@ fn a_cut_that_fails_takes_no_set_id_bits_away() {
     });
 }
 
-#[test]
+#[test] // S6
 fn an_allocation_takes_set_id_bits_away_that_came_after_its_open() {
     in_private_namespace(|| {
         for how in [PASSTHROUGH, DIRECT] {
@@ -140,7 +140,7 @@ fn an_allocation_takes_set_id_bits_away_that_came_after_its_open() {
     });
 }
 
-#[test]
+#[test] // S1
 fn groups_count_as_they_are_at_the_call() {
     in_private_namespace(|| {
         let stand = Stand::new(PASSTHROUGH);
@@ -163,7 +163,7 @@ fn groups_count_as_they_are_at_the_call() {
     });
 }
 
-#[test]
+#[test] // S1
 fn capabilities_count_as_they_are_at_the_call() {
     in_private_namespace(|| {
         let stand = Stand::new(PASSTHROUGH);
@@ -188,7 +188,7 @@ fn capabilities_count_as_they_are_at_the_call() {
     });
 }
 
-#[test]
+#[test] // S1
 fn who_removes_a_directory_removes_no_hidden_file_that_he_could_not() {
     in_private_namespace(|| {
         let stand = Stand::new(PASSTHROUGH);
@@ -209,7 +209,7 @@ fn who_removes_a_directory_removes_no_hidden_file_that_he_could_not() {
     });
 }
 
-#[test]
+#[test] // S61
 fn flags_of_files_and_directories_are_the_stores() {
     in_private_namespace(|| {
         for how in [MANUAL, How { passthrough: false, ..MANUAL }] {
@@ -245,7 +245,7 @@ fn flags_of_files_and_directories_are_the_stores() {
     });
 }
 
-#[test]
+#[test] // S61
 fn what_the_kernel_asks_no_fuse_server_is_refused_in_its_words() {
     in_private_namespace(|| {
         let stand = Stand::new(PASSTHROUGH);

@@ -20,7 +20,7 @@ fn bits(stand: &Stand, name: &str) -> u32 {
     fs::metadata(stand.path(name)).unwrap().mode() & 0o7777
 }
 
-#[test]
+#[test] // S6
 fn a_users_write_truncation_or_allocation_takes_set_id_bits_away() {
     in_private_namespace(|| {
         for how in [PASSTHROUGH, DIRECT] {
@@ -44,7 +44,7 @@ fn a_users_write_truncation_or_allocation_takes_set_id_bits_away() {
     });
 }
 
-#[test]
+#[test] // S6
 fn roots_write_leaves_set_id_bits() {
     in_private_namespace(|| {
         let stand = Stand::new(PASSTHROUGH);
@@ -92,7 +92,7 @@ fn privileges_given_before_the_stage_out_outlive_it() {
     });
 }
 
-#[test]
+#[test] // S6
 fn writing_takes_capabilities_away() {
     in_private_namespace(|| {
         let stand = Stand::new(PASSTHROUGH);
@@ -106,7 +106,7 @@ fn writing_takes_capabilities_away() {
 }
 
 /// What a new file cannot have is told without a look below, but only until it may have it.
-#[test]
+#[test] // S7
 fn a_capability_given_to_a_new_file_is_there_at_once() {
     in_private_namespace(|| {
         let stand = Stand::new(PASSTHROUGH);
@@ -122,7 +122,7 @@ fn a_capability_given_to_a_new_file_is_there_at_once() {
     });
 }
 
-#[test]
+#[test] // S6
 fn a_change_of_owner_takes_set_id_bits_away() {
     in_private_namespace(|| {
         let stand = Stand::new(PASSTHROUGH);

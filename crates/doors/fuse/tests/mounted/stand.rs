@@ -10,7 +10,7 @@ use agent::{Agent, PolicyTable, WindowSettings};
 use config::{Policy, PolicySet};
 use file_cache::{FileCache, Settings};
 use fuse_protocol::mount;
-use global_store::posix::{Options, PosixStore};
+use global_store::posix::{PosixStore, StoreOptions};
 use rustix::mount::{OpenTreeFlags, UnmountFlags, mount_bind, open_tree, unmount};
 use rustix::process::Signal;
 use testkit::{PATIENCE, ProcessGuard, TempTree, kernel_has, wait_until};
@@ -146,7 +146,7 @@ fn serve() {
     let clone = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
     let below: OwnedFd = open_tree(rustix::fs::CWD, &data, clone).unwrap();
     let (flags, _) = mount::flags_of(below.as_fd()).unwrap();
-    let store = PosixStore::new(below, Options::default()).unwrap();
+    let store = PosixStore::new(below, StoreOptions::default()).unwrap();
     let cache = FileCache::open(Settings::new(root.join("burst-buffer"), Arc::new(store.clone()), "test")).unwrap();
     cache.begin_publishing();
     let rule = std::env::var(RULE).ok();
@@ -156,7 +156,7 @@ fn serve() {
     agent.serve_windows(WindowSettings { session: SESSION.into(), ..windows }).unwrap();
     let serves = agent.clone();
     let device = mount::device().unwrap();
-    let options = mount::Options {
+    let options = mount::MountOptions {
         source: "test".into(),
         subtype: "forebay".into(),
         allow_other: true,
@@ -166,11 +166,11 @@ fn serve() {
         max_read: 0,
     };
     mount::mount(&data, device.as_fd(), &options).unwrap();
-    let options = fuse::Options {
+    let options = fuse::DoorOptions {
         passthrough: std::env::var_os(WITHOUT_PASSTHROUGH).is_none(),
         direct_mmap: std::env::var_os(WITHOUT_DIRECT_MMAP).is_none(),
         nodes_max: std::env::var(NODES_MAX).ok().and_then(|most| most.parse().ok()),
-        ..fuse::Options::default()
+        ..fuse::DoorOptions::default()
     };
     let session = fuse::serve(agent, device, options);
     std::fs::write(root.join("ready"), b"").unwrap();

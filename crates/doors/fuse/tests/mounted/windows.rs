@@ -8,9 +8,9 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::Ordering::SeqCst;
 
 use testkit::{PATIENCE, ProcessGuard, in_private_namespace, wait_until};
-use window::attach::{Command as Ask, Control, page_and_pair, state};
+use window::attach::{Command as Ask, Control, state};
 use window::client::{Registration, Window, control};
-use window::{Mapping, Medium, Memory};
+use window::{Mapping, Memory, WindowMedium};
 
 use crate::stand::{CACHED, DIRECT, How, PASSTHROUGH, Stand};
 
@@ -32,7 +32,7 @@ fn attach(registration: &Registration, file: &File) -> Window {
     registration.attach(file.as_fd(), 0).unwrap()
 }
 
-#[test]
+#[test] // S37
 fn a_program_with_a_window_and_one_without_see_the_same_bytes() {
     in_private_namespace(|| {
         if !PASSTHROUGH.is_served() {
@@ -73,7 +73,7 @@ fn a_program_with_a_window_and_one_without_see_the_same_bytes() {
     });
 }
 
-#[test]
+#[test] // S37
 fn who_has_a_file_open_already_is_not_passed_by() {
     in_private_namespace(|| {
         if !PASSTHROUGH.is_served() {
@@ -136,42 +136,7 @@ fn any_descriptor_answers_the_ioctl_and_only_ours() {
     });
 }
 
-#[test]
-fn a_replica_that_the_kernel_reads_by_itself_is_offered_for_mapping_and_its_cuts_are_told() {
-    in_private_namespace(|| {
-        if !PASSTHROUGH.is_served() {
-            return;
-        }
-        let stand = Stand::new(PASSTHROUGH);
-        let path = stand.path("file");
-        fs::write(&path, [1; 5000]).unwrap();
-        let registration = register(&stand.window_socket());
-        let ask = |file: &File| control(file.as_fd(), &Control::new(Ask::Reads, 0));
-        let refused = |file: &File| ask(file).unwrap_err().raw_os_error();
-        let reader = File::open(&path).unwrap();
-        let told = ask(&reader).unwrap();
-        assert_eq!(told.bytes, 5000);
-        let (page, pair) = page_and_pair(told.token);
-        let watch = registration.watch().unwrap();
-        assert_eq!(watch.name(), page);
-        let (standing, ()) = watch.stand_before(pair, || Some(())).unwrap();
-        let writer = OpenOptions::new().read(true).write(true).open(&path).unwrap();
-        assert_eq!(refused(&writer), Some(libc::EOPNOTSUPP));
-        writer.write_all_at(b"longer", 4998).unwrap();
-        assert!(watch.stands(standing));
-        writer.set_len(4000).unwrap();
-        assert!(!watch.stands(standing));
-        let (standing, ()) = watch.stand_before(pair, || Some(())).unwrap();
-        assert_eq!(ask(&reader).unwrap().bytes, 4000);
-        drop(File::create(&path).unwrap());
-        assert!(!watch.stands(standing));
-        let stand = Stand::new(DIRECT);
-        fs::write(stand.path("file"), [1; 5000]).unwrap();
-        assert_eq!(refused(&File::open(stand.path("file")).unwrap()), Some(libc::EOPNOTSUPP));
-    });
-}
-
-#[test]
+#[test] // S40
 fn without_passthrough_who_writes_alone_has_a_window_and_others_see_what_it_writes_past_their_page_cache() {
     in_private_namespace(|| {
         for how in [DIRECT, CACHED].into_iter().filter(How::is_served) {
@@ -258,7 +223,7 @@ fn write(number: u64) -> (u64, Vec<u8>) {
 fn writer() {
     let Some(path) = std::env::var_os(WRITER) else { return };
     let socket = std::env::var_os("FOREBAY_WINDOW_SOCKET").unwrap();
-    let ledger = Mapping::open(std::env::var_os("LEDGER").unwrap().as_ref(), Medium::Volatile).unwrap();
+    let ledger = Mapping::open(std::env::var_os("LEDGER").unwrap().as_ref(), WindowMedium::Volatile).unwrap();
     let registration = register(socket.as_ref());
     let (file, _) = wait_windowed(&registration, path.as_ref());
     let window = attach(&registration, &file);
@@ -269,7 +234,7 @@ fn writer() {
     }
 }
 
-#[test]
+#[test] // S38
 fn what_a_killed_program_was_told_is_in_the_file() {
     in_private_namespace(|| {
         if !PASSTHROUGH.is_served() {
@@ -277,7 +242,7 @@ fn what_a_killed_program_was_told_is_in_the_file() {
         }
         let stand = Stand::new(PASSTHROUGH);
         let (path, place) = (stand.path("file"), stand.beside("ledger"));
-        let ledger = Mapping::create(&place, 4096, Medium::Volatile).unwrap();
+        let ledger = Mapping::create(&place, 4096, WindowMedium::Volatile).unwrap();
         let mut expected: Vec<u8> = Vec::new();
         let mut applied = 0;
         for round in 1..=10 {

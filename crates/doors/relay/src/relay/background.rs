@@ -6,13 +6,13 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use fuse_protocol::{Errno, InUse, LockArgs, forgets, interrupt, name_to_forget, set_lock};
-use transport::{Answer, Call, CallError, Memory};
+use transport::{Answer, Call, CallError, SessionInstance};
 use wire::{Message, Piece, pace};
 
 use super::{Relay, piece};
-use crate::errands::Errand;
+use crate::errands::DeferredRequest;
 use crate::limits::{ANSWER_BYTES, ERRAND, ERRAND_POLL, GRACE_POLL, INTERRUPT_AGAIN};
-use crate::locked::Outcome;
+use crate::locked::LockOutcome;
 use crate::manner::is_success;
 
 fn is_again(answer: &[u8]) -> bool {
@@ -49,7 +49,7 @@ impl Relay {
     }
 
     /// Hands events on: each begins with its length, and has its number behind that and the error.
-    fn deliver(&self, (mut events, memory): (&[u8], Memory)) {
+    fn deliver(&self, (mut events, memory): (&[u8], SessionInstance)) {
         // Looked at once, and only if it is asked for.
         let in_use = LazyCell::new(|| InUse::look().ok());
         let may_pass =
@@ -68,11 +68,11 @@ impl Relay {
 
     /// Answers what waited for a lock; the lock is noted before its program hears of it. What a former server says of it does not count: the
     /// next is asked.
-    fn answer_late(&self, unique: u64, answer: &[u8], by: Memory) {
+    fn answer_late(&self, unique: u64, answer: &[u8], by: SessionInstance) {
         if is_success(answer) {
             self.waiting.node(unique).into_iter().for_each(|node| self.drop_pages(node));
         }
-        self.waiting.answer(unique, answer, || self.held.lock_comes(unique, Outcome::of(answer), by));
+        self.waiting.answer(unique, answer, || self.held.lock_comes(unique, LockOutcome::of(answer), by));
     }
 
     /// Whoever asked for a lock was killed, or for the end of one: whatever the server has done of it, he has none.
@@ -90,10 +90,10 @@ impl Relay {
     }
 
     /// What undoes a request for a lock, of which nothing is held from now on; `None`: nothing is to be undone.
-    fn unlock_of(&self, unique: u64) -> Option<Errand> {
-        let (node, change) = self.held.lock_ends(unique, Outcome::Died)?;
+    fn unlock_of(&self, unique: u64) -> Option<DeferredRequest> {
+        let (node, change) = self.held.lock_ends(unique, LockOutcome::Died)?;
         let unlock = set_lock(node, change.handle, &LockArgs { kind: libc::F_UNLCK, ..change.args() });
-        Some(Errand::Unlock(unique, unlock))
+        Some(DeferredRequest::Unlock(unique, unlock))
     }
 
     pub(super) fn run_errands(&self) {
@@ -108,10 +108,10 @@ impl Relay {
     }
 
     /// Runs one; false: the server has not heard it.
-    fn run(&self, errand: &Errand) -> bool {
+    fn run(&self, errand: &DeferredRequest) -> bool {
         match errand {
-            Errand::Interrupt(unique) => self.tell_interrupt(*unique),
-            Errand::Withdraw(number) => {
+            DeferredRequest::Interrupt(unique) => self.tell_interrupt(*unique),
+            DeferredRequest::Withdraw(number) => {
                 let told = self.tell(&Message::Withdraw { number: *number }).is_some();
                 if told {
                     self.open.end(*number);
@@ -119,12 +119,12 @@ impl Relay {
                 told
             }
             // It waits there, or never will.
-            Errand::Unlock(unique, message) => {
+            DeferredRequest::Unlock(unique, message) => {
                 [&interrupt(*unique), message].iter().all(|message| self.is_told(message, pace::QUICK))
             }
-            Errand::Await(unique) => self.wait_again(*unique),
-            Errand::Release(message) => self.is_told(message, pace::SLOW),
-            Errand::Forget(ones) => self.tell_message(&forgets(ones), pace::QUICK).is_some(),
+            DeferredRequest::Await(unique) => self.wait_again(*unique),
+            DeferredRequest::Release(message) => self.is_told(message, pace::SLOW),
+            DeferredRequest::Forget(ones) => self.tell_message(&forgets(ones), pace::QUICK).is_some(),
         }
     }
 
@@ -148,7 +148,7 @@ impl Relay {
         }
         if self.waiting.is_open(unique) {
             let again = if early { INTERRUPT_AGAIN } else { ERRAND_POLL };
-            self.errands.add_at(Errand::Interrupt(unique), Instant::now() + again);
+            self.errands.add_at(DeferredRequest::Interrupt(unique), Instant::now() + again);
         }
         true
     }
@@ -161,12 +161,13 @@ impl Relay {
             Some((Message::Pending {}, memory)) => self.waiting.waits_at(unique, memory),
             // Not claimed yet, or no lock yet.
             Some((Message::Unknown {} | Message::Grace {}, _)) => {
-                self.errands.add_at(Errand::Await(unique), Instant::now() + GRACE_POLL)
+                self.errands.add_at(DeferredRequest::Await(unique), Instant::now() + GRACE_POLL)
             }
             Some((Message::Relayed { head }, memory)) => self.answer_late(unique, head.as_slice(), memory),
             Some((other, _)) => {
                 tracing::warn!(answer = other.name(), "a lock cannot be waited for any more");
-                self.waiting.end_one(unique, Errno::EIO, |unique| _ = self.held.lock_ends(unique, Outcome::Refused));
+                self.waiting
+                    .end_one(unique, Errno::EIO, |unique| _ = self.held.lock_ends(unique, LockOutcome::Refused));
             }
         }
         true
@@ -177,7 +178,7 @@ impl Relay {
         !matches!(self.tell_message(message, pace), None | Some((Message::Unknown {}, _)))
     }
 
-    fn tell_message(&self, message: &[u8], pace: u8) -> Option<(Message, Memory)> {
+    fn tell_message(&self, message: &[u8], pace: u8) -> Option<(Message, SessionInstance)> {
         let number = self.open.begin();
         let (oldest, groups) = (self.open.oldest(), Piece::default());
         let told = self.tell(&Message::Relay { pace, number, oldest, groups, head: piece(message) });
@@ -186,12 +187,14 @@ impl Relay {
     }
 
     /// One try. The server's answer, whatever it is, and whose.
-    fn tell(&self, message: &Message) -> Option<(Message, Memory)> {
+    fn tell(&self, message: &Message) -> Option<(Message, SessionInstance)> {
         let ended = || self.has_ended();
         let call = Call { within: Some(ERRAND), interrupted: &ended, ..Call::new(message) };
         match self.client.call(call) {
             Ok(Answer { message, memory, .. }) => Some((message, memory)),
-            Err(CallError::Failed { errno, reason }) => Some((Message::failed(errno, reason), Memory::default())),
+            Err(CallError::Failed { errno, reason }) => {
+                Some((Message::failed(errno, reason), SessionInstance::default()))
+            }
             Err(_) => None,
         }
     }

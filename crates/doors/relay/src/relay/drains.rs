@@ -9,7 +9,7 @@ use types::Identity;
 use wire::Message;
 
 use super::Relay;
-use crate::held::Held;
+use crate::held::HeldFile;
 
 impl Relay {
     fn drainer(&self) -> Drainer<'_> {
@@ -34,7 +34,7 @@ impl Relay {
         }
     }
 
-    pub(super) fn closed(&self, held: Option<Held>) {
+    pub(super) fn closed(&self, held: Option<HeldFile>) {
         held.iter().filter(|held| held.writes).for_each(|held| self.written.end(&held.identity));
     }
 }

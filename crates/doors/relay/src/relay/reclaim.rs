@@ -1,22 +1,22 @@
 //! What the kernel has of a server that has forgotten it, claimed again: docs/adr/0011 has the steps, and what a death after each leaves.
 
 use fuse_protocol::{release, set_lock};
-use transport::{Call, CallError, Memory};
+use transport::{Call, CallError, SessionInstance};
 use wire::Message;
 
 use super::{Relay, piece, unexpected};
-use crate::errands::Errand;
-use crate::held::{Claim, LockedFile};
+use crate::errands::DeferredRequest;
+use crate::held::{FileReclaim, LockedFile};
 use crate::limits::ATTACH;
-use crate::locked::Change;
+use crate::locked::LockChange;
 
-fn message(claim: &Claim) -> Message {
-    let Claim { node, lookups, identity, hint, open } = claim.clone();
+fn message(claim: &FileReclaim) -> Message {
+    let FileReclaim { node, lookups, identity, hint, open } = claim.clone();
     let (handle, flags) = open.unwrap_or_default();
     Message::Reclaim { node, lookups, identity, hint, handle, flags: flags.cast_unsigned() }
 }
 
-fn lock(node: u64, change: &Change) -> Message {
+fn lock(node: u64, change: &LockChange) -> Message {
     Message::ReclaimLock { head: piece(&set_lock(node, change.handle, &change.args())) }
 }
 
@@ -28,13 +28,13 @@ fn passes(errno: i32) -> bool {
 
 impl Relay {
     /// Claims everything from `memory` and lets the kernel ask again; `TimedOut` also where the server has died again, and the next begins anew.
-    pub(super) fn reclaim(&self, memory: Memory, interrupted: &dyn Fn() -> bool) -> Result<(), CallError> {
+    pub(super) fn reclaim(&self, memory: SessionInstance, interrupted: &dyn Fn() -> bool) -> Result<(), CallError> {
         let mut withdrawn = Vec::new();
         // Whatever was to be told meant something to the former memory alone.
         let claims = self.held.claims(memory, || withdrawn = self.errands.clear());
         withdrawn.into_iter().for_each(|number| self.open.end(number));
         // They wait on, also where this is broken off after the server opened its door: it forgets nothing then, and nobody would claim again.
-        self.waiting.parked().into_iter().for_each(|unique| self.errands.add(Errand::Await(unique)));
+        self.waiting.parked().into_iter().for_each(|unique| self.errands.add(DeferredRequest::Await(unique)));
         let (mut claimed, mut lost) = (0, claims.lost.len());
         claims.lost.into_iter().for_each(|held| self.closed(Some(held)));
         // First: other nodes wait for it, and not for ever.
@@ -80,7 +80,7 @@ impl Relay {
 
     /// Nothing of a file is open or locked any more, whatever was claimed of it. How many open files that were.
     fn lose(&self, file: &LockedFile, interrupted: &dyn Fn() -> bool) -> Result<usize, CallError> {
-        let unlocks = file.locks.iter().map(|change| lock(file.node, &Change { kind: None, ..*change }));
+        let unlocks = file.locks.iter().map(|change| lock(file.node, &LockChange { kind: None, ..*change }));
         let handles = file.opens.iter().filter_map(|claim| claim.open);
         let closes = handles.map(|(handle, _)| Message::ReclaimLock { head: piece(&release(file.node, handle)) });
         for undone in unlocks.chain(closes) {
@@ -113,7 +113,7 @@ impl Relay {
 mod tests {
     use super::*;
 
-    #[test]
+    #[test] // S49
     fn a_server_in_want_of_something_is_asked_again_and_what_is_wrong_with_a_file_holds_up_no_other() {
         assert!([libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::EAGAIN, libc::EINTR].into_iter().all(passes));
         assert!(![libc::ESTALE, libc::EIO, libc::EBUSY, libc::EACCES, libc::ENOENT].into_iter().any(passes));

@@ -63,7 +63,7 @@ fn held(stand: &Stand) -> (Opened, types::Identity) {
     (file, node.identity.clone().unwrap())
 }
 
-#[test]
+#[test] // S49
 fn locks_are_claimed_from_the_next_server_before_anybody_gets_another() {
     let stand = Stand::new();
     let (file, identity) = held(&stand);
@@ -91,7 +91,7 @@ fn locks_are_claimed_from_the_next_server_before_anybody_gets_another() {
     assert_eq!(other.locks(its, libc::F_WRLCK), Some(0));
 }
 
-#[test]
+#[test] // S49
 fn a_node_that_comes_too_late_gives_back_what_it_claimed() {
     let stand = Stand::new();
     let (file, identity) = held(&stand);
@@ -111,7 +111,7 @@ fn a_node_that_comes_too_late_gives_back_what_it_claimed() {
     assert_eq!(other.locks(its, libc::F_WRLCK), Some(0));
 }
 
-#[test]
+#[test] // S49
 fn a_node_that_is_gone_claims_nothing_from_the_next_server() {
     let stand = Stand::new();
     let (first, second) = (stand.server(), Duration::from_secs(1000));
@@ -125,7 +125,7 @@ fn a_node_that_is_gone_claims_nothing_from_the_next_server() {
     assert_eq!(other.locks(its, libc::F_WRLCK), Some(0));
 }
 
-#[test]
+#[test] // S49
 fn what_a_node_locks_that_has_come_back_while_its_former_locks_are_released_it_may_claim_from_the_next_server() {
     let stand = Stand::new();
     let server = stand.server();
@@ -150,7 +150,7 @@ fn what_a_node_locks_that_has_come_back_while_its_former_locks_are_released_it_m
     assert!(is_done(&node.ask(Message::LocksReclaimed {})));
 }
 
-#[test]
+#[test] // S49
 fn the_locks_of_a_node_that_is_gone_are_kept_while_it_cannot_be_crossed_out() {
     let stand = Stand::new();
     let server = stand.server();
@@ -172,7 +172,7 @@ fn the_locks_of_a_node_that_is_gone_are_kept_while_it_cannot_be_crossed_out() {
     });
 }
 
-#[test]
+#[test] // S49
 fn who_is_asked_for_twice_waits_once_and_is_interrupted() {
     let stand = Stand::new();
     let server = stand.server();

@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::OwnedFd;
 
-use global_store::OpenFile;
+use global_store::StoreFile;
 use global_store::calls::still_wanted;
 use rustix::fs::FallocateFlags;
 use types::ByteRange;
@@ -87,7 +87,6 @@ impl FileHandle {
             return Ok(Tried::Full(None));
         }
         let flags = FallocateFlags::from_bits_retain(mode);
-        let _cutting = (mode != 0).then(|| self.cutting());
         let allocate = || rustix::fs::fallocate(fd, flags, offset, len).map_err(io::Error::from);
         let mut done = allocate();
         if done.as_ref().is_err_and(is_full) {
@@ -118,7 +117,7 @@ impl FileHandle {
     }
 }
 
-fn allocate_below(global: &dyn OpenFile, mode: u32, offset: u64, len: u64) -> io::Result<()> {
+fn allocate_below(global: &dyn StoreFile, mode: u32, offset: u64, len: u64) -> io::Result<()> {
     let range = ByteRange::at(offset, len);
     if mode == (FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE).bits() {
         let size = global.attributes()?.fingerprint.size;

@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::OwnedFd;
 
-use global_store::OpenFile;
+use global_store::StoreFile;
 use global_store::calls::still_wanted;
 use types::ByteRange;
 
@@ -119,7 +119,7 @@ impl FileHandle {
 }
 
 /// A store that runs full may have taken a part, and its size says how much.
-fn write_below(global: &dyn OpenFile, data: &[u8], standing: &mut Standing) -> io::Result<()> {
+fn write_below(global: &dyn StoreFile, data: &[u8], standing: &mut Standing) -> io::Result<()> {
     let at = standing.start + standing.bytes as u64;
     let written = global.write_at(&data[standing.bytes..], at);
     let end = match &written {
@@ -151,7 +151,7 @@ fn look(data: &[u8], end: u64, size: u64, read: &dyn Fn(&mut [u8], u64) -> io::R
 mod tests {
     use super::*;
 
-    #[test]
+    #[test] // S45
     fn an_append_is_found_completed_or_not_there() {
         let data = vec![7; 5000];
         assert_eq!(find(b"two", b"one two three", 4), Done::At(8));

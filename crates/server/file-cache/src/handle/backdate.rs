@@ -86,7 +86,7 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
-    use global_store::memory::Operation;
+    use global_store::memory::StoreOperation;
     use parking_lot::Mutex;
     use types::Identity;
 
@@ -104,7 +104,7 @@ mod tests {
         Timestamp { seconds: now.seconds - time.as_secs() as i64, ..now }
     }
 
-    #[test]
+    #[test] // S37
     fn what_was_written_a_while_ago_has_that_time_and_never_one_that_the_file_had() {
         let world = World::new();
         world.store.put("f", b"data");
@@ -129,7 +129,7 @@ mod tests {
         assert_eq!(mtime(&handle), at, "a time to come that was set");
     }
 
-    #[test]
+    #[test] // S37
     fn what_others_do_meanwhile_counts_for_more() {
         type Act = fn(&World, &FileHandle);
         let acts: [Act; 6] = [
@@ -158,7 +158,7 @@ mod tests {
         }
     }
 
-    #[test]
+    #[test] // S37
     fn a_store_that_keeps_times_coarsely_never_shows_a_changed_file_as_it_was() {
         let world = World::new();
         world.store.set_coarse();
@@ -186,7 +186,7 @@ mod tests {
         assert_eq!((below().mtime, world.store.read("f").unwrap()), (time, b"the same".to_vec()));
     }
 
-    #[test]
+    #[test] // S37
     fn what_is_written_while_a_coarse_store_is_told_apart_is_told_apart_by_the_next_stage_out() {
         let world = World::new();
         world.store.set_coarse();
@@ -199,8 +199,8 @@ mod tests {
         handle.write_backdated(b"copy", 0, ago(Duration::from_secs(100))).unwrap();
         let (writer, times) = (Arc::clone(&handle), Arc::<Mutex<Vec<Timestamp>>>::default());
         let seen = Arc::clone(&times);
-        world.store.set_hook(Some(Arc::new(move |operation: &Operation, _: &Identity| {
-            let Operation::SetMtime(time) = operation else { return };
+        world.store.set_hook(Some(Arc::new(move |operation: &StoreOperation, _: &Identity| {
+            let StoreOperation::SetMtime(time) = operation else { return };
             seen.lock().push(*time);
             // The second is that which tells the copy apart.
             if seen.lock().len() == 2 {
@@ -229,8 +229,8 @@ mod tests {
         let given = Timestamp { nanos: 500_000_000, ..before };
         let (inside, times) = (Arc::downgrade(&world), Arc::<Mutex<u32>>::default());
         let seen = Arc::clone(&times);
-        world.store.set_hook(Some(Arc::new(move |operation: &Operation, _: &Identity| {
-            let Operation::Write(..) = operation else { return };
+        world.store.set_hook(Some(Arc::new(move |operation: &StoreOperation, _: &Identity| {
+            let StoreOperation::Write(..) = operation else { return };
             *seen.lock() += 1;
             let world = inside.upgrade().unwrap();
             let anchor = world.store.anchor("f").unwrap();

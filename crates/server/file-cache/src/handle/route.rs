@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use config::Atime;
-use global_store::OpenFile;
+use global_store::StoreFile;
 use global_store::calls::still_wanted;
 
 use super::{FileHandle, errno};
@@ -18,7 +18,7 @@ use crate::replica::{self, How};
 pub(super) enum Route {
     Replica(Arc<OwnedFd>),
     Partial,
-    Global(Arc<dyn OpenFile>),
+    Global(Arc<dyn StoreFile>),
 }
 
 impl Route {

@@ -1,7 +1,7 @@
 //! What a call on an open file does when it is given up, or when the store takes a part of it.
 
-use global_store::calls::{Errand, Store};
-use global_store::memory::{Fault, Operation};
+use global_store::calls::{RequestId, Store};
+use global_store::memory::{Fault, StoreOperation};
 use testkit::{PATIENCE, wait_until};
 
 use super::*;
@@ -9,7 +9,7 @@ use crate::world::World;
 
 /// Does `call` for somebody who is given up while it waits for what `guard` is.
 fn given_up<G>(guard: G, call: impl FnOnce() -> io::Result<()> + Send) -> Option<i32> {
-    let errand = Errand { asker: Store::mint(), number: 2 };
+    let errand = RequestId { asker: Store::mint(), number: 2 };
     std::thread::scope(|scope| {
         let caller = scope.spawn(move || {
             errand.begin();
@@ -22,7 +22,7 @@ fn given_up<G>(guard: G, call: impl FnOnce() -> io::Result<()> + Send) -> Option
     })
 }
 
-#[test]
+#[test] // S51
 fn what_was_given_up_while_it_waited_for_its_file_does_not_happen() {
     let world = World::new();
     world.store.put("f", b"data");
@@ -44,14 +44,14 @@ fn what_was_given_up_while_it_waited_for_its_file_does_not_happen() {
     assert_eq!(&found[..4], b"kept");
 }
 
-#[test]
+#[test] // S11
 fn an_append_that_fills_the_global_store_says_how_much_of_it_stands_there() {
     let world = World::new();
     world.store.put("f", b"data");
     let policy = Arc::new(Policy { cache: config::Cache::Through, ..Policy::default() });
     let how = OpenHow { read: true, appends: false, write: true, truncate: false, created: false, sync: false, policy };
     let handle = world.cache.open_file(world.store.anchor("f").unwrap(), how).unwrap();
-    let matching = |operation: &Operation| matches!(operation, Operation::Write(_));
+    let matching = |operation: &StoreOperation| matches!(operation, StoreOperation::Write(_));
     world.store.fail(Fault { matching, errno: libc::ENOSPC, torn: true, ..Fault::default() });
     let result = handle.write_at(&[7; 100], 0, true).unwrap();
     assert_eq!((result.offset, result.written), (4, 50));
@@ -62,7 +62,7 @@ fn an_append_that_fills_the_global_store_says_how_much_of_it_stands_there() {
 }
 
 /// What stands of it is where the file begins now, not where it ended then.
-#[test]
+#[test] // S45
 fn an_append_that_is_tried_again_is_completed_in_a_file_that_was_cut_since() {
     let world = World::new();
     let data: Vec<u8> = (0..5000_u32).map(|number| number as u8).collect();

@@ -8,7 +8,7 @@ use catalogue::{Catalogue, Durability, MemoryCatalogue};
 use crate::hooked::Step;
 use crate::world::{How, World, how, scratch};
 
-#[test]
+#[test] // S53
 fn a_store_without_room_for_both_is_told_and_nobody_sees_a_part() {
     for errno in [libc::ENOSPC, libc::EDQUOT] {
         let dir = scratch();
@@ -34,7 +34,7 @@ fn again(dir: &std::path::Path, catalogue: &MemoryCatalogue) -> World {
     World::open_with(dir, How::default(), Some(Arc::new(catalogue.clone())))
 }
 
-#[test]
+#[test] // S53
 fn a_record_that_cannot_be_written_publishes_nothing_and_loses_nothing() {
     for late in [false, true] {
         let (dir, catalogue) = (scratch(), MemoryCatalogue::new());
@@ -64,7 +64,7 @@ fn a_record_that_cannot_be_written_publishes_nothing_and_loses_nothing() {
 }
 
 /// What came after the rename was on the medium, or was not; the replica too.
-#[test]
+#[test] // S53
 fn a_crash_of_the_machine_after_a_publication_leaves_the_new_file_and_no_orphan() {
     for (removed, kept, lasts) in [false, true].into_iter().flat_map(|removed| {
         [(false, false), (false, true), (true, false), (true, true)].map(|(kept, lasts)| (removed, kept, lasts))
@@ -98,7 +98,7 @@ fn a_crash_of_the_machine_after_a_publication_leaves_the_new_file_and_no_orphan(
 }
 
 /// However often the store is synced after that: what an earlier sync lost no later one tells.
-#[test]
+#[test] // S53
 fn a_name_that_could_not_be_synced_is_told_and_its_data_kept_until_the_next_start() {
     let (dir, catalogue) = (scratch(), MemoryCatalogue::new());
     let world = again(dir.path(), &catalogue);
@@ -125,7 +125,7 @@ fn a_name_that_could_not_be_synced_is_told_and_its_data_kept_until_the_next_star
     world.cache.shutdown();
 }
 
-#[test]
+#[test] // S53
 fn a_removal_that_is_under_way_when_a_publication_fails_is_known_after_a_death() {
     let (dir, catalogue) = (scratch(), MemoryCatalogue::new());
     let world = again(dir.path(), &catalogue);

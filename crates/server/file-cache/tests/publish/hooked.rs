@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use global_store::posix::PosixStore;
-use global_store::{Access, Anchor, Attributes, Dressed, GlobalStore, OpenFile, Successor, SyncPoint};
+use global_store::{Access, Anchor, Dressed, GlobalStore, StoreAttributes, StoreFile, Successor, SyncPoint};
 use parking_lot::Mutex;
 use types::{Identity, Timestamp};
 
@@ -98,11 +98,11 @@ impl Anchor for HookedAnchor {
         self.anchor.identity()
     }
 
-    fn attributes(&self) -> io::Result<Attributes> {
+    fn attributes(&self) -> io::Result<StoreAttributes> {
         self.anchor.attributes()
     }
 
-    fn open(&self, access: Access) -> io::Result<Box<dyn OpenFile>> {
+    fn open(&self, access: Access) -> io::Result<Box<dyn StoreFile>> {
         self.anchor.open(access)
     }
 
@@ -141,7 +141,7 @@ struct HookedSuccessor {
 }
 
 impl Successor for HookedSuccessor {
-    fn file(&self) -> &dyn OpenFile {
+    fn file(&self) -> &dyn StoreFile {
         self.next.file()
     }
 

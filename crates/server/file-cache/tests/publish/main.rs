@@ -33,7 +33,7 @@ fn acl(user: u32) -> Vec<u8> {
     bytes
 }
 
-#[test]
+#[test] // S53
 fn a_published_file_appears_at_once_with_all_that_the_former_one_had() {
     let dir = scratch();
     let world = World::open(dir.path(), How::default());
@@ -82,7 +82,7 @@ fn a_published_file_appears_at_once_with_all_that_the_former_one_had() {
     world.cache.shutdown();
 }
 
-#[test]
+#[test] // S53
 fn what_has_two_names_or_is_in_use_when_a_command_wants_it_below_is_written_in_place() {
     let dir = scratch();
     let world = World::open(dir.path(), How::default());
@@ -104,7 +104,7 @@ fn what_has_two_names_or_is_in_use_when_a_command_wants_it_below_is_written_in_p
     world.cache.shutdown();
 }
 
-#[test]
+#[test] // S53
 fn what_is_published_by_itself_waits_for_its_last_reader() {
     let dir = scratch();
     let world = World::open(dir.path(), How { background: true, ..How::default() });
@@ -123,7 +123,7 @@ fn what_is_published_by_itself_waits_for_its_last_reader() {
     world.cache.shutdown();
 }
 
-#[test]
+#[test] // S53
 fn a_change_below_is_a_conflict_here_too_and_nothing_hidden_stays() {
     let dir = scratch();
     let world = World::open(dir.path(), How::default());
@@ -136,7 +136,7 @@ fn a_change_below_is_a_conflict_here_too_and_nothing_hidden_stays() {
     world.cache.shutdown();
 }
 
-#[test]
+#[test] // S53
 fn when_a_file_was_read_comes_with_it_into_its_place() {
     let dir = scratch();
     let world = World::open(dir.path(), How::default());
@@ -164,7 +164,7 @@ fn when_a_file_was_read_comes_with_it_into_its_place() {
     world.cache.shutdown();
 }
 
-#[test]
+#[test] // S53
 fn nothing_is_published_before_it_may_be_and_nothing_where_files_are_not_found_by_identity() {
     for (how, later) in
         [(How { held: true, ..How::default() }, true), (How { no_handles: true, ..How::default() }, false)]
@@ -184,7 +184,7 @@ fn nothing_is_published_before_it_may_be_and_nothing_where_files_are_not_found_b
     }
 }
 
-#[test]
+#[test] // S53
 fn what_is_pinned_or_cannot_be_given_to_another_file_is_written_in_place() {
     let dir = scratch();
     let world = World::open(dir.path(), How::default());

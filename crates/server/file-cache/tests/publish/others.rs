@@ -14,7 +14,7 @@ use testkit::PATIENCE;
 use crate::hooked::Step;
 use crate::world::{How, MIB, World, how, pattern, scratch};
 
-#[test]
+#[test] // S53
 fn who_waits_for_the_mark_of_a_file_that_is_published_looks_its_name_up_again() {
     let (here, there) = (scratch(), scratch());
     let shared = How { shared: true, ..How::default() };
@@ -46,7 +46,7 @@ fn who_waits_for_the_mark_of_a_file_that_is_published_looks_its_name_up_again() 
 }
 
 /// Who may read the former file when its copy begins, and not any more when it is written.
-#[test]
+#[test] // S53
 fn what_is_being_written_is_nobody_elses_to_read() {
     let dir = scratch();
     let world = World::open(dir.path(), How::default());
@@ -73,7 +73,7 @@ fn what_is_being_written_is_nobody_elses_to_read() {
     world.cache.shutdown();
 }
 
-#[test]
+#[test] // S53
 fn who_writes_below_until_just_before_the_rename_is_in_conflict() {
     let dir = scratch();
     let world = World::changing(dir.path(), How::default(), b"ours");
@@ -85,7 +85,7 @@ fn who_writes_below_until_just_before_the_rename_is_in_conflict() {
     world.cache.shutdown();
 }
 
-#[test]
+#[test] // S26
 fn who_renames_the_file_below_while_it_is_published_is_in_no_conflict() {
     for step in [Step::Begun, Step::Dressed(1)] {
         let dir = scratch();
@@ -103,7 +103,7 @@ fn who_renames_the_file_below_while_it_is_published_is_in_no_conflict() {
     }
 }
 
-#[test]
+#[test] // S53
 fn changes_of_names_without_a_pause_keep_no_file_from_its_place() {
     let dir = scratch();
     let world = World::changing(dir.path(), How::default(), b"new");
@@ -126,7 +126,7 @@ fn changes_of_names_without_a_pause_keep_no_file_from_its_place() {
 }
 
 /// However long that takes, and though all are staged out together.
-#[test]
+#[test] // S53
 fn who_writes_below_to_files_in_place_while_another_is_published_is_in_conflict() {
     let dir = scratch();
     let world = World::open(dir.path(), How::default());
@@ -151,7 +151,7 @@ fn who_writes_below_to_files_in_place_while_another_is_published_is_in_conflict(
     world.cache.shutdown();
 }
 
-#[test]
+#[test] // S53
 fn what_somebody_puts_under_the_hidden_name_or_writes_there_takes_no_place() {
     for replaced in [true, false] {
         let dir = scratch();
@@ -178,7 +178,7 @@ fn what_somebody_puts_under_the_hidden_name_or_writes_there_takes_no_place() {
     }
 }
 
-#[test]
+#[test] // S53
 fn who_wants_a_file_below_waits_for_no_other_that_is_published() {
     let dir = scratch();
     let world = World::open(dir.path(), How::default());

@@ -10,7 +10,7 @@ use rustix::fs::{XattrFlags, getxattr, setxattr};
 use crate::hooked::Step;
 use crate::world::{How, World, how, pattern, scratch};
 
-#[test]
+#[test] // S53
 fn who_writes_below_just_after_the_rename_changes_the_new_file() {
     let dir = scratch();
     let world = World::changing(dir.path(), How::default(), b"ours");
@@ -22,7 +22,7 @@ fn who_writes_below_just_after_the_rename_changes_the_new_file() {
     world.cache.shutdown();
 }
 
-#[test]
+#[test] // S53
 fn who_opens_the_new_file_at_once_writes_on_what_was_published() {
     for shared in [false, true] {
         let dir = scratch();
@@ -50,7 +50,7 @@ fn who_opens_the_new_file_at_once_writes_on_what_was_published() {
     }
 }
 
-#[test]
+#[test] // S53
 fn a_file_that_is_removed_or_moved_while_it_is_published_is_that() {
     for (removed, step) in
         [(true, Step::Begun), (true, Step::Dressed(0)), (false, Step::Begun), (false, Step::Dressed(0))]
@@ -82,7 +82,7 @@ fn a_file_that_is_removed_or_moved_while_it_is_published_is_that() {
 }
 
 /// Who removes it is refused below, when all was said to be on its way out.
-#[test]
+#[test] // S53
 fn a_removal_that_fails_while_a_file_is_published_leaves_a_dirty_file() {
     let dir = scratch();
     let world = Arc::new(World::changing(dir.path(), How::default(), b"new"));
@@ -102,7 +102,7 @@ fn a_removal_that_fails_while_a_file_is_published_leaves_a_dirty_file() {
 }
 
 /// With the former file's attributes changed when they had been read: the clock of changes is too coarse to tell.
-#[test]
+#[test] // S53
 fn what_others_change_of_the_former_file_while_the_new_one_is_made_holds_for_that() {
     let dir = scratch();
     let world = World::open(dir.path(), How::default());
@@ -128,7 +128,7 @@ fn what_others_change_of_the_former_file_while_the_new_one_is_made_holds_for_tha
     world.cache.shutdown();
 }
 
-#[test]
+#[test] // S53
 fn who_comes_by_a_former_file_looks_again_however_many_there_are() {
     const FILES: usize = 40;
     let dir = scratch();
@@ -153,7 +153,7 @@ fn who_comes_by_a_former_file_looks_again_however_many_there_are() {
     world.cache.shutdown();
 }
 
-#[test]
+#[test] // S53
 fn who_comes_by_the_former_file_at_once_does_not_find_its_replica() {
     let dir = scratch();
     let world = Arc::new(World::changing(dir.path(), How::default(), b"new"));
@@ -182,7 +182,7 @@ fn who_comes_by_the_former_file_at_once_does_not_find_its_replica() {
     world.cache.shutdown();
 }
 
-#[test]
+#[test] // S53
 fn what_a_program_writes_or_reads_while_a_file_is_published_goes_on() {
     for (step, held) in [(Step::Begun, false), (Step::Dressed(0), false), (Step::Dressed(0), true)] {
         let dir = scratch();

@@ -9,7 +9,7 @@ use std::time::Duration;
 use catalogue::Catalogue;
 use config::Policy;
 use file_cache::{FileCache, FileHandle, OpenHow, Residency, Settings};
-use global_store::posix::{Options, PosixStore};
+use global_store::posix::{PosixStore, StoreOptions};
 use global_store::{Anchor, GlobalStore, hidden};
 use rustix::fs::{Mode, OFlags};
 
@@ -49,7 +49,7 @@ impl World {
         let root = dir.join("global");
         std::fs::create_dir_all(root.join("d")).unwrap();
         let fd = rustix::fs::open(&root, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty()).unwrap();
-        let options = Options { shared: Some(how.shared), durable_handles: how.no_handles.then_some(false) };
+        let options = StoreOptions { shared: Some(how.shared), durable_handles: how.no_handles.then_some(false) };
         let store = Hooked::new(PosixStore::new(fd, options).unwrap(), how.silent);
         let below: Arc<dyn GlobalStore> = Arc::new(store.clone());
         let buffer = dir.join("bb");

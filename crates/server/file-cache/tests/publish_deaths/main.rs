@@ -64,7 +64,7 @@ fn kill_at(dir: &Path, shared: bool, point: &str, nth: usize) -> usize {
     FILES.iter().position(|(name, _)| *name == last).unwrap()
 }
 
-#[test]
+#[test] // S53
 fn a_death_at_any_step_of_a_publication_leaves_one_whole_version_and_no_other_file() {
     for shared in [false, true] {
         let removal = ["unlink.below", "unlink.record", "unlink.replica"];
@@ -103,7 +103,7 @@ fn check(dir: &Path, shared: bool, done: usize, label: &str) {
 }
 
 /// As a crash of the store does that takes the rename back, with the hidden name or without.
-#[test]
+#[test] // S53
 fn a_file_that_has_its_name_again_after_a_death_is_dirty_and_whole() {
     for lost in [false, true] {
         let dir = scratch();
@@ -122,7 +122,7 @@ fn a_file_that_has_its_name_again_after_a_death_is_dirty_and_whole() {
     }
 }
 
-#[test]
+#[test] // S26, S53
 fn what_others_removed_or_moved_while_a_file_was_published_is_told_after_a_death() {
     for (point, moved) in ["a2.recorded", "a4.synced"].into_iter().flat_map(|point| [(point, false), (point, true)]) {
         let dir = scratch();
@@ -147,7 +147,7 @@ fn what_others_removed_or_moved_while_a_file_was_published_is_told_after_a_death
 }
 
 /// The name of its directory tells nothing of the file's time of change.
-#[test]
+#[test] // S25
 fn other_bytes_as_many_and_as_old_that_came_while_a_file_was_published_are_a_conflict_after_a_death() {
     for moved in [false, true] {
         let dir = scratch();
@@ -170,7 +170,7 @@ fn other_bytes_as_many_and_as_old_that_came_while_a_file_was_published_are_a_con
     }
 }
 
-#[test]
+#[test] // S53
 fn what_a_start_could_not_learn_of_a_hidden_file_is_asked_later() {
     for (point, placed) in [("a4.synced", false), ("a5.placed", true)] {
         let dir = scratch();

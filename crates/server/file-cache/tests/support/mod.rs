@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use catalogue::MemoryCatalogue;
 use config::Policy;
 use file_cache::{FileCache, FileHandle, OpenHow, Residency, Settings, Space};
-use global_store::memory::{MemoryStore, Operation};
+use global_store::memory::{MemoryStore, StoreOperation};
 use global_store::{Anchor, GlobalStore};
 use types::Identity;
 
@@ -136,12 +136,12 @@ impl World {
         self.clock.fetch_add(seconds, Ordering::Relaxed);
     }
 
-    pub fn writes(&self) -> Vec<Operation> {
+    pub fn writes(&self) -> Vec<StoreOperation> {
         self.store
             .journal()
             .into_iter()
             .map(|event| event.operation)
-            .filter(|o| matches!(o, Operation::Write(_)))
+            .filter(|o| matches!(o, StoreOperation::Write(_)))
             .collect()
     }
 

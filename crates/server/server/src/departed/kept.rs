@@ -23,7 +23,7 @@ use crc_fast::{CrcAlgorithm, checksum};
 use rustix::fs::FallocateFlags;
 use types::{ByteRange, Identity, Shown};
 
-use super::Client;
+use super::ClientSessionId;
 use crate::limits::{KEPT_AGAIN, KEPT_BYTES_MIN};
 
 /// The first line.
@@ -33,9 +33,9 @@ const NUMBER_MAX: u64 = 1 << 62;
 
 /// What becomes known.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Event {
+pub(super) enum DepartureEvent {
     /// A client may have windows on a file, by this handle of its; the number is used once.
-    Joined { number: u64, client: Client, handle: u64, identity: Identity },
+    Joined { number: u64, client: ClientSessionId, handle: u64, identity: Identity },
     /// It has none any more.
     Left { number: u64 },
     /// While it was silent others have changed bytes.
@@ -43,31 +43,31 @@ pub(super) enum Event {
     /// The client's next life, by its mark.
     Heir { number: u64, mark: u64 },
     /// It is there again: what was changed until now does not matter.
-    Returned { client: Client },
+    Returned { client: ClientSessionId },
     /// Nobody will ask any more.
-    Gone { client: Client },
+    Gone { client: ClientSessionId },
 }
 
-fn hex(client: &Client) -> String {
+fn hex(client: &ClientSessionId) -> String {
     format!("{:032x}", u128::from_be_bytes(*client))
 }
 
-impl Event {
+impl DepartureEvent {
     fn line(&self) -> String {
         let said = match self {
-            Event::Joined { number, client, handle, identity } => {
+            DepartureEvent::Joined { number, client, handle, identity } => {
                 format!("joined {number} {} {handle} {identity}", hex(client))
             }
-            Event::Left { number } => format!("left {number}"),
-            Event::Changed { number, range } => format!("changed {number} {} {}", range.start, range.end),
-            Event::Heir { number, mark } => format!("heir {number} {mark}"),
-            Event::Returned { client } => format!("returned {}", hex(client)),
-            Event::Gone { client } => format!("gone {}", hex(client)),
+            DepartureEvent::Left { number } => format!("left {number}"),
+            DepartureEvent::Changed { number, range } => format!("changed {number} {} {}", range.start, range.end),
+            DepartureEvent::Heir { number, mark } => format!("heir {number} {mark}"),
+            DepartureEvent::Returned { client } => format!("returned {}", hex(client)),
+            DepartureEvent::Gone { client } => format!("gone {}", hex(client)),
         };
         format!("{:08x} {said}\n", checksum(CrcAlgorithm::Crc32Iscsi, said.as_bytes()) as u32)
     }
 
-    fn of(line: &str) -> Option<Event> {
+    fn of(line: &str) -> Option<DepartureEvent> {
         let (sum, said) = line.split_once(' ')?;
         if u32::from_str_radix(sum, 16).ok()? != checksum(CrcAlgorithm::Crc32Iscsi, said.as_bytes()) as u32 {
             return None;
@@ -76,21 +76,21 @@ impl Event {
         let words: Vec<&str> = said.split(' ').collect();
         let number = |word: &str| word.parse().ok().filter(|number| *number < NUMBER_MAX);
         Some(match words[..] {
-            ["joined", one, of, handle, identity] => Event::Joined {
+            ["joined", one, of, handle, identity] => DepartureEvent::Joined {
                 number: number(one)?,
                 client: client(of)?,
                 handle: handle.parse().ok()?,
                 identity: Identity::from_hex(identity)?,
             },
-            ["left", one] => Event::Left { number: number(one)? },
+            ["left", one] => DepartureEvent::Left { number: number(one)? },
             ["changed", one, start, end] => {
                 let (start, end) = (start.parse().ok()?, end.parse().ok()?);
                 let range = (start <= end).then(|| ByteRange::new(start, end))?;
-                Event::Changed { number: number(one)?, range }
+                DepartureEvent::Changed { number: number(one)?, range }
             }
-            ["heir", one, mark] => Event::Heir { number: number(one)?, mark: mark.parse().ok()? },
-            ["returned", of] => Event::Returned { client: client(of)? },
-            ["gone", of] => Event::Gone { client: client(of)? },
+            ["heir", one, mark] => DepartureEvent::Heir { number: number(one)?, mark: mark.parse().ok()? },
+            ["returned", of] => DepartureEvent::Returned { client: client(of)? },
+            ["gone", of] => DepartureEvent::Gone { client: client(of)? },
             _ => return None,
         })
     }
@@ -101,7 +101,7 @@ fn first(life: u64) -> String {
 }
 
 /// The file.
-pub(super) struct Kept {
+pub(super) struct DepartureLog {
     path: PathBuf,
     life: u64,
     /// `None` while it is to be written anew, which was tried at that time.
@@ -114,12 +114,12 @@ pub(super) struct Kept {
     bytes_max: u64,
 }
 
-impl Kept {
+impl DepartureLog {
     /// What an earlier server has written in the life `believed` of the machine, if any. It is to be written anew, under `life`, before
     /// anything is appended; if that fails what was found in full goes on if that is the same.
-    pub fn open(path: &Path, (believed, life): (u64, u64)) -> (Kept, Vec<Event>) {
+    pub fn open(path: &Path, (believed, life): (u64, u64)) -> (DepartureLog, Vec<DepartureEvent>) {
         let (path, tried) = (path.to_owned(), Instant::now());
-        let mut kept = Kept { path, life, file: None, tried, failing: false, bytes: 0, bytes_max: 0 };
+        let mut kept = DepartureLog { path, life, file: None, tried, failing: false, bytes: 0, bytes_max: 0 };
         let found = match fs::read(&kept.path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return (kept, Vec::new()),
             Err(error) => {
@@ -135,7 +135,7 @@ impl Kept {
         let known = lines.next().and_then(whole).is_some_and(|line| line == first(believed));
         let mut lost = if known { 0 } else { found.len() };
         for line in lines.filter(|_| known) {
-            match whole(line).as_deref().and_then(Event::of).filter(|_| lost == 0) {
+            match whole(line).as_deref().and_then(DepartureEvent::of).filter(|_| lost == 0) {
                 Some(event) => events.push(event),
                 None => lost += line.len(),
             }
@@ -153,7 +153,7 @@ impl Kept {
 
     /// Writes it down; false: all is to be written anew.
     #[must_use]
-    pub fn append(&mut self, event: &Event) -> bool {
+    pub fn append(&mut self, event: &DepartureEvent) -> bool {
         let Some(file) = &self.file else { return self.tried.elapsed() < KEPT_AGAIN };
         let line = event.line();
         // Over what a failed write left.
@@ -166,7 +166,7 @@ impl Kept {
     }
 
     /// Begins it anew.
-    pub fn rewrite(&mut self, events: impl Iterator<Item = Event>) {
+    pub fn rewrite(&mut self, events: impl Iterator<Item = DepartureEvent>) {
         self.tried = Instant::now();
         let new = self.path.with_extension("new");
         match self.begin(&new, events) {
@@ -182,7 +182,7 @@ impl Kept {
         self.bytes_max = 4 * self.bytes.max(KEPT_BYTES_MIN);
     }
 
-    fn begin(&self, new: &Path, events: impl Iterator<Item = Event>) -> io::Result<(File, u64)> {
+    fn begin(&self, new: &Path, events: impl Iterator<Item = DepartureEvent>) -> io::Result<(File, u64)> {
         let _ = fs::remove_file(new);
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(new)?;
         let mut writer = BufWriter::new(&file);
@@ -216,15 +216,15 @@ mod tests {
 
     use super::*;
 
-    fn some() -> Vec<Event> {
+    fn some() -> Vec<DepartureEvent> {
         let identity = Identity::new(vec![7; 20]).unwrap();
         vec![
-            Event::Joined { number: 3, client: [0xab; 16], handle: u64::MAX, identity },
-            Event::Changed { number: 3, range: ByteRange::new(5, u64::MAX) },
-            Event::Heir { number: 3, mark: u64::MAX },
-            Event::Returned { client: [0; 16] },
-            Event::Gone { client: [0xff; 16] },
-            Event::Left { number: 3 },
+            DepartureEvent::Joined { number: 3, client: [0xab; 16], handle: u64::MAX, identity },
+            DepartureEvent::Changed { number: 3, range: ByteRange::new(5, u64::MAX) },
+            DepartureEvent::Heir { number: 3, mark: u64::MAX },
+            DepartureEvent::Returned { client: [0; 16] },
+            DepartureEvent::Gone { client: [0xff; 16] },
+            DepartureEvent::Left { number: 3 },
         ]
     }
 
@@ -232,73 +232,73 @@ mod tests {
     fn what_is_written_down_is_read_again_whatever_was_appended_when() {
         let tree = TempTree::new();
         let path = tree.path("kept");
-        let (mut kept, none) = Kept::open(&path, (1, 1));
+        let (mut kept, none) = DepartureLog::open(&path, (1, 1));
         assert!(none.is_empty());
         let (first, second) = (some(), some());
         kept.rewrite(first.iter().cloned());
         assert!(second.iter().all(|event| kept.append(event)));
-        assert_eq!(Kept::open(&path, (1, 1)).1, [first, second].concat());
-        assert_eq!(Kept::open(&path, (2, 2)).1, [], "a machine that crashed has kept any part of it");
-        let (mut kept, found) = Kept::open(&path, (1, 2));
+        assert_eq!(DepartureLog::open(&path, (1, 1)).1, [first, second].concat());
+        assert_eq!(DepartureLog::open(&path, (2, 2)).1, [], "a machine that crashed has kept any part of it");
+        let (mut kept, found) = DepartureLog::open(&path, (1, 2));
         tree.dir("kept.new/something");
         kept.rewrite(found.into_iter());
         assert!(!path.exists(), "what comes now is true in the other life alone");
     }
 
-    #[test]
+    #[test] // S46
     fn what_is_cut_or_damaged_ends_there_and_what_others_wrote_says_nothing() {
         let tree = TempTree::new();
         let path = tree.path("kept");
-        let (mut kept, _) = Kept::open(&path, (1, 1));
+        let (mut kept, _) = DepartureLog::open(&path, (1, 1));
         kept.rewrite(some().into_iter());
         let whole = fs::read(&path).unwrap();
         let ends: Vec<usize> = (0..whole.len()).filter(|at| whole[*at] == b'\n').collect();
         for cut in 0..whole.len() {
             fs::write(&path, &whole[..cut]).unwrap();
             let lines = ends.iter().filter(|end| **end < cut).count();
-            assert_eq!(Kept::open(&path, (1, 1)).1, some()[..lines.saturating_sub(1)], "{cut}");
+            assert_eq!(DepartureLog::open(&path, (1, 1)).1, some()[..lines.saturating_sub(1)], "{cut}");
             let mut damaged = whole.clone();
             damaged[cut] ^= 1;
             fs::write(&path, &damaged).unwrap();
             let before = ends.iter().filter(|end| **end < cut).count();
-            let read = Kept::open(&path, (1, 1)).1;
+            let read = DepartureLog::open(&path, (1, 1)).1;
             assert_eq!(read, some()[..before.saturating_sub(1)], "{cut}");
         }
         fs::write(&path, [whole, vec![0; 5000]].concat()).unwrap();
-        assert_eq!(Kept::open(&path, (1, 1)).1, some());
+        assert_eq!(DepartureLog::open(&path, (1, 1)).1, some());
         fs::write(&path, b"\xff\xfe").unwrap();
-        assert_eq!(Kept::open(&path, (1, 1)).1, []);
+        assert_eq!(DepartureLog::open(&path, (1, 1)).1, []);
     }
 
     #[test]
     fn what_has_grown_long_is_to_be_written_anew() {
         let tree = TempTree::new();
-        let (mut kept, _) = Kept::open(&tree.path("kept"), (1, 1));
+        let (mut kept, _) = DepartureLog::open(&tree.path("kept"), (1, 1));
         kept.rewrite(std::iter::empty());
-        let event = Event::Returned { client: [1; 16] };
+        let event = DepartureEvent::Returned { client: [1; 16] };
         let mut appended = 0u64;
         while kept.append(&event) {
             appended += 1;
         }
         assert!(appended * event.line().len() as u64 > KEPT_BYTES_MIN);
         kept.rewrite(some().into_iter());
-        assert_eq!(Kept::open(&tree.path("kept"), (1, 1)).1, some());
+        assert_eq!(DepartureLog::open(&tree.path("kept"), (1, 1)).1, some());
     }
 
     #[test]
     fn what_was_found_in_full_goes_on_where_it_cannot_be_written_anew() {
         let tree = TempTree::new();
         let path = tree.path("kept");
-        Kept::open(&path, (1, 1)).0.rewrite(some().into_iter());
+        DepartureLog::open(&path, (1, 1)).0.rewrite(some().into_iter());
         tree.dir("kept.new/something");
-        let (mut kept, found) = Kept::open(&path, (1, 1));
+        let (mut kept, found) = DepartureLog::open(&path, (1, 1));
         kept.rewrite(found.into_iter());
         assert!(kept.append(&some()[0]));
-        assert_eq!(Kept::open(&path, (1, 1)).1, [some(), some()[..1].to_vec()].concat());
+        assert_eq!(DepartureLog::open(&path, (1, 1)).1, [some(), some()[..1].to_vec()].concat());
         // What was lost of it may have been a return.
         for damaged in [[fs::read(&path).unwrap(), b"half a l".to_vec()].concat(), Vec::new()] {
             fs::write(&path, damaged).unwrap();
-            let (mut kept, found) = Kept::open(&path, (1, 1));
+            let (mut kept, found) = DepartureLog::open(&path, (1, 1));
             kept.rewrite(found.into_iter());
             assert!(!path.exists());
         }
@@ -309,7 +309,7 @@ mod tests {
         let tree = TempTree::new();
         tree.dir("kept.new/something");
         fs::write(tree.path("kept"), "of before").unwrap();
-        let (mut kept, _) = Kept::open(&tree.path("kept"), (1, 1));
+        let (mut kept, _) = DepartureLog::open(&tree.path("kept"), (1, 1));
         kept.rewrite(some().into_iter());
         assert!(!tree.path("kept").exists(), "it would say what is not so any more");
         assert!(kept.append(&some()[0]), "not at once again");
@@ -317,6 +317,6 @@ mod tests {
         testkit::wait_until("it is time", 10 * KEPT_AGAIN, || !kept.append(&some()[0]));
         kept.rewrite(some().into_iter());
         assert!(kept.append(&some()[0]));
-        assert_eq!(Kept::open(&tree.path("kept"), (1, 1)).1.len(), 7);
+        assert_eq!(DepartureLog::open(&tree.path("kept"), (1, 1)).1.len(), 7);
     }
 }

@@ -8,13 +8,13 @@ fn file(name: u8) -> Identity {
     Identity::new(vec![name]).unwrap()
 }
 
-const ONE: Client = [1; 16];
-const OTHER: Client = [2; 16];
+const ONE: ClientSessionId = [1; 16];
+const OTHER: ClientSessionId = [2; 16];
 
 const RANGE: ByteRange = ByteRange { start: 10, end: 20 };
 
 /// It has these open for windows, and its last connection goes.
-fn leaves(departed: &Departed, client: &Client, files: impl IntoIterator<Item = Identity>) {
+fn leaves(departed: &Departed, client: &ClientSessionId, files: impl IntoIterator<Item = Identity>) {
     let handle = |identity: &Identity| u64::from(identity.as_bytes()[0]);
     files.into_iter().for_each(|identity| departed.opened(client, handle(&identity), &identity));
     departed.leaves(client);
@@ -26,7 +26,7 @@ fn is_empty(departed: &Departed) -> bool {
     none && table.order.is_empty() && table.ranges == 0 && departed.known.load(Ordering::Relaxed) == 0
 }
 
-#[test]
+#[test] // S46
 fn what_others_change_while_a_client_is_silent_is_known_until_it_comes_back() {
     let departed = Departed::default();
     departed.opened(&ONE, 1, &file(1));
@@ -75,10 +75,10 @@ fn a_file_is_known_until_its_handle_is_closed_whichever_server_has_opened_it() {
     assert!(is_empty(&departed));
 }
 
-#[test]
+#[test] // S46
 fn a_server_that_is_started_again_knows_what_the_one_before_it_knew() {
     let tree = TempTree::new();
-    let open = || Departed::open(&tree.path("departed"), &Life::numbered(1));
+    let open = || Departed::open(&tree.path("departed"), &BootVerifier::numbered(1));
     let first = open();
     leaves(&first, &ONE, [file(1), file(2)]);
     first.changed(&file(1), RANGE, 0);
@@ -110,7 +110,7 @@ fn a_server_that_is_started_again_knows_what_the_one_before_it_knew() {
     drop(third);
     assert!(is_empty(&open()));
     leaves(&open(), &ONE, [file(1)]);
-    assert!(is_empty(&Departed::open(&tree.path("departed"), &Life::numbered(2))), "the machine has crashed");
+    assert!(is_empty(&Departed::open(&tree.path("departed"), &BootVerifier::numbered(2))), "the machine has crashed");
 }
 
 #[test]
@@ -130,7 +130,7 @@ fn what_was_asked_is_forgotten_and_of_too_many_files_the_oldest() {
     assert!(is_empty(&departed));
 }
 
-#[test]
+#[test] // S46
 fn too_many_ranges_become_one_that_holds_them_all() {
     let departed = Departed::default();
     leaves(&departed, &ONE, [file(1)]);
@@ -149,12 +149,12 @@ fn a_file_that_was_dropped_as_one_too_many_and_is_opened_again_is_known_also_whe
     let tree = TempTree::new();
     let path = tree.path("departed");
     let of = |number: usize| Identity::new(number.to_le_bytes().to_vec()).unwrap();
-    let first = Departed::open(&path, &Life::numbered(1));
+    let first = Departed::open(&path, &BootVerifier::numbered(1));
     (0..=DEPARTED_FILES_MAX).for_each(|number| first.opened(&ONE, number as u64, &of(number)));
     tree.dir("departed.new/something");
-    let second = Departed::open(&path, &Life::numbered(1));
+    let second = Departed::open(&path, &BootVerifier::numbered(1));
     assert_eq!((second.since(&of(0), &ONE, 5), second.since(&of(1), &ONE, 5)), (None, Some(vec![])));
     second.opened(&ONE, 77, &of(0));
-    let third = Departed::open(&path, &Life::numbered(1));
+    let third = Departed::open(&path, &BootVerifier::numbered(1));
     assert_eq!(third.since(&of(0), &ONE, 5), Some(vec![]));
 }

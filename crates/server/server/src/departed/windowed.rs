@@ -2,12 +2,12 @@
 
 use types::{ByteRange, Identity, RangeSet};
 
-use super::kept::Event;
-use super::{Client, mark_of};
+use super::kept::DepartureEvent;
+use super::{ClientSessionId, mark_of};
 
 /// A file on which a client may have windows.
 pub(super) struct Windowed {
-    pub client: Client,
+    pub client: ClientSessionId,
     pub identity: Identity,
     /// The client's number of its handle.
     pub handle: u64,
@@ -22,17 +22,21 @@ pub(super) struct Windowed {
 }
 
 impl Windowed {
-    pub fn new(client: Client, handle: u64, identity: Identity) -> Windowed {
+    pub fn new(client: ClientSessionId, handle: u64, identity: Identity) -> Windowed {
         let (heir, ranges) = (mark_of(&client), RangeSet::new());
         Windowed { client, identity, handle, silent: None, heir, ranges, count: 0 }
     }
 
     /// What comes to it.
-    pub fn events(&self, number: u64) -> impl Iterator<Item = Event> {
-        let joined =
-            Event::Joined { number, client: self.client, handle: self.handle, identity: self.identity.clone() };
-        let heir = (self.heir != mark_of(&self.client)).then_some(Event::Heir { number, mark: self.heir });
-        let changed = self.ranges.iter().map(move |range| Event::Changed { number, range });
+    pub fn events(&self, number: u64) -> impl Iterator<Item = DepartureEvent> {
+        let joined = DepartureEvent::Joined {
+            number,
+            client: self.client,
+            handle: self.handle,
+            identity: self.identity.clone(),
+        };
+        let heir = (self.heir != mark_of(&self.client)).then_some(DepartureEvent::Heir { number, mark: self.heir });
+        let changed = self.ranges.iter().map(move |range| DepartureEvent::Changed { number, range });
         std::iter::once(joined).chain(heir).chain(changed)
     }
 

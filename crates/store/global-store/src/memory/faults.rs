@@ -4,7 +4,7 @@ use types::{ByteRange, Identity, Timestamp};
 
 /// One operation of the file cache.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Operation {
+pub enum StoreOperation {
     /// [`GlobalStore::locate`](crate::GlobalStore::locate).
     Locate,
     /// Attributes of an anchor or an open file.
@@ -41,19 +41,19 @@ pub enum Operation {
     SetMark(Option<Vec<u8>>),
 }
 
-impl Operation {
+impl StoreOperation {
     /// Whether it changes or syncs something, and so belongs in the journal.
     pub fn changes(&self) -> bool {
-        use Operation::{Attributes, LeaveBehind, Locate, Mark, NextData, Open, Read};
+        use StoreOperation::{Attributes, LeaveBehind, Locate, Mark, NextData, Open, Read};
         !matches!(self, Locate | Attributes | Open(_) | Read(_) | NextData | Mark | LeaveBehind(_))
     }
 }
 
 /// An entry of the journal.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Event {
+pub struct JournalEntry {
     /// What was done.
-    pub operation: Operation,
+    pub operation: StoreOperation,
     /// To whom; a single zero byte for the whole store.
     pub identity: Identity,
 }
@@ -70,7 +70,7 @@ pub struct Fault {
     /// A failing write leaves garbage in the first half of its range.
     pub torn: bool,
     /// Only operations for which this says true are counted and fail.
-    pub matching: fn(&Operation) -> bool,
+    pub matching: fn(&StoreOperation) -> bool,
     /// Only operations on this file, if given.
     pub identity: Option<Identity>,
 }
@@ -107,7 +107,7 @@ impl Faults {
     }
 
     /// Counts an operation and says whether it fails.
-    pub(super) fn next(&mut self, operation: &Operation, identity: &Identity) -> Option<Failure> {
+    pub(super) fn next(&mut self, operation: &StoreOperation, identity: &Identity) -> Option<Failure> {
         self.operations += 1;
         let fault = self.armed.as_mut()?;
         if !(fault.matching)(operation) || fault.identity.as_ref().is_some_and(|only| only != identity) {

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use rustix::fs::FallocateFlags;
 use types::{ByteRange, Identity, Timestamp};
 
-use super::{MemoryStore, Operation, stale};
-use crate::{Access, Anchor, Attributes, OpenFile};
+use super::{MemoryStore, StoreOperation, stale};
+use crate::{Access, Anchor, StoreAttributes, StoreFile};
 
 #[derive(Clone)]
 pub(super) struct MemoryAnchor {
@@ -20,7 +20,7 @@ impl MemoryAnchor {
         MemoryAnchor { store, identity }
     }
 
-    fn sync_as(&self, operation: Operation) -> io::Result<()> {
+    fn sync_as(&self, operation: StoreOperation) -> io::Result<()> {
         self.store.operate(operation, &self.identity, |state| {
             let inode = state.files.get_mut(&self.identity).ok_or_else(stale)?;
             inode.durable = inode.content.clone();
@@ -34,22 +34,22 @@ impl Anchor for MemoryAnchor {
         &self.identity
     }
 
-    fn attributes(&self) -> io::Result<Attributes> {
-        self.store.operate(Operation::Attributes, &self.identity, |state| {
+    fn attributes(&self) -> io::Result<StoreAttributes> {
+        self.store.operate(StoreOperation::Attributes, &self.identity, |state| {
             let found = state.files.get(&self.identity).ok_or_else(stale)?.attributes();
             let remembered = state.remembered.as_mut();
             Ok(remembered.map_or(found, |known| *known.entry(self.identity.clone()).or_insert(found)))
         })
     }
 
-    fn attributes_now(&self) -> io::Result<Attributes> {
+    fn attributes_now(&self) -> io::Result<StoreAttributes> {
         self.store.state.lock().remembered.iter_mut().for_each(|known| _ = known.remove(&self.identity));
         self.attributes()
     }
 
-    fn open(&self, access: Access) -> io::Result<Box<dyn OpenFile>> {
-        self.store.operate(Operation::Open(access), &self.identity, |_| {
-            Ok(Box::new(MemoryFile { anchor: self.clone(), writable: access != Access::Read }) as Box<dyn OpenFile>)
+    fn open(&self, access: Access) -> io::Result<Box<dyn StoreFile>> {
+        self.store.operate(StoreOperation::Open(access), &self.identity, |_| {
+            Ok(Box::new(MemoryFile { anchor: self.clone(), writable: access != Access::Read }) as Box<dyn StoreFile>)
         })
     }
 
@@ -60,26 +60,26 @@ impl Anchor for MemoryAnchor {
     }
 
     fn set_atime(&self, atime: Timestamp) -> io::Result<()> {
-        self.store.operate(Operation::SetAtime(atime), &self.identity, |state| {
+        self.store.operate(StoreOperation::SetAtime(atime), &self.identity, |state| {
             state.touch(&self.identity, |inode| inode.atime = atime)
         })
     }
 
     fn sync_name(&self) -> io::Result<()> {
-        self.sync_as(Operation::SyncName)?;
+        self.sync_as(StoreOperation::SyncName)?;
         self.store.state.lock().keep_names_of(&self.identity);
         Ok(())
     }
 
     fn mark(&self) -> io::Result<Option<Vec<u8>>> {
-        self.store.operate(Operation::Mark, &self.identity, |state| {
+        self.store.operate(StoreOperation::Mark, &self.identity, |state| {
             Ok(state.files.get(&self.identity).ok_or_else(stale)?.mark.clone())
         })
     }
 
     fn set_mark(&self, mark: Option<&[u8]>) -> io::Result<()> {
         let mark = mark.map(<[u8]>::to_vec);
-        self.store.operate(Operation::SetMark(mark.clone()), &self.identity, |state| {
+        self.store.operate(StoreOperation::SetMark(mark.clone()), &self.identity, |state| {
             // Removing none changes nothing.
             if mark.is_none() && state.files.get(&self.identity).is_some_and(|inode| inode.mark.is_none()) {
                 return Ok(());
@@ -95,7 +95,7 @@ struct MemoryFile {
 }
 
 impl MemoryFile {
-    fn change(&self, operation: Operation, change: impl FnOnce(&mut super::Content)) -> io::Result<()> {
+    fn change(&self, operation: StoreOperation, change: impl FnOnce(&mut super::Content)) -> io::Result<()> {
         if !self.writable {
             return Err(io::Error::from_raw_os_error(libc::EBADF));
         }
@@ -104,27 +104,27 @@ impl MemoryFile {
     }
 }
 
-impl OpenFile for MemoryFile {
+impl StoreFile for MemoryFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let range = ByteRange::at(offset, buffer.len() as u64);
-        self.anchor.store.operate(Operation::Read(range), &self.anchor.identity, |state| {
+        self.anchor.store.operate(StoreOperation::Read(range), &self.anchor.identity, |state| {
             Ok(state.files.get(&self.anchor.identity).ok_or_else(stale)?.content.read(buffer, offset))
         })
     }
 
     fn write_at(&self, data: &[u8], offset: u64) -> io::Result<()> {
         let range = ByteRange::at(offset, data.len() as u64);
-        self.change(Operation::Write(range), |content| content.write(data, offset))
+        self.change(StoreOperation::Write(range), |content| content.write(data, offset))
     }
 
     fn next_data(&self, offset: u64) -> io::Result<Option<ByteRange>> {
-        self.anchor.store.operate(Operation::NextData, &self.anchor.identity, |state| {
+        self.anchor.store.operate(StoreOperation::NextData, &self.anchor.identity, |state| {
             Ok(state.files.get(&self.anchor.identity).ok_or_else(stale)?.content.next_data(offset))
         })
     }
 
     fn punch(&self, range: ByteRange) -> io::Result<()> {
-        self.change(Operation::Punch(range), |content| content.punch(range))
+        self.change(StoreOperation::Punch(range), |content| content.punch(range))
     }
 
     fn allocate(&self, mode: u32, range: ByteRange) -> io::Result<()> {
@@ -137,26 +137,26 @@ impl OpenFile for MemoryFile {
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        self.change(Operation::SetLen(len), |content| content.set_len(len))
+        self.change(StoreOperation::SetLen(len), |content| content.set_len(len))
     }
 
     fn set_mtime(&self, mtime: Timestamp) -> io::Result<()> {
         let identity = &self.anchor.identity;
-        self.anchor.store.operate(Operation::SetMtime(mtime), identity, |state| {
+        self.anchor.store.operate(StoreOperation::SetMtime(mtime), identity, |state| {
             let mtime = state.kept(mtime);
             state.touch(identity, |inode| inode.content.mtime = mtime)
         })
     }
 
-    fn attributes(&self) -> io::Result<Attributes> {
+    fn attributes(&self) -> io::Result<StoreAttributes> {
         self.anchor.attributes()
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.anchor.sync_as(Operation::Sync)
+        self.anchor.sync_as(StoreOperation::Sync)
     }
 
     fn leave_behind(&self, range: ByteRange) -> io::Result<()> {
-        self.anchor.store.operate(Operation::LeaveBehind(range), &self.anchor.identity, |_| Ok(()))
+        self.anchor.store.operate(StoreOperation::LeaveBehind(range), &self.anchor.identity, |_| Ok(()))
     }
 }

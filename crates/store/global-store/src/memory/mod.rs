@@ -15,14 +15,14 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use types::{ByteRange, Fingerprint, Identity, Timestamp};
 
-use crate::{Anchor, Attributes, GlobalStore, SyncPoint};
+use crate::{Anchor, GlobalStore, StoreAttributes, SyncPoint};
 use content::Content;
 use faults::Faults;
-pub use faults::{Event, Fault, Operation};
+pub use faults::{Fault, JournalEntry, StoreOperation};
 use file::MemoryAnchor;
 
 /// Called before every operation of the file cache, without any lock of the store held: it may change the store.
-pub type Hook = Arc<dyn Fn(&Operation, &Identity) + Send + Sync>;
+pub type Hook = Arc<dyn Fn(&StoreOperation, &Identity) + Send + Sync>;
 
 /// The store. Cheap to clone; clones are the same store.
 #[derive(Clone, Default)]
@@ -46,12 +46,12 @@ struct State {
     /// The latest time of modification that can be kept.
     latest: Option<Timestamp>,
     /// Attributes that the client of the store remembers, where it does: what others change it sees when it is asked to look.
-    remembered: Option<BTreeMap<Identity, Attributes>>,
+    remembered: Option<BTreeMap<Identity, StoreAttributes>>,
     clock: Clock,
     faults: Faults,
     hook: Option<Hook>,
     after: Option<Hook>,
-    journal: Vec<Event>,
+    journal: Vec<JournalEntry>,
 }
 
 /// A file and what a machine crash would leave of it.
@@ -88,12 +88,12 @@ impl Clock {
 }
 
 impl Inode {
-    fn attributes(&self) -> Attributes {
+    fn attributes(&self) -> StoreAttributes {
         let attributes = Fingerprint::attributes_of(self.mode, 0, 0, self.links);
         let (size, mtime) = (self.content.len(), self.content.mtime);
         let fingerprint = Fingerprint { size, mtime, ctime: self.ctime, attributes };
         let (mode, links) = (self.mode, self.links);
-        Attributes { fingerprint, atime: self.atime, links, mode, uid: 0, gid: 0, append_only: false }
+        StoreAttributes { fingerprint, atime: self.atime, links, mode, uid: 0, gid: 0, append_only: false }
     }
 }
 
@@ -265,7 +265,7 @@ impl MemoryStore {
     }
 
     /// Attributes of a file.
-    pub fn attributes(&self, path: impl AsRef<Path>) -> io::Result<Attributes> {
+    pub fn attributes(&self, path: impl AsRef<Path>) -> io::Result<StoreAttributes> {
         let state = self.state.lock();
         let identity = state.at(path.as_ref())?;
         Ok(state.files[&identity].attributes())
@@ -331,7 +331,7 @@ impl MemoryStore {
     }
 
     /// What the cache changed and synced, in order.
-    pub fn journal(&self) -> Vec<Event> {
+    pub fn journal(&self) -> Vec<JournalEntry> {
         self.state.lock().journal.clone()
     }
 
@@ -351,7 +351,7 @@ impl MemoryStore {
     /// Runs one operation of the cache: the hook, the fault, then the operation itself.
     fn operate<T>(
         &self,
-        operation: Operation,
+        operation: StoreOperation,
         identity: &Identity,
         run: impl FnOnce(&mut State) -> io::Result<T>,
     ) -> io::Result<T> {
@@ -365,7 +365,7 @@ impl MemoryStore {
 
     fn operate_before<T>(
         &self,
-        operation: Operation,
+        operation: StoreOperation,
         identity: &Identity,
         run: impl FnOnce(&mut State) -> io::Result<T>,
     ) -> io::Result<T> {
@@ -375,7 +375,7 @@ impl MemoryStore {
         }
         let mut state = self.state.lock();
         if let Some(error) = state.faults.next(&operation, identity) {
-            if let (true, Operation::Write(range)) = (error.torn, &operation) {
+            if let (true, StoreOperation::Write(range)) = (error.torn, &operation) {
                 state.torn_write(identity, *range);
             }
             return Err(io::Error::from_raw_os_error(error.errno));
@@ -383,7 +383,7 @@ impl MemoryStore {
         let result = run(&mut state)?;
         if operation.changes() {
             state.remembered.iter_mut().for_each(|remembered| _ = remembered.remove(identity));
-            state.journal.push(Event { operation, identity: identity.clone() });
+            state.journal.push(JournalEntry { operation, identity: identity.clone() });
         }
         Ok(result)
     }
@@ -401,7 +401,7 @@ impl State {
 impl SyncPoint for MemoryStore {
     fn sync(&self) -> io::Result<()> {
         let nobody = Identity::new([0]).expect("one byte is an identity");
-        self.operate(Operation::SyncStore, &nobody, |state| {
+        self.operate(StoreOperation::SyncStore, &nobody, |state| {
             state.files.values_mut().for_each(|inode| inode.durable = inode.content.clone());
             state.keep_names();
             Ok(())
@@ -411,7 +411,7 @@ impl SyncPoint for MemoryStore {
 
 impl GlobalStore for MemoryStore {
     fn locate(&self, identity: &Identity, hint: &Path, scan: bool) -> io::Result<Option<Arc<dyn Anchor>>> {
-        let found = self.operate(Operation::Locate, identity, |state| {
+        let found = self.operate(StoreOperation::Locate, identity, |state| {
             let there = state.files.get(identity).is_some_and(|inode| inode.links > 0);
             Ok(there && (!state.by_name || scan || state.names.get(hint) == Some(identity)))
         })?;
@@ -424,7 +424,7 @@ impl GlobalStore for MemoryStore {
 
     fn sync_names(&self) -> io::Result<()> {
         let nobody = Identity::new([0]).expect("one byte is an identity");
-        self.operate(Operation::SyncNames, &nobody, |state| {
+        self.operate(StoreOperation::SyncNames, &nobody, |state| {
             state.keep_names();
             Ok(())
         })

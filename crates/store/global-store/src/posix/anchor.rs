@@ -14,13 +14,13 @@ use rustix::io::Errno;
 use types::{Identity, Timestamp};
 
 use super::file::PosixFile;
-use super::opened::Opened;
+use super::opened::OpenedForReading;
 use super::{
     Root, attributes_in_memory, attributes_now_of, attributes_of, locate, proc_link, proc_path, reopen, successor,
 };
-use crate::calls::Call;
+use crate::calls::StoreCall;
 use crate::limits::{MARK_BYTES_MAX, SYNC_NAME_TRIES};
-use crate::{Access, Anchor, Attributes, OpenFile, Successor};
+use crate::{Access, Anchor, StoreAttributes, StoreFile, Successor};
 
 const MARK: &str = "user.forebay.dirty";
 
@@ -35,7 +35,7 @@ pub(super) struct PosixAnchor {
     /// Where it was created or found, until somebody has asked.
     place: Mutex<Option<PathBuf>>,
     /// Opened for reading already, for who asks first.
-    opened: Mutex<Option<Opened>>,
+    opened: Mutex<Option<OpenedForReading>>,
 }
 
 impl PosixAnchor {
@@ -49,7 +49,7 @@ impl PosixAnchor {
     }
 
     /// It was opened for reading just now.
-    pub(super) fn opened_as(&mut self, opened: Option<Opened>) {
+    pub(super) fn opened_as(&mut self, opened: Option<OpenedForReading>) {
         *self.opened.get_mut() = opened;
     }
 
@@ -200,30 +200,30 @@ impl Anchor for PosixAnchor {
         &self.identity
     }
 
-    fn attributes(&self) -> io::Result<Attributes> {
+    fn attributes(&self) -> io::Result<StoreAttributes> {
         let before = self.opened.lock().as_mut().and_then(|opened| opened.before.take());
         if let Some(before) = before {
             return Ok(before);
         }
-        self.root.calls.call(Call::Attributes, || attributes_of(self.fd.as_fd()))
+        self.root.calls.call(StoreCall::Attributes, || attributes_of(self.fd.as_fd()))
     }
 
-    fn attributes_now(&self) -> io::Result<Attributes> {
-        self.root.calls.call(Call::Attributes, || attributes_now_of(self.fd.as_fd()))
+    fn attributes_now(&self) -> io::Result<StoreAttributes> {
+        self.root.calls.call(StoreCall::Attributes, || attributes_now_of(self.fd.as_fd()))
     }
 
-    fn attributes_in_memory(&self) -> io::Result<Attributes> {
-        self.root.calls.call(Call::Attributes, || attributes_in_memory(self.fd.as_fd()))
+    fn attributes_in_memory(&self) -> io::Result<StoreAttributes> {
+        self.root.calls.call(StoreCall::Attributes, || attributes_in_memory(self.fd.as_fd()))
     }
 
-    fn open(&self, access: Access) -> io::Result<Box<dyn OpenFile>> {
-        let file = self.root.calls.call(Call::Open, || self.open_file(access))?;
+    fn open(&self, access: Access) -> io::Result<Box<dyn StoreFile>> {
+        let file = self.root.calls.call(StoreCall::Open, || self.open_file(access))?;
         Ok(Box::new(PosixFile::new(self.root.calls, file, access == Access::Append)))
     }
 
     fn path_hint(&self) -> PathBuf {
         let place = self.place.lock().take();
-        place.unwrap_or_else(|| self.root.calls.call(Call::Lookup, || self.hint()).unwrap_or_default())
+        place.unwrap_or_else(|| self.root.calls.call(StoreCall::Lookup, || self.hint()).unwrap_or_default())
     }
 
     fn set_atime(&self, atime: Timestamp) -> io::Result<()> {
@@ -233,28 +233,28 @@ impl Anchor for PosixAnchor {
         };
         let path = proc_path(self.fd.as_fd());
         let set = || fs::utimensat(fs::CWD, &path, &times, AtFlags::empty());
-        Ok(self.root.calls.call(Call::Change, set)?)
+        Ok(self.root.calls.call(StoreCall::Change, set)?)
     }
 
     fn set_times(&self, times: &Timestamps) -> io::Result<()> {
         let path = proc_path(self.fd.as_fd());
-        self.root.calls.change(Call::Change, || Ok(fs::utimensat(fs::CWD, &path, times, AtFlags::empty())?))
+        self.root.calls.change(StoreCall::Change, || Ok(fs::utimensat(fs::CWD, &path, times, AtFlags::empty())?))
     }
 
     fn sync_name(&self) -> io::Result<()> {
-        self.root.calls.call(Call::Sync, || self.sync_name_below())
+        self.root.calls.call(StoreCall::Sync, || self.sync_name_below())
     }
 
     fn mark(&self) -> io::Result<Option<Vec<u8>>> {
-        self.root.calls.call(Call::Attributes, || self.mark_below())
+        self.root.calls.call(StoreCall::Attributes, || self.mark_below())
     }
 
     fn set_mark(&self, mark: Option<&[u8]>) -> io::Result<()> {
-        self.root.calls.call(Call::Change, || self.set_mark_below(mark))
+        self.root.calls.call(StoreCall::Change, || self.set_mark_below(mark))
     }
 
     fn begin_successor(&self, hidden: &OsStr) -> io::Result<Option<Box<dyn Successor>>> {
-        self.root.calls.call(Call::Create, || {
+        self.root.calls.call(StoreCall::Create, || {
             // A path that is too long to be told has none.
             let begun = successor::begin(&self.root, &self.fd, &self.hint().unwrap_or_default(), hidden)?;
             Ok(begun.map(|begun| Box::new(begun) as Box<dyn Successor>))

@@ -10,9 +10,9 @@ use rustix::io::Errno;
 use types::{ByteRange, Timestamp};
 
 use super::attributes_of;
-use crate::calls::{Call, Store};
+use crate::calls::{Store, StoreCall};
 use crate::limits::ZERO_BYTES;
-use crate::{Attributes, OpenFile};
+use crate::{StoreAttributes, StoreFile};
 
 /// All its calls are positioned, so that it may share a descriptor's offset with anybody.
 pub(super) struct PosixFile {
@@ -43,49 +43,49 @@ impl PosixFile {
     }
 }
 
-impl OpenFile for PosixFile {
+impl StoreFile for PosixFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.calls.call(Call::Read, || self.read_at_below(buffer, offset))
+        self.calls.call(StoreCall::Read, || self.read_at_below(buffer, offset))
     }
 
     fn write_at(&self, data: &[u8], offset: u64) -> io::Result<()> {
-        self.calls.call(Call::Write, || self.write_at_below(data, offset))
+        self.calls.call(StoreCall::Write, || self.write_at_below(data, offset))
     }
 
     fn next_data(&self, offset: u64) -> io::Result<Option<ByteRange>> {
-        self.calls.call(Call::Read, || self.next_data_below(offset))
+        self.calls.call(StoreCall::Read, || self.next_data_below(offset))
     }
 
     fn punch(&self, range: ByteRange) -> io::Result<()> {
-        self.calls.call(Call::Write, || self.punch_below(range))
+        self.calls.call(StoreCall::Write, || self.punch_below(range))
     }
 
     fn allocate(&self, mode: u32, range: ByteRange) -> io::Result<()> {
-        self.calls.call(Call::Write, || self.allocate_below(mode, range))
+        self.calls.call(StoreCall::Write, || self.allocate_below(mode, range))
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        self.calls.call(Call::Write, || self.set_len_below(len))
+        self.calls.call(StoreCall::Write, || self.set_len_below(len))
     }
 
     fn set_mtime(&self, mtime: Timestamp) -> io::Result<()> {
-        self.calls.call(Call::Change, || self.set_mtime_below(mtime))
+        self.calls.call(StoreCall::Change, || self.set_mtime_below(mtime))
     }
 
-    fn attributes(&self) -> io::Result<Attributes> {
-        self.calls.call(Call::Attributes, || self.attributes_below())
+    fn attributes(&self) -> io::Result<StoreAttributes> {
+        self.calls.call(StoreCall::Attributes, || self.attributes_below())
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.calls.call(Call::Sync, || self.sync_below())
+        self.calls.call(StoreCall::Sync, || self.sync_below())
     }
 
     fn begin_sync(&self, range: ByteRange) {
-        self.calls.call(Call::Sync, || self.begin_sync_below(range))
+        self.calls.call(StoreCall::Sync, || self.begin_sync_below(range))
     }
 
     fn leave_behind(&self, range: ByteRange) -> io::Result<()> {
-        self.calls.call(Call::Sync, || self.leave_behind_below(range))
+        self.calls.call(StoreCall::Sync, || self.leave_behind_below(range))
     }
 }
 
@@ -163,7 +163,7 @@ impl PosixFile {
         Ok(fs::futimens(&self.file, &Timestamps { last_access: omit, last_modification: mtime })?)
     }
 
-    fn attributes_below(&self) -> io::Result<Attributes> {
+    fn attributes_below(&self) -> io::Result<StoreAttributes> {
         attributes_of(self.file.as_fd())
     }
 

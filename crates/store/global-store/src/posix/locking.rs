@@ -12,7 +12,7 @@ use rustix::io::Errno;
 
 use super::identity::FUSE_MAGIC;
 use super::{PosixStore, reopen, sharing};
-use crate::calls::{Call, Store};
+use crate::calls::{Store, StoreCall};
 
 /// A range of bytes of a file, both ends inclusive; `end` is `i64::MAX` for all bytes to come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,7 +39,7 @@ impl PosixStore {
     /// (`EBADF`).
     pub fn open_for_locks(&self, node: BorrowedFd<'_>) -> io::Result<FileLocks> {
         let store = self.calls();
-        let file = store.call(Call::Open, || {
+        let file = store.call(StoreCall::Open, || {
             // An append-only file is opened for writing with O_APPEND alone.
             reopen(node, OFlags::RDWR | OFlags::APPEND).or_else(|_| reopen(node, OFlags::RDONLY))
         })?;
@@ -95,12 +95,12 @@ impl FileLocks {
     pub fn try_whole(&self, exclusive: bool) -> Result<(), Errno> {
         let how =
             if exclusive { FlockOperation::NonBlockingLockExclusive } else { FlockOperation::NonBlockingLockShared };
-        self.store.call(Call::Lock, || fs::flock(&self.file, how))
+        self.store.call(StoreCall::Lock, || fs::flock(&self.file, how))
     }
 
     /// Releases the `flock`.
     pub fn release_whole(&self) -> Result<(), Errno> {
-        self.store.call(Call::Lock, || fs::flock(&self.file, FlockOperation::Unlock))
+        self.store.call(StoreCall::Lock, || fs::flock(&self.file, FlockOperation::Unlock))
     }
 
     fn control(&self, command: libc::c_int, kind: libc::c_int, start: u64, end: u64) -> Result<libc::flock, Errno> {
@@ -115,7 +115,7 @@ impl FileLocks {
             l_len: length as i64,
             l_pid: 0,
         };
-        let done = self.store.call(Call::Lock, || {
+        let done = self.store.call(StoreCall::Lock, || {
             // SAFETY: the descriptor is open and the kernel reads and writes one `struct flock`, which lives here.
             unsafe { libc::fcntl(self.file.as_raw_fd(), command, &raw mut lock) }
         });
@@ -131,7 +131,7 @@ mod tests {
     use std::os::fd::AsFd;
 
     use super::*;
-    use crate::posix::Options;
+    use crate::posix::StoreOptions;
 
     fn range(start: u64, end: u64, exclusive: bool) -> LockedRange {
         LockedRange { start, end, exclusive }
@@ -141,7 +141,7 @@ mod tests {
     fn two_owners_of_one_process_exclude_each_other_and_a_closed_one_nobody() {
         let directory = tempfile::tempdir().unwrap();
         let root = std::fs::File::open(directory.path()).unwrap();
-        let store = PosixStore::new(root.into(), Options::default()).unwrap();
+        let store = PosixStore::new(root.into(), StoreOptions::default()).unwrap();
         let file = std::fs::File::create(directory.path().join("f")).unwrap();
         let [one, two] = [(); 2].map(|()| store.open_for_locks(file.as_fd()).unwrap());
         one.try_range(range(10, 19, true)).unwrap();

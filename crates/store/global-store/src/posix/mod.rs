@@ -24,17 +24,17 @@ use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
 use types::{Fingerprint, Identity, Timestamp};
 
-use crate::calls::{Call, Store};
+use crate::calls::{Store, StoreCall};
 use crate::descriptors;
-use crate::{Anchor, Attributes, GlobalStore, SyncPoint};
+use crate::{Anchor, GlobalStore, StoreAttributes, SyncPoint};
 use anchor::PosixAnchor;
 pub use locking::{FileLocks, LockedRange};
-pub use opened::Opened;
+pub use opened::OpenedForReading;
 pub use sharing::is_kernel_from;
 
 /// What cannot be found out, or what the owner knows better.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Options {
+pub struct StoreOptions {
     /// Whether other machines may change the store; `None` finds it out from the type of the file system.
     pub shared: Option<bool>,
     /// Whether file handles outlive a remount; `None` says yes for everything but FUSE.
@@ -98,7 +98,7 @@ impl PosixStore {
     /// Takes over the directory `root` (an `O_PATH` or ordinary descriptor, for example of an `open_tree` clone).
     ///
     /// Errors: `ENOTDIR` when it is none; what `fstat` and `fstatfs` say.
-    pub fn new(root: OwnedFd, options: Options) -> io::Result<PosixStore> {
+    pub fn new(root: OwnedFd, options: StoreOptions) -> io::Result<PosixStore> {
         let stat = fs::fstat(&root)?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
             return Err(io::Error::from_raw_os_error(libc::ENOTDIR));
@@ -178,8 +178,8 @@ impl PosixStore {
 
     /// Opens a regular file for reading by its `O_PATH` descriptor, for [`anchor_opened`](PosixStore::anchor_opened). If it is no
     /// longer than `read_max` bytes, these are asked for at once.
-    pub fn open_reading(&self, fd: BorrowedFd, read_max: u64) -> io::Result<Opened> {
-        Opened::new(self.root.calls, fd, read_max)
+    pub fn open_reading(&self, fd: BorrowedFd, read_max: u64) -> io::Result<OpenedForReading> {
+        OpenedForReading::new(self.root.calls, fd, read_max)
     }
 
     /// Where the kernel says that an open file is, below the root; `None`: elsewhere, or its name may be gone.
@@ -195,7 +195,7 @@ impl PosixStore {
         fd: Arc<OwnedFd>,
         identity: Identity,
         place: Option<PathBuf>,
-        opened: Option<Opened>,
+        opened: Option<OpenedForReading>,
     ) -> Arc<dyn Anchor> {
         let mut anchor = PosixAnchor::new(self.root.clone(), fd, None, identity);
         anchor.opened_as(opened);
@@ -232,7 +232,7 @@ impl PosixStore {
         if self.root.refuses_nothing.load(Ordering::Relaxed) {
             return true;
         }
-        self.root.calls.call(Call::Open, || {
+        self.root.calls.call(StoreCall::Open, || {
             let Ok(stat) = fs::fstat(created) else { return false };
             let (ours, mode) = (stat.st_uid == rustix::process::geteuid().as_raw(), Mode::from_raw_mode(stat.st_mode));
             if ours {
@@ -259,7 +259,7 @@ impl PosixStore {
 
     /// The file or directory with this identity as an `O_PATH` descriptor; `None`: it is not there, or not below the root.
     pub fn find(&self, identity: &Identity, hint: &Path) -> io::Result<Option<OwnedFd>> {
-        self.root.calls.call(Call::Lookup, || locate::find(&self.root, identity, hint))
+        self.root.calls.call(StoreCall::Lookup, || locate::find(&self.root, identity, hint))
     }
 
     /// The identity of any file below the root: [`identity_of`](PosixStore::identity_of) without its `fstatfs`.
@@ -275,7 +275,7 @@ impl PosixStore {
 
     /// Asks for the identity of a file with a passing one, and remembers that as long as what it gives is kept.
     pub fn identify_passing(&self, fd: BorrowedFd, ino: u64) -> io::Result<Identified> {
-        let identity = self.root.calls.call(Call::Attributes, || self.identify(fd))?;
+        let identity = self.root.calls.call(StoreCall::Attributes, || self.identify(fd))?;
         *self.root.identified.lock().entry(ino).or_default() += 1;
         Ok(Identified { root: self.root.clone(), ino, identity })
     }
@@ -326,7 +326,7 @@ impl PosixStore {
 
 impl GlobalStore for PosixStore {
     fn locate(&self, identity: &Identity, hint: &Path, scan: bool) -> io::Result<Option<Arc<dyn Anchor>>> {
-        let found = self.root.calls.call(Call::Lookup, || locate::locate(&self.root, identity, hint, scan))?;
+        let found = self.root.calls.call(StoreCall::Lookup, || locate::locate(&self.root, identity, hint, scan))?;
         Ok(found.map(|fd| {
             Arc::new(PosixAnchor::new(self.root.clone(), Arc::new(fd), None, identity.clone())) as Arc<dyn Anchor>
         }))
@@ -341,7 +341,7 @@ impl GlobalStore for PosixStore {
     }
 
     fn free_bytes(&self) -> Option<u64> {
-        let now = self.root.calls.call(Call::Attributes, || rustix::fs::fstatvfs(&self.root.fd)).ok()?;
+        let now = self.root.calls.call(StoreCall::Attributes, || rustix::fs::fstatvfs(&self.root.fd)).ok()?;
         Some(now.f_bavail.saturating_mul(now.f_frsize))
     }
 
@@ -360,7 +360,7 @@ impl GlobalStore for PosixStore {
     fn remove_hidden(&self, path: &Path) -> io::Result<bool> {
         let Some(name) = path.file_name().filter(|name| crate::hidden::is_hidden(name)) else { return Ok(false) };
         let parent = path.parent().unwrap_or(Path::new(""));
-        self.root.calls.call(Call::Remove, || {
+        self.root.calls.call(StoreCall::Remove, || {
             let directory = match locate::open_beneath(&self.root, parent, OFlags::PATH | OFlags::DIRECTORY) {
                 Err(error) if locate::is_elsewhere(&error) => return Ok(false),
                 other => other?,
@@ -396,7 +396,7 @@ impl Root {
     fn sync_descriptor(&self) -> io::Result<Option<OwnedFd>> {
         let Some(readable) = &self.readable else { return Ok(None) };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        self.calls.call(Call::Sync, || match fs::openat(readable, ".", flags, Mode::empty()) {
+        self.calls.call(StoreCall::Sync, || match fs::openat(readable, ".", flags, Mode::empty()) {
             Ok(own) => Ok(Some(own)),
             // It may not be read any more: one that shares what it hears still syncs.
             Err(rustix::io::Errno::ACCESS | rustix::io::Errno::PERM) => Ok(Some(readable.try_clone()?)),
@@ -406,7 +406,7 @@ impl Root {
 
     /// `syncfs`, or `sync` of the whole machine where the root cannot be opened.
     fn sync_by(&self, fd: Option<&OwnedFd>) -> io::Result<()> {
-        self.calls.call(Call::Sync, || {
+        self.calls.call(StoreCall::Sync, || {
             match fd {
                 Some(fd) => fs::syncfs(fd)?,
                 None => fs::sync(),
@@ -468,12 +468,12 @@ fn proc_link(fd: BorrowedFd) -> io::Result<PathBuf> {
     std::fs::read_link(proc_path(fd))
 }
 
-fn attributes_of(fd: BorrowedFd) -> io::Result<Attributes> {
+fn attributes_of(fd: BorrowedFd) -> io::Result<StoreAttributes> {
     Ok(told(&fs::statx(fd, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)?))
 }
 
 /// [`attributes_of`], past the caches of the file system's client.
-fn attributes_now_of(fd: BorrowedFd) -> io::Result<Attributes> {
+fn attributes_now_of(fd: BorrowedFd) -> io::Result<StoreAttributes> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_FORCE_SYNC;
     match fs::statx(fd, "", flags, StatxFlags::BASIC_STATS) {
         // A sandbox may refuse it.
@@ -482,10 +482,10 @@ fn attributes_now_of(fd: BorrowedFd) -> io::Result<Attributes> {
     }
 }
 
-fn told(stat: &fs::Statx) -> Attributes {
+fn told(stat: &fs::Statx) -> StoreAttributes {
     let time = |time: fs::StatxTimestamp| Timestamp { seconds: time.tv_sec, nanos: time.tv_nsec };
     let (mode, links) = (u32::from(stat.stx_mode), u64::from(stat.stx_nlink));
-    Attributes {
+    StoreAttributes {
         fingerprint: Fingerprint {
             size: stat.stx_size,
             mtime: time(stat.stx_mtime),
@@ -502,7 +502,7 @@ fn told(stat: &fs::Statx) -> Attributes {
 }
 
 /// As [`attributes_of`], as this machine has them in memory: they cost no request.
-fn attributes_in_memory(fd: BorrowedFd) -> io::Result<Attributes> {
+fn attributes_in_memory(fd: BorrowedFd) -> io::Result<StoreAttributes> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     Ok(told(&fs::statx(fd, "", flags, StatxFlags::BASIC_STATS)?))
 }

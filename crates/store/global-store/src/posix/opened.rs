@@ -9,29 +9,29 @@ use rustix::fs::Advice;
 use types::Timestamp;
 
 use super::{anchor, attributes_in_memory};
-use crate::Attributes;
-use crate::calls::{Call, Store};
+use crate::StoreAttributes;
+use crate::calls::{Store, StoreCall};
 use crate::limits::{SETTLED, SETTLED_COARSE};
 
 /// A file that was opened for reading.
-pub struct Opened {
+pub struct OpenedForReading {
     /// The open file.
     pub(super) file: File,
     /// The file before its bytes were asked for, until somebody has taken that for his look. Afterwards the client of the store may not
     /// know the time of last access, and would ask for it.
-    pub(super) before: Option<Attributes>,
+    pub(super) before: Option<StoreAttributes>,
 }
 
-impl Opened {
+impl OpenedForReading {
     /// Opens a file, and asks for its bytes if it is no longer than `read_max`: nobody waits for them here. Not those of one that changed
     /// a moment ago: another change might leave its times as they are.
-    pub(super) fn new(calls: Store, fd: BorrowedFd, read_max: u64) -> io::Result<Opened> {
-        let before = calls.call(Call::Attributes, || attributes_in_memory(fd))?;
-        let file = calls.call(Call::Open, || anchor::open_reading(fd))?;
+    pub(super) fn new(calls: Store, fd: BorrowedFd, read_max: u64) -> io::Result<OpenedForReading> {
+        let before = calls.call(StoreCall::Attributes, || attributes_in_memory(fd))?;
+        let file = calls.call(StoreCall::Open, || anchor::open_reading(fd))?;
         let comes = (1..=read_max).contains(&before.fingerprint.size)
             && is_settled(before.fingerprint.ctime)
-            && calls.call(Call::Read, || rustix::fs::fadvise(&file, 0, None, Advice::WillNeed)).is_ok();
-        Ok(Opened { file, before: comes.then_some(before) })
+            && calls.call(StoreCall::Read, || rustix::fs::fadvise(&file, 0, None, Advice::WillNeed)).is_ok();
+        Ok(OpenedForReading { file, before: comes.then_some(before) })
     }
 }
 

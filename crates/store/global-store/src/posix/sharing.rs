@@ -185,7 +185,7 @@ mod tests {
 41 22 0:52 / /mnt/plain rw,nosuid - fuse /dev/fuse rw,user_id=0\n\
 42 22 0:53 / /mnt/archive rw,nosuid - fuse.archivemount archive rw,user_id=0\n";
 
-    #[test]
+    #[test] // S18
     fn the_subtype_of_a_fuse_mount_is_found_by_device() {
         assert_eq!(fuse_subtype(TABLE, fs::makedev(0, 51)), Some("glusterfs"));
         assert_eq!(fuse_subtype(TABLE, fs::makedev(0, 52)), None);
@@ -196,7 +196,7 @@ mod tests {
         assert!(SHARED_FUSE.contains(&"glusterfs") && !SHARED_FUSE.contains(&"archivemount"));
     }
 
-    #[test]
+    #[test] // S68
     fn whether_locks_reach_other_nodes_is_told_by_type_and_mount_options() {
         const NFS: i64 = 0x6969;
         const TABLE: &str = "\
@@ -211,7 +211,7 @@ mod tests {
         assert_eq!(across(FUSE_MAGIC, 63), Err("fuse.slowfs is not known to lock across nodes".into()));
     }
 
-    #[test]
+    #[test] // S53
     fn files_take_others_places_where_that_is_known_to_be_one_step() {
         const LUSTRE: i64 = 0x0BD0_0BD0;
         let [nfs, ..] = SHARED;

@@ -14,9 +14,9 @@ use rustix::io::Errno;
 
 use super::file::PosixFile;
 use super::{Root, locate, proc_path, reopen};
-use crate::calls::Call;
+use crate::calls::StoreCall;
 use crate::limits::{XATTR_LIST_BYTES_MAX, XATTR_VALUE_BYTES_MAX};
-use crate::{Dressed, OpenFile, Successor};
+use crate::{Dressed, StoreFile, Successor};
 
 /// Attributes that are not the user's: ours, what the kernel knows of the content, and where stores keep what is their own of a
 /// file (its place, its stripes), which another file has otherwise.
@@ -280,17 +280,17 @@ fn attributes(path: &Path) -> io::Result<Option<BTreeMap<OsString, Vec<u8>>>> {
 }
 
 impl Successor for PosixSuccessor {
-    fn file(&self) -> &dyn OpenFile {
+    fn file(&self) -> &dyn StoreFile {
         &self.file
     }
 
     fn dress(&self) -> io::Result<Dressed> {
-        self.root.calls.call(Call::Change, || self.dress_below())
+        self.root.calls.call(StoreCall::Change, || self.dress_below())
     }
 
     fn take_place(&mut self) -> io::Result<bool> {
         let calls = self.root.calls;
-        calls.call(Call::Rename, || self.take_place_below())
+        calls.call(StoreCall::Rename, || self.take_place_below())
     }
 
     fn is_placed(&self) -> Option<bool> {
@@ -298,7 +298,7 @@ impl Successor for PosixSuccessor {
     }
 
     fn sync_name(&self) -> io::Result<()> {
-        Ok(self.root.calls.call(Call::Sync, || fs::fsync(&self.directory))?)
+        Ok(self.root.calls.call(StoreCall::Sync, || fs::fsync(&self.directory))?)
     }
 }
 
@@ -306,7 +306,7 @@ impl Drop for PosixSuccessor {
     fn drop(&mut self) {
         if self.placed == Some(false) {
             // What stays goes when the file gets another successor, at the next start, or when its directory is removed.
-            let _ = self.root.calls.call(Call::Remove, || {
+            let _ = self.root.calls.call(StoreCall::Remove, || {
                 if is_at(&self.directory, &self.hidden, &fs::fstat(&self.fd)?)? {
                     fs::unlinkat(&self.directory, &self.hidden, AtFlags::empty())?;
                 }
@@ -320,9 +320,9 @@ impl Drop for PosixSuccessor {
 mod tests {
     use super::*;
     use crate::GlobalStore as _;
-    use crate::posix::{Options, PosixStore};
+    use crate::posix::{PosixStore, StoreOptions};
 
-    #[test]
+    #[test] // S53
     fn a_store_that_fails_refuses_nothing() {
         for refusal in [Errno::PERM, Errno::ACCESS, Errno::OPNOTSUPP, Errno::INVAL, Errno::TOOBIG] {
             assert_eq!(allowed::<()>(Err(refusal)).unwrap(), None, "{refusal}");
@@ -333,11 +333,11 @@ mod tests {
         }
     }
 
-    #[test]
+    #[test] // S53
     fn a_hidden_name_that_somebody_else_has_made_something_of_is_no_failure() {
         let tree = tempfile::tempdir().unwrap();
         let root = fs::open(tree.path(), OFlags::PATH | OFlags::DIRECTORY, Mode::empty()).unwrap();
-        let store = PosixStore::new(root, Options::default()).unwrap();
+        let store = PosixStore::new(root, StoreOptions::default()).unwrap();
         assert!(!store.is_shared());
         std::fs::write(tree.path().join("f"), b"old").unwrap();
         let file = fs::open(tree.path().join("f"), OFlags::PATH, Mode::empty()).unwrap();
@@ -351,11 +351,11 @@ mod tests {
         assert_eq!(begun.file().attributes().unwrap().fingerprint.size, 0);
     }
 
-    #[test]
+    #[test] // S53
     fn a_hidden_file_goes_and_nothing_else_that_is_called_so_or_stands_in_the_way() {
         let tree = tempfile::tempdir().unwrap();
         let root = fs::open(tree.path(), OFlags::PATH | OFlags::DIRECTORY, Mode::empty()).unwrap();
-        let store = PosixStore::new(root, Options::default()).unwrap();
+        let store = PosixStore::new(root, StoreOptions::default()).unwrap();
         let (hidden, at) = (crate::hidden::name("agent", 7), |name: &str| tree.path().join(name));
         let removed = |directory: &str| store.remove_hidden(&Path::new(directory).join(&hidden)).unwrap();
         std::fs::create_dir(at("d")).unwrap();

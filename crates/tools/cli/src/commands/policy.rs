@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use agent::control::Request;
+use agent::control::ControlRequest;
 use config::{KEYS, PolicySet};
 use types::Shown;
 
@@ -19,13 +19,13 @@ pub fn run(command: &PolicyCommand) -> Result<u8, Failure> {
             let mut all = PolicySet::new();
             rules.iter().for_each(|rule| all.extend(rule));
             let (mut link, inside) = link::to(path, None)?;
-            let set = link.ask(&Request::PolicySet { path: inside, rules: all }, |_| {});
+            let set = link.ask(&ControlRequest::PolicySet { path: inside, rules: all }, |_| {});
             set.map(|_| 0).map_err(|failure| of_path(path, failure))
         }
         PolicyCommand::Unset { path, keys } => {
             keys.iter().try_for_each(|name| known(name))?;
             let (mut link, path) = link::to(path, None)?;
-            link.ask(&Request::PolicyUnset { path, keys: keys.clone() }, |_| {}).map(|_| 0)
+            link.ask(&ControlRequest::PolicyUnset { path, keys: keys.clone() }, |_| {}).map(|_| 0)
         }
         PolicyCommand::List { keys: true, .. } => {
             list_keys();
@@ -49,7 +49,7 @@ fn known(name: &str) -> Result<(), Failure> {
 fn get(path: &Path, key: Option<&str>) -> Result<u8, Failure> {
     key.map_or(Ok(()), known)?;
     let (mut link, path) = link::to(path, None)?;
-    let holds: PolicySet = read(link.ask(&Request::PolicyGet { path }, |_| {})?)?;
+    let holds: PolicySet = read(link.ask(&ControlRequest::PolicyGet { path }, |_| {})?)?;
     match key {
         Some(key) => out!("{}", holds.get(key).unwrap_or_default()),
         None => holds.iter().for_each(|(name, value)| out!("{name}={value}")),
@@ -59,7 +59,7 @@ fn get(path: &Path, key: Option<&str>) -> Result<u8, Failure> {
 
 fn list(path: &Path) -> Result<u8, Failure> {
     let (mut link, _) = link::to(path, None)?;
-    let all: BTreeMap<PathBuf, PolicySet> = read(link.ask(&Request::PolicyList, |_| {})?)?;
+    let all: BTreeMap<PathBuf, PolicySet> = read(link.ask(&ControlRequest::PolicyList, |_| {})?)?;
     for (path, rules) in all {
         let words: Vec<String> = rules.iter().map(|(name, value)| format!("{name}={value}")).collect();
         out!("{}  {}", link.dir.join(path).components().collect::<PathBuf>().shown(), words.join(" "));

@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use agent::control::{Keep, Request};
+use agent::control::{ControlRequest, Keep};
 use types::{Identity, Shown};
 
 use crate::args::{KeepArg, ResolveArgs};
@@ -67,7 +67,7 @@ fn of_identity(buffer: Option<&Path>) -> Result<Target, Failure> {
 
 fn by_agent(mut link: Link, file: &Path, args: &ResolveArgs) -> Result<u8, Failure> {
     let keep = copy_of(args.keep);
-    let asked = link.ask(&Request::Resolve { file: file.to_string_lossy().into_owned(), keep }, |_| {});
+    let asked = link.ask(&ControlRequest::Resolve { file: file.to_string_lossy().into_owned(), keep }, |_| {});
     let saved = asked.map_err(|failure| match failure.code {
         exit::NO_INPUT => nothing(&args.path).remedy("what is to be decided: forebay status"),
         _ => failure,

@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use agent::control::{Listener, SOCKET};
+use agent::control::{ControlListener, SOCKET};
 use clap::Args;
-use relay::{Lockers, Names};
-use server::{Files, Life};
-use transport::{Access, Address, Server};
+use relay::{Names, RecoveryRecords};
+use server::{BootVerifier, Files};
+use transport::{Address, AllowedPeers, Server};
 use types::Shown;
 
 use crate::args::{BurstBuffer, Rules};
@@ -46,7 +46,7 @@ pub struct ServeArgs {
 /// Serves until it is told to end; then drains.
 pub fn run(args: &ServeArgs) -> Result<u8, Failure> {
     let buffer = args.burst_buffer.required()?;
-    let access = Access { secret: read_secret(args.secret.as_deref())?, anonymous: args.anonymous };
+    let access = AllowedPeers { secret: read_secret(args.secret.as_deref())?, anonymous: args.anonymous };
     let on_network = args.listen.iter().any(|address| matches!(address, Address::Tcp(_)));
     if on_network && access.secret.is_none() && !access.anonymous {
         return Err(Failure::new(exit::USAGE, "clients on the network need a secret")
@@ -75,12 +75,12 @@ pub fn run(args: &ServeArgs) -> Result<u8, Failure> {
         let asked = Arc::clone(&asked);
         Box::new(move |_force| asked.store(true, Ordering::Release))
     };
-    let control = Listener::start(Arc::clone(&prepared.agent), &place.burst_buffer, on_shutdown)
+    let control = ControlListener::start(Arc::clone(&prepared.agent), &place.burst_buffer, on_shutdown)
         .map_err(|e| Failure::io("listen for commands", &e))?;
     // For nodes that see the global store, and for those that do not.
-    let lockers = Lockers::open(place.burst_buffer.join(serving::LOCKERS), relay::limits::GRACE)
+    let lockers = RecoveryRecords::open(place.burst_buffer.join(serving::LOCKERS), relay::limits::GRACE)
         .map_err(|e| Failure::io("read which nodes had locks", &e))?;
-    let life = Life::begin(&place.burst_buffer);
+    let life = BootVerifier::begin(&place.burst_buffer);
     let departed = place.burst_buffer.join(serving::DEPARTED);
     let files = Files::new(cache, store, identity.clone(), &departed, &life);
     let service = Names::new(files, identity, Arc::clone(&prepared.agent), lockers, life.number());

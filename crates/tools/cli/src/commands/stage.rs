@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
 
-use agent::control::{Counts, Reply, Request, Verb};
+use agent::control::{ControlRequest, Counts, Reply, Verb};
 use types::Shown;
 
 use crate::args::{DrainArgs, QuiesceArgs, StageArgs, StageCommand};
@@ -40,7 +40,7 @@ fn stage(link: &mut Link, verb: Verb, paths: Vec<PathBuf>, args: &StageArgs) -> 
     let dir = link.dir.clone();
     let failed = Cell::new(false);
     let wait = args.wait;
-    let request = Request::Stage { verb, paths, recursive: args.recursive, wait };
+    let request = ControlRequest::Stage { verb, paths, recursive: args.recursive, wait };
     let mut progress = Progress::of_files("staging", verb == Verb::State);
     let result = link.ask(&request, |reply| {
         State::of(reply).into_iter().for_each(|state| progress.update(state));
@@ -79,7 +79,7 @@ pub fn drain(args: &DrainArgs) -> Result<u8, Failure> {
         return drain_and_list(&mut link, &inside);
     }
     let path = (!inside.as_os_str().is_empty()).then_some(inside);
-    link.ask(&Request::Drain { path, wait: false, patience_ms: None }, |_| {}).map(|_| 0)
+    link.ask(&ControlRequest::Drain { path, wait: false, patience_ms: None }, |_| {}).map(|_| 0)
 }
 
 fn drain_and_list(link: &mut Link, inside: &Path) -> Result<u8, Failure> {
@@ -95,8 +95,8 @@ fn drain_and_list(link: &mut Link, inside: &Path) -> Result<u8, Failure> {
 pub fn quiesce(args: &QuiesceArgs) -> Result<u8, Failure> {
     let (mut link, _) = link::to(&args.dir, args.burst_buffer.get().as_deref())?;
     if args.resume {
-        return link.ask(&Request::Resume, |_| {}).map(|_| 0);
+        return link.ask(&ControlRequest::Resume, |_| {}).map(|_| 0);
     }
-    link.ask(&Request::Quiesce, |_| {})?;
+    link.ask(&ControlRequest::Quiesce, |_| {})?;
     drain_and_list(&mut link, Path::new(""))
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use agent::control::Request;
+use agent::control::ControlRequest;
 use indicatif::HumanBytes;
 use serde_json::{Value, json};
 use types::Shown;
@@ -39,8 +39,8 @@ pub fn run(args: &StatusArgs) -> Result<u8, Failure> {
 fn state(target: Target) -> Value {
     let (dir, buffer) = (target.dir.clone(), target.burst_buffer.clone());
     let asked = link::connect(target).and_then(|mut link| {
-        let pid = link.ask(&Request::Ping, |_| {})?["pid"].clone();
-        Ok((pid, link.ask(&Request::Status, |_| {})?))
+        let pid = link.ask(&ControlRequest::Ping, |_| {})?["pid"].clone();
+        Ok((pid, link.ask(&ControlRequest::Status, |_| {})?))
     });
     match asked {
         Ok((pid, mut status)) => {

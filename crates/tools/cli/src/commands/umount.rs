@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 
-use agent::control::Request;
+use agent::control::ControlRequest;
 use rustix::fs::{Mode, OFlags};
 use rustix::mount::UnmountFlags;
 use types::Shown;
@@ -54,7 +54,7 @@ fn forced(link: Link) -> Result<u8, Failure> {
 }
 
 fn end_forced(mut link: Link) -> Result<u8, Failure> {
-    if link.ask(&Request::Ping, |_| {})?["names"] != relaying::NAMES {
+    if link.ask(&ControlRequest::Ping, |_| {})?["names"] != relaying::NAMES {
         match link.drain(Path::new(""), Some(FORCED_DRAIN)) {
             Ok(stuck) if stuck.is_empty() => {}
             Ok(stuck) => link.list(&stuck),
@@ -65,7 +65,7 @@ fn end_forced(mut link: Link) -> Result<u8, Failure> {
         say!("{}", Failure { remedy: "they lose what they hold there".to_string(), ..failure });
     }
     // It unmounts by itself: with a mount that is gone already it would drain without a bound.
-    link.ask(&Request::Shutdown { force: true }, |_| {})?;
+    link.ask(&ControlRequest::Shutdown { force: true }, |_| {})?;
     let (dir, buffer, agent) = (link.dir.shown().to_string(), link.burst_buffer.clone(), link.agent());
     let held = link.wait_for_end(Some(FORCED_WAIT)).map_err(|_| {
         let process = agent.map(|pid| format!(", process {pid},")).unwrap_or_default();
@@ -126,7 +126,7 @@ fn abort(dir: &Path) -> Result<(), Failure> {
 fn with_agent(mut link: Link) -> Result<u8, Failure> {
     mounted_elsewhere(&link)?;
     // Where the server has the names, it drains by itself.
-    let drains = link.ask(&Request::Ping, |_| {})?["names"] != relaying::NAMES;
+    let drains = link.ask(&ControlRequest::Ping, |_| {})?["names"] != relaying::NAMES;
     let stuck = if drains { link.drain(Path::new(""), None)? } else { Vec::new() };
     if !stuck.is_empty() {
         link.list(&stuck);

@@ -10,7 +10,7 @@ use std::path::Path;
 
 use agent::WindowMedium;
 use global_store::GlobalStore;
-use global_store::posix::{Options, PosixStore};
+use global_store::posix::{PosixStore, StoreOptions};
 use serde::Serialize;
 use types::Shown;
 use window::environment::{SOCKET, WISH, Wish};
@@ -84,7 +84,7 @@ pub fn run(args: &DoctorArgs) -> Result<u8, Failure> {
 /// Whether locks reach the programs of other nodes.
 fn locks(dir: &Path) -> Check {
     let name = "locks";
-    let store = crate::lower::open(dir).and_then(|below| PosixStore::new(below, Options::default()));
+    let store = crate::lower::open(dir).and_then(|below| PosixStore::new(below, StoreOptions::default()));
     let store = match store {
         Ok(store) => store,
         Err(error) => return Check::ok(name, format!("cannot look at {}: {}", dir.shown(), reason(&error))),

@@ -10,8 +10,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use fuse_protocol::{
-    Attr, AttrReply, Entry, Errno, Filesystem, Handle, InitReply, KernelConfig, NodeId, Notifier, Opened, Request,
-    Session, Threads, fopen, init_flags, mount,
+    Attr, AttrReply, Entry, Errno, Filesystem, Handle, InitReply, KernelConfig, NodeId, Notifier, OpenReply, Request,
+    Session, ThreadCounts, fopen, init_flags, mount,
 };
 use rustix::fs::{Mode, OFlags};
 use rustix::mount::{MountFlags, MountPropagationFlags, mount_change};
@@ -53,13 +53,13 @@ impl Filesystem for OneFile {
         Ok(AttrReply { attr: OneFile::attr(node), valid: Duration::from_secs(1) })
     }
 
-    fn open(&self, _: &Request, _: NodeId, _: i32, _: bool) -> Result<Opened, Errno> {
+    fn open(&self, _: &Request, _: NodeId, _: i32, _: bool) -> Result<OpenReply, Errno> {
         let notifier = self.notifier.get().ok_or(Errno::EIO)?;
         match notifier.backing_open(self.backing.as_fd()) {
-            Ok(id) => Ok(Opened { handle: 1, flags: 0, backing: Some(id) }),
+            Ok(id) => Ok(OpenReply { handle: 1, flags: 0, backing: Some(id) }),
             Err(error) => {
                 let _ = self.refused.set(error);
-                Ok(Opened { handle: 1, flags: fopen::DIRECT_IO, backing: None })
+                Ok(OpenReply { handle: 1, flags: fopen::DIRECT_IO, backing: None })
             }
         }
     }
@@ -82,7 +82,7 @@ pub fn run(name: &str) -> Result<u8, Failure> {
     out!("namespace yes");
     let backing = backing(&dir).map_err(|e| Failure::io("make a file to serve", &e))?;
     let device = crate::guest::open_device()?;
-    let options = mount::Options {
+    let options = mount::MountOptions {
         source: "forebay-probe".to_string(),
         subtype: "forebay-probe".to_string(),
         allow_other: false,
@@ -100,7 +100,7 @@ pub fn run(name: &str) -> Result<u8, Failure> {
 fn serve(backing: OwnedFd, device: OwnedFd, point: &Path) -> Result<u8, Failure> {
     let fs = OneFile { backing, notifier: OnceLock::new(), refused: OnceLock::new(), minor: OnceLock::new() };
     let fs = Arc::new(fs);
-    let session = Arc::new(Session::new(Arc::clone(&fs), device, Threads::default()));
+    let session = Arc::new(Session::new(Arc::clone(&fs), device, ThreadCounts::default()));
     let _ = fs.notifier.set(session.notifier());
     let serving = Arc::clone(&session);
     let thread = std::thread::spawn(move || serving.run());

@@ -101,7 +101,7 @@ fn fill(library: &Path, fresh: &Path) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    #[test]
+    #[test] // S64
     fn links_are_made_once_and_not_where_somebody_else_made_something() {
         let tree = tempfile::tempdir().unwrap();
         let library = Path::new("/somewhere: else/libforebay_preload.so");

@@ -86,7 +86,7 @@ fn play_point(door: Door, name: &'static str, nth: u32, afterwards: Afterwards, 
     })
 }
 
-#[test]
+#[test] // S14
 fn the_agent_may_die_at_every_fault_point_and_recover_completes() {
     in_private_namespace_within(NAMESPACE_BOUND, || {
         let missed: Vec<_> =
@@ -95,7 +95,7 @@ fn the_agent_may_die_at_every_fault_point_and_recover_completes() {
     });
 }
 
-#[test]
+#[test] // S16
 fn the_agent_may_die_at_a_later_passage_of_a_fault_point_and_a_new_mount_goes_on() {
     in_private_namespace_within(NAMESPACE_BOUND, || {
         // A later passage need not come in every story.
@@ -124,7 +124,7 @@ fn play_all_at_random(door: Door) {
     play_random(door, 5, Death::OfAll);
 }
 
-#[test]
+#[test] // S14, S27
 fn agent_and_programs_may_die_at_any_moment_alone_and_together() {
     in_private_namespace_within(campaign::bound(NAMESPACE_BOUND, 3), || play_all_at_random(Door::Kernel));
 }
@@ -149,7 +149,7 @@ fn a_removed_file_of_an_agent_that_died_is_told_by_nobody_as_unsaved() {
     });
 }
 
-#[test]
+#[test] // S32
 fn a_dead_agents_mount_answers_enotconn_and_the_data_comes_back_with_the_next() {
     in_private_namespace_within(NAMESPACE_BOUND, || {
         let place = Place::new();
@@ -171,7 +171,7 @@ fn a_dead_agents_mount_answers_enotconn_and_the_data_comes_back_with_the_next() 
 const STAGE_OUT: &[&str] =
     &["w3.draining", "w4.range", "w4.written", "w5.sized", "w5.mtime", "w6.synced", "w7.verified", "w7.committed"];
 
-#[test]
+#[test] // S23
 fn replacing_a_name_by_a_dirty_file_never_leaves_neither_version_below() {
     in_private_namespace_within(NAMESPACE_BOUND, || {
         for point in STAGE_OUT {
@@ -198,7 +198,7 @@ fn replacing_a_name_by_a_dirty_file_never_leaves_neither_version_below() {
     });
 }
 
-#[test]
+#[test] // S20
 fn a_file_is_not_clean_before_a_program_that_outlived_the_agent_lets_it_go() {
     in_private_namespace_within(NAMESPACE_BOUND, || {
         let place = Place::new();

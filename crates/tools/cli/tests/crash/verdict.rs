@@ -107,7 +107,7 @@ fn read(dir: &Path) -> Result<BTreeMap<String, Vec<u8>>, String> {
 mod tests {
     use super::*;
 
-    #[test]
+    #[test] // S16
     fn a_mix_has_only_old_and_new_bytes() {
         assert!(is_mix(b"aBc", b"abc", b"ABC"));
         assert!(is_mix(b"aB", b"a", b"ABC"));

@@ -92,22 +92,22 @@ fn play_all(falls: Falls, points: &[&'static str], door: Door, shift: usize) {
     assert!(missed.is_empty(), "never reached, so nothing is proved: {missed:?}");
 }
 
-#[test]
+#[test] // S41
 fn the_server_may_die_at_every_fault_point_alone_and_with_others() {
     in_private_namespace_within(NAMESPACE_BOUND, || play_all(Falls::Server, &of_server(), Door::Kernel, 0));
 }
 
-#[test]
+#[test] // S46
 fn the_server_may_die_at_every_fault_point_alone_and_with_others_where_programs_write_through_windows() {
     in_private_namespace_within(NAMESPACE_BOUND, || play_all(Falls::Server, &of_server(), Door::Preload, 2));
 }
 
-#[test]
+#[test] // S41
 fn an_agent_at_a_server_may_die_at_every_fault_point_alone_and_with_others() {
     in_private_namespace_within(NAMESPACE_BOUND, || play_all(Falls::Agent, &of_agent(Door::Kernel), Door::Kernel, 1));
 }
 
-#[test]
+#[test] // S46
 fn an_agent_at_a_server_may_die_at_every_fault_point_alone_and_with_others_where_programs_write_through_windows() {
     in_private_namespace_within(NAMESPACE_BOUND, || play_all(Falls::Agent, &of_agent(Door::Preload), Door::Preload, 3));
 }
@@ -125,17 +125,17 @@ fn play_random(door: Door) {
     }
 }
 
-#[test]
+#[test] // S41
 fn server_agent_and_programs_may_die_at_any_moment_alone_and_together() {
     in_private_namespace_within(campaign::bound(NAMESPACE_BOUND, 1), || play_random(Door::Kernel));
 }
 
-#[test]
+#[test] // S46
 fn server_agent_and_programs_may_die_at_any_moment_alone_and_together_where_programs_write_through_windows() {
     in_private_namespace_within(campaign::bound(NAMESPACE_BOUND, 1), || play_random(Door::Preload));
 }
 
-#[test]
+#[test] // S41
 fn an_append_that_a_server_did_before_it_died_is_there_once() {
     in_private_namespace_within(NAMESPACE_BOUND, || {
         let mut cluster = Cluster::without_server(2);

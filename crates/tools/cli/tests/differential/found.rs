@@ -33,7 +33,7 @@ fn a_mount_may_follow_an_unmount_at_once() {
     });
 }
 
-#[test]
+#[test] // S3
 fn a_time_set_on_a_file_without_a_name_is_told() {
     in_private_namespace(|| {
         let ops = [

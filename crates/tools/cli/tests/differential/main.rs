@@ -102,12 +102,12 @@ fn tell_stories(setting: Setting) {
     }
 }
 
-#[test]
+#[test] // S1
 fn a_mount_with_default_rules_is_a_plain_directory() {
     in_private_namespace_within(BOUND, || tell_stories(DEFAULT));
 }
 
-#[test]
+#[test] // S8
 fn commands_that_move_data_change_nothing_that_programs_see() {
     in_private_namespace_within(BOUND, || {
         tell_stories(Setting { rules: &["stage_out=manual"], commands: true, ..DEFAULT })
@@ -124,7 +124,7 @@ fn replicas_that_go_once_clean_are_not_missed() {
     in_private_namespace_within(BOUND, || tell_stories(Setting { rules: &["keep_after=delete"], ..DEFAULT }));
 }
 
-#[test]
+#[test] // S53
 fn files_that_take_the_places_of_others_below_are_not_noticed() {
     in_private_namespace_within(BOUND, || {
         tell_stories(Setting { rules: &["publish=atomic", "stage_out=manual"], commands: true, ..DEFAULT })
@@ -138,7 +138,7 @@ fn a_mount_that_only_reads_ahead_is_a_plain_directory() {
     });
 }
 
-#[test]
+#[test] // S30
 fn a_full_burst_buffer_is_not_noticed() {
     let setting = Setting { size_max: 256 << 10, burst_buffer: Some(8 << 20), ..DEFAULT };
     in_private_namespace_within(BOUND, move || tell_stories(setting));

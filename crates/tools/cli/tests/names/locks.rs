@@ -27,7 +27,7 @@ fn range(file: &File, kind: i32) -> bool {
     unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLK, &raw const lock) == 0 }
 }
 
-#[test]
+#[test] // S48
 fn locks_exclude_between_nodes_and_go_over_when_they_are_released() {
     in_private_namespace(|| {
         let (mut cluster, one, two) = Cluster::of_two();
@@ -93,7 +93,7 @@ fn who_waits_for_a_lock_can_be_killed_in_the_grace_period_of_the_next_server_and
     });
 }
 
-#[test]
+#[test] // S48
 fn a_signal_ends_the_wait_for_a_lock_of_another_node() {
     in_private_namespace(|| {
         let (mut cluster, one, two) = Cluster::of_two();
@@ -109,7 +109,7 @@ fn a_signal_ends_the_wait_for_a_lock_of_another_node() {
     });
 }
 
-#[test]
+#[test] // S48
 fn the_locks_of_a_node_that_is_killed_are_released() {
     in_private_namespace(|| {
         let (mut cluster, one, two) = Cluster::of_two();
@@ -127,7 +127,7 @@ fn the_locks_of_a_node_that_is_killed_are_released() {
     });
 }
 
-#[test]
+#[test] // S49
 fn locks_outlive_a_server_that_is_killed_and_so_do_the_waits_for_them() {
     in_private_namespace(|| {
         let (mut cluster, one, two) = Cluster::of_two();
@@ -160,7 +160,7 @@ fn locks_outlive_a_server_that_is_killed_and_so_do_the_waits_for_them() {
     });
 }
 
-#[test]
+#[test] // S49
 fn a_node_that_does_not_come_in_the_grace_period_has_lost_its_locks_and_is_told() {
     in_private_namespace(|| {
         let (mut cluster, one, two) = Cluster::of_two();
@@ -217,7 +217,7 @@ fn count(dir: &Path, end: &AtomicBool, counted: &AtomicU64) {
     }
 }
 
-#[test]
+#[test] // S49
 fn what_is_done_under_locks_while_the_server_is_killed_again_and_again_is_done_one_after_the_other() {
     in_private_namespace(|| {
         let (mut cluster, one, two) = Cluster::of_two();
@@ -242,7 +242,7 @@ fn what_is_done_under_locks_while_the_server_is_killed_again_and_again_is_done_o
     });
 }
 
-#[test]
+#[test] // S48
 fn a_lock_that_was_granted_to_a_program_that_was_killed_meanwhile_is_released() {
     in_private_namespace(|| {
         let (mut cluster, one, two) = Cluster::of_two();

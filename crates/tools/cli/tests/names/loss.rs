@@ -16,7 +16,7 @@ fn errno<T>(outcome: std::io::Result<T>) -> Option<i32> {
     outcome.err().and_then(|error| error.raw_os_error())
 }
 
-#[test]
+#[test] // S49
 fn open_files_and_directories_outlive_a_server_that_is_killed() {
     in_private_namespace(|| {
         let mut cluster = Cluster::new(2);
@@ -53,7 +53,7 @@ fn open_files_and_directories_outlive_a_server_that_is_killed() {
     });
 }
 
-#[test]
+#[test] // S49
 fn a_program_stays_in_its_working_directory_while_the_server_is_killed() {
     in_private_namespace(|| {
         let mut cluster = Cluster::new(1);
@@ -78,7 +78,7 @@ fn a_program_stays_in_its_working_directory_while_the_server_is_killed() {
     });
 }
 
-#[test]
+#[test] // S49
 fn what_was_removed_is_stale_after_the_server_was_killed() {
     in_private_namespace(|| {
         let mut cluster = Cluster::new(1);
@@ -100,7 +100,7 @@ fn what_was_removed_is_stale_after_the_server_was_killed() {
     });
 }
 
-#[test]
+#[test] // S49
 fn a_server_of_names_that_is_killed_again_and_again_under_load_loses_nothing() {
     in_private_namespace(|| {
         let (mut cluster, one, two) = Cluster::of_two();
@@ -131,7 +131,7 @@ fn a_server_of_names_that_is_killed_again_and_again_under_load_loses_nothing() {
     });
 }
 
-#[test]
+#[test] // S49
 fn while_the_server_of_names_is_gone_looks_time_out_writes_wait_and_killed_programs_die() {
     in_private_namespace(|| {
         let mut cluster = Cluster::new(1);
@@ -195,7 +195,7 @@ fn while_the_server_of_names_is_gone_looks_time_out_writes_wait_and_killed_progr
     });
 }
 
-#[test]
+#[test] // S49
 fn a_program_that_ends_by_any_signal_waits_for_no_server_of_names() {
     in_private_namespace(|| {
         let mut cluster = Cluster::new(1);
@@ -205,7 +205,7 @@ fn a_program_that_ends_by_any_signal_waits_for_no_server_of_names() {
     });
 }
 
-#[test]
+#[test] // S49
 fn a_node_without_the_store_that_loses_its_network_for_a_while_goes_on_where_it_was() {
     in_private_namespace(|| {
         let (mut cluster, one, two) = Cluster::of_two();
@@ -249,7 +249,7 @@ fn a_node_without_the_store_that_loses_its_network_for_a_while_goes_on_where_it_
     });
 }
 
-#[test]
+#[test] // S49
 fn what_a_killed_node_had_written_is_at_the_server() {
     in_private_namespace(|| {
         let mut cluster = Cluster::new(2);
@@ -314,7 +314,7 @@ fn content(name: &str, number: u64) -> String {
     format!("{name} {number} ").repeat(number as usize % 700 + 1)
 }
 
-#[test]
+#[test] // S49
 fn files_that_were_written_while_the_server_is_killed_again_and_again_are_whole() {
     in_private_namespace(|| {
         let (mut cluster, one, two) = Cluster::of_two();

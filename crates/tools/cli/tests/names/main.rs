@@ -17,7 +17,7 @@ use std::os::unix::fs::{FileExt, MetadataExt, symlink};
 use cluster::Cluster;
 use testkit::{in_private_namespace, wait_until};
 
-#[test]
+#[test] // S48
 fn nodes_without_the_global_store_see_each_others_files_from_close_to_open() {
     in_private_namespace(|| {
         let mut cluster = Cluster::new(3);
@@ -43,7 +43,7 @@ fn nodes_without_the_global_store_see_each_others_files_from_close_to_open() {
     });
 }
 
-#[test]
+#[test] // S48
 fn names_made_moved_and_removed_on_one_node_are_so_on_the_other() {
     in_private_namespace(|| {
         let (mut cluster, one, two) = Cluster::of_two();
@@ -87,7 +87,7 @@ fn names_made_moved_and_removed_on_one_node_are_so_on_the_other() {
     });
 }
 
-#[test]
+#[test] // S48
 fn appends_truncations_and_times_of_two_nodes_are_those_of_one_file() {
     in_private_namespace(|| {
         let (mut cluster, one, two) = Cluster::of_two();
@@ -114,7 +114,7 @@ fn appends_truncations_and_times_of_two_nodes_are_those_of_one_file() {
     });
 }
 
-#[test]
+#[test] // S42
 fn what_was_stored_through_a_mapping_is_at_the_server_when_a_descriptor_is_closed_or_it_is_unmapped() {
     in_private_namespace(|| {
         let mut cluster = Cluster::new(3);
@@ -142,7 +142,7 @@ fn what_was_stored_through_a_mapping_is_at_the_server_when_a_descriptor_is_close
     });
 }
 
-#[test]
+#[test] // S48
 fn a_node_without_the_store_is_shown_and_unmounted_by_the_usual_commands() {
     in_private_namespace(|| {
         let mut cluster = Cluster::new(1);
@@ -165,7 +165,7 @@ fn a_node_without_the_store_is_shown_and_unmounted_by_the_usual_commands() {
     });
 }
 
-#[test]
+#[test] // S48
 fn a_server_asks_nodes_without_the_store_for_its_secret_too() {
     in_private_namespace(|| {
         let cluster = Cluster::new(1);

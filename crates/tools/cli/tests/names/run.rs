@@ -9,7 +9,7 @@ use testkit::{ProcessGuard, in_private_namespace, wait_until};
 
 use crate::cluster::{BOUND, Cluster};
 
-#[test]
+#[test] // S48
 fn the_end_of_a_run_without_the_store_means_that_its_files_are_in_the_global_store() {
     in_private_namespace(|| {
         let mut cluster = Cluster::new(1);
@@ -37,7 +37,7 @@ fn the_end_of_a_run_without_the_store_means_that_its_files_are_in_the_global_sto
     });
 }
 
-#[test]
+#[test] // S48
 fn a_signal_to_the_relay_reaches_the_command_and_its_last_words_are_kept() {
     in_private_namespace(|| {
         let mut cluster = Cluster::new(1);
@@ -51,7 +51,7 @@ fn a_signal_to_the_relay_reaches_the_command_and_its_last_words_are_kept() {
     });
 }
 
-#[test]
+#[test] // S48
 fn what_a_run_without_the_store_leaves_open_is_not_called_saved() {
     in_private_namespace(|| {
         let mut cluster = Cluster::new(1);
@@ -67,7 +67,7 @@ fn what_a_run_without_the_store_leaves_open_is_not_called_saved() {
     });
 }
 
-#[test]
+#[test] // S48
 fn a_second_interrupt_ends_the_wait_of_a_run_for_a_server_that_is_gone() {
     in_private_namespace(|| {
         let mut cluster = Cluster::new(1);
@@ -100,7 +100,7 @@ fn a_second_interrupt_ends_the_wait_of_a_run_for_a_server_that_is_gone() {
     });
 }
 
-#[test]
+#[test] // S48
 fn an_ordinary_user_runs_a_command_on_a_node_without_the_store() {
     in_private_namespace(|| {
         let mut cluster = Cluster::new(1);
@@ -133,7 +133,7 @@ fn an_ordinary_user_runs_a_command_on_a_node_without_the_store() {
     });
 }
 
-#[test]
+#[test] // S48
 fn a_run_without_the_store_says_what_it_cannot_do() {
     in_private_namespace(|| {
         let mut cluster = Cluster::new(1);

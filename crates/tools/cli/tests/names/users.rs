@@ -24,7 +24,7 @@ fn directory(dir: &Path, mode: u32, group: u32) {
     fs::set_permissions(dir, fs::Permissions::from_mode(mode)).unwrap();
 }
 
-#[test]
+#[test] // S48
 fn users_of_a_node_create_at_the_server_as_themselves_and_do_nothing_they_may_not() {
     in_private_namespace(|| {
         let mut cluster = Cluster::new(1);
@@ -51,7 +51,7 @@ fn users_of_a_node_create_at_the_server_as_themselves_and_do_nothing_they_may_no
     });
 }
 
-#[test]
+#[test] // S48
 fn a_server_that_is_not_root_is_its_own_user_and_refuses_others() {
     in_private_namespace(|| {
         let tree = TempTree::new();

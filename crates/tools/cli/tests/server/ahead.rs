@@ -21,7 +21,7 @@ fn reads_of(directory: &serde_json::Value) -> [u64; 3] {
     ["read_hits", "read_late", "read_misses"].map(|name| directory["counters"][name].as_u64().unwrap())
 }
 
-#[test]
+#[test] // S47
 fn a_sequential_reader_at_a_server_finds_its_bytes_in_memory_of_its_node() {
     in_private_namespace(|| {
         let cluster = Cluster::new(1);
@@ -51,7 +51,7 @@ fn a_sequential_reader_at_a_server_finds_its_bytes_in_memory_of_its_node() {
 }
 
 /// By `posix_fadvise`, of which the library tells the agent, and by the ioctl, which needs no library.
-#[test]
+#[test] // S47
 fn who_says_how_he_will_read_is_believed() {
     in_private_namespace(|| {
         let cluster = Cluster::new(1);
@@ -132,7 +132,7 @@ for at in range(0, {}, {REQUEST}): assert len(os.pread(fd, {REQUEST}, at)) == {R
 }
 
 /// More readers than threads that fetch: what a reader waits for has often not been begun.
-#[test]
+#[test] // S47
 fn readers_that_outrun_what_is_fetched_for_them_still_ask_for_large_parts() {
     in_private_namespace(|| {
         let cluster = Cluster::new(1);
@@ -164,7 +164,7 @@ fn readers_that_outrun_what_is_fetched_for_them_still_ask_for_large_parts() {
     });
 }
 
-#[test]
+#[test] // S47
 fn what_this_node_writes_is_read_at_once_however_far_it_has_read_ahead() {
     in_private_namespace(|| {
         let mut cluster = Cluster::new(1);
@@ -199,7 +199,7 @@ fn what_this_node_writes_is_read_at_once_however_far_it_has_read_ahead() {
     });
 }
 
-#[test]
+#[test] // S47
 fn what_another_node_wrote_is_read_by_the_next_open_at_once_and_by_others_soon() {
     in_private_namespace(|| {
         let mut cluster = Cluster::new(2);

@@ -68,12 +68,12 @@ fn eio(done: std::io::Result<()>) -> bool {
     done.is_err_and(|error| error.raw_os_error() == Some(libc::EIO))
 }
 
-#[test]
+#[test] // S41
 fn who_wrote_what_a_crash_of_the_servers_machine_may_have_taken_is_told_once() {
     in_private_namespace(|| told_once(|cluster| cluster.mount(1, &[])));
 }
 
-#[test]
+#[test] // S41
 fn who_wrote_what_a_crash_of_the_servers_machine_may_have_taken_is_told_once_on_a_node_without_the_global_store() {
     in_private_namespace(|| told_once(|cluster| cluster.mount_names(1, &[])));
 }
@@ -138,7 +138,7 @@ fn told_once(mount: fn(&mut Cluster) -> PathBuf) {
     lost.sync_all().unwrap();
 }
 
-#[test]
+#[test] // S41
 fn what_is_under_way_when_the_servers_machine_crashes_is_made_and_nobody_is_told() {
     in_private_namespace(|| {
         let mut cluster = Cluster::new(1);
@@ -161,7 +161,7 @@ fn what_is_under_way_when_the_servers_machine_crashes_is_made_and_nobody_is_told
     });
 }
 
-#[test]
+#[test] // S41
 fn what_several_files_wait_for_when_the_servers_machine_crashes_is_made_on_a_node_without_the_global_store() {
     in_private_namespace(|| {
         let mut cluster = Cluster::new(1);
@@ -182,7 +182,7 @@ fn what_several_files_wait_for_when_the_servers_machine_crashes_is_made_on_a_nod
     });
 }
 
-#[test]
+#[test] // S41
 fn a_write_that_is_to_be_synced_is_told_if_the_servers_machine_crashes_before_it_is() {
     in_private_namespace(|| {
         let mut cluster = Cluster::new(1);
@@ -198,12 +198,12 @@ fn a_write_that_is_to_be_synced_is_told_if_the_servers_machine_crashes_before_it
     });
 }
 
-#[test]
+#[test] // S41
 fn a_file_that_is_cut_by_its_name_is_changed_like_others() {
     in_private_namespace(|| cut_by_name(|cluster| cluster.mount(1, &[])));
 }
 
-#[test]
+#[test] // S41
 fn a_file_that_is_cut_by_its_name_is_changed_like_others_on_a_node_without_the_global_store() {
     in_private_namespace(|| cut_by_name(|cluster| cluster.mount_names(1, &[])));
 }
@@ -231,7 +231,7 @@ fn cut_by_name(mount: fn(&mut Cluster) -> PathBuf) {
     file.sync_all().unwrap();
 }
 
-#[test]
+#[test] // S41
 fn what_comes_past_a_window_on_persistent_memory_is_told_if_the_servers_machine_crashes_before_it_is_synced() {
     in_private_namespace(|| {
         let mut cluster = Cluster::new(1);
@@ -246,7 +246,7 @@ fn what_comes_past_a_window_on_persistent_memory_is_told_if_the_servers_machine_
     });
 }
 
-#[test]
+#[test] // S41
 fn the_servers_machine_may_crash_while_what_windows_on_persistent_memory_hold_is_brought_there() {
     in_private_namespace(|| {
         let mut cluster = Cluster::new(1);
@@ -276,7 +276,7 @@ fn the_servers_machine_may_crash_while_what_windows_on_persistent_memory_hold_is
     });
 }
 
-#[test]
+#[test] // S46
 fn what_windows_on_persistent_memory_hold_comes_to_the_server_after_a_crash_of_the_node() {
     in_private_namespace(|| {
         let mut cluster = Cluster::new(1);
@@ -309,7 +309,7 @@ fn what_windows_on_persistent_memory_hold_comes_to_the_server_after_a_crash_of_t
     });
 }
 
-#[test]
+#[test] // S46
 fn what_a_durable_window_keeps_until_it_is_synced_is_not_told_as_lost_with_the_servers_machine() {
     in_private_namespace(|| {
         let mut cluster = Cluster::new(1);

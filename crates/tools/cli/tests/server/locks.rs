@@ -43,7 +43,7 @@ fn end(counters: Vec<Child>) {
     }
 }
 
-#[test]
+#[test] // S68
 fn a_counter_under_a_lock_is_exact_on_nodes_that_mount_the_store_and_on_nodes_that_do_not() {
     in_private_namespace(|| {
         let mut cluster = Cluster::new(3);
@@ -62,7 +62,7 @@ fn a_counter_under_a_lock_is_exact_on_nodes_that_mount_the_store_and_on_nodes_th
     });
 }
 
-#[test]
+#[test] // S68
 fn counters_in_one_mapped_page_under_a_lock_each_are_exact_on_several_nodes() {
     in_private_namespace(|| {
         let mut cluster = Cluster::new(4);
@@ -79,7 +79,7 @@ fn counters_in_one_mapped_page_under_a_lock_each_are_exact_on_several_nodes() {
     });
 }
 
-#[test]
+#[test] // S68
 fn what_one_node_synced_another_sees_after_its_own_sync() {
     in_private_namespace(|| {
         let mut cluster = Cluster::new(2);

@@ -32,7 +32,7 @@ fn check_here_and_below(cluster: &mut Cluster, writers: &mut [Writer], appender:
     appender.check(&cluster.data);
 }
 
-#[test]
+#[test] // S42
 fn files_are_shared_between_nodes_from_close_to_open() {
     in_private_namespace(|| {
         let mut cluster = Cluster::new(2);
@@ -60,7 +60,7 @@ fn files_are_shared_between_nodes_from_close_to_open() {
     });
 }
 
-#[test]
+#[test] // S41
 fn a_server_that_is_killed_again_and_again_under_load_loses_nothing() {
     in_private_namespace(|| {
         let mut cluster = Cluster::new(2);
@@ -92,7 +92,7 @@ fn a_server_that_is_killed_again_and_again_under_load_loses_nothing() {
     });
 }
 
-#[test]
+#[test] // S43
 fn while_the_server_is_gone_reads_time_out_and_writes_wait_for_it() {
     in_private_namespace(|| {
         let mut cluster = Cluster::new(1);
@@ -133,7 +133,7 @@ fn away() -> Duration {
     Duration::from_secs(seconds.unwrap_or(12))
 }
 
-#[test]
+#[test] // S43
 fn a_server_that_is_gone_for_long_under_load_costs_time_and_nothing_else() {
     in_private_namespace(|| {
         let mut cluster = Cluster::new(2);
@@ -185,7 +185,7 @@ fn a_server_that_is_gone_for_long_under_load_costs_time_and_nothing_else() {
     });
 }
 
-#[test]
+#[test] // S43
 fn a_server_that_stands_still_is_no_hang_for_readers() {
     in_private_namespace(|| {
         let mut cluster = Cluster::new(1);
@@ -210,7 +210,7 @@ fn a_server_that_stands_still_is_no_hang_for_readers() {
     });
 }
 
-#[test]
+#[test] // S41
 fn agent_and_server_killed_together_lose_nothing_that_was_acknowledged() {
     in_private_namespace(|| {
         let mut cluster = Cluster::new(1);
@@ -262,7 +262,7 @@ fn mapped(file: &fs::File) -> impl Fn() -> u8 + use<> {
 }
 
 /// To the kernel it must not become another one, whose pages and size are its own.
-#[test]
+#[test] // S41
 fn a_file_that_is_open_when_the_server_dies_and_is_opened_once_more_is_one_file() {
     in_private_namespace(|| {
         let mut cluster = Cluster::new(1);
@@ -283,7 +283,7 @@ fn a_file_that_is_open_when_the_server_dies_and_is_opened_once_more_is_one_file(
 }
 
 /// Who opens it then goes on with those that have its newest version.
-#[test]
+#[test] // S41
 fn a_file_of_two_versions_when_the_server_dies_is_one_file_with_the_newer() {
     in_private_namespace(|| {
         let mut cluster = Cluster::new(2);
@@ -311,7 +311,7 @@ fn a_file_of_two_versions_when_the_server_dies_is_one_file_with_the_newer() {
 }
 
 /// Nor may what is another version of it become the same one, whoever of those that had it open used it since.
-#[test]
+#[test] // S41
 fn a_file_that_is_open_when_the_server_dies_and_changes_below_afterwards_is_two_files() {
     in_private_namespace(|| {
         for uses_it in [true, false] {
@@ -344,7 +344,7 @@ fn a_file_that_is_open_when_the_server_dies_and_changes_below_afterwards_is_two_
     });
 }
 
-#[test]
+#[test] // S43
 fn a_program_that_waits_for_the_server_can_be_killed() {
     in_private_namespace(|| {
         let mut cluster = Cluster::new(1);
@@ -366,7 +366,7 @@ fn a_program_that_waits_for_the_server_can_be_killed() {
     });
 }
 
-#[test]
+#[test] // S43
 fn a_program_that_ends_by_any_signal_waits_for_no_server() {
     in_private_namespace(|| {
         let mut cluster = Cluster::new(1);
@@ -376,7 +376,7 @@ fn a_program_that_ends_by_any_signal_waits_for_no_server() {
     });
 }
 
-#[test]
+#[test] // S44
 fn the_end_of_a_run_at_a_server_means_that_its_files_are_in_the_global_store() {
     in_private_namespace(|| {
         let cluster = Cluster::new(1);
@@ -390,7 +390,7 @@ fn the_end_of_a_run_at_a_server_means_that_its_files_are_in_the_global_store() {
     });
 }
 
-#[test]
+#[test] // S36, S44
 fn a_server_on_the_network_asks_for_a_secret() {
     in_private_namespace(|| {
         let cluster = Cluster::new(1);

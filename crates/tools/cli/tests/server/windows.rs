@@ -11,7 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 use testkit::{ProcessGuard, in_private_namespace, wait_for, wait_until};
 use window::attach::{Command as Ask, Control, state};
 use window::client::{Registration, Window, control};
-use window::{Mapping, Medium, Memory};
+use window::{Mapping, Memory, WindowMedium};
 
 use crate::cluster::{BOUND, Cluster};
 use crate::ledger::{EndOfAll, RECORD_BYTES, check_acknowledged, record};
@@ -52,7 +52,7 @@ fn sessions(cluster: &Cluster) -> usize {
     entries.filter(|entry| !entry.file_name().to_string_lossy().starts_with("forebay-preload-")).count()
 }
 
-#[test]
+#[test] // S46
 fn what_a_window_took_is_seen_on_the_node_at_once_and_on_others_when_it_is_closed() {
     in_private_namespace(|| {
         let mut cluster = Cluster::new(2);
@@ -90,7 +90,7 @@ fn what_a_window_took_is_seen_on_the_node_at_once_and_on_others_when_it_is_close
     });
 }
 
-#[test]
+#[test] // S46
 fn a_file_has_no_window_at_a_server_until_the_open_file_by_which_it_may_be_mapped_is_closed() {
     in_private_namespace(|| {
         let mut cluster = Cluster::new(1);
@@ -109,7 +109,7 @@ fn a_file_has_no_window_at_a_server_until_the_open_file_by_which_it_may_be_mappe
         ask(&file, Ask::On);
         let refused = |open: &File| registration.attach(open.as_fd(), 0).unwrap_err().raw_os_error();
         assert_eq!((refused(&file), refused(&other)), (Some(libc::EOPNOTSUPP), Some(libc::EAGAIN)));
-        let mapped = |file: &File| Mapping::handed(file.try_clone().unwrap().into(), Medium::Volatile).unwrap();
+        let mapped = |file: &File| Mapping::handed(file.try_clone().unwrap().into(), WindowMedium::Volatile).unwrap();
         let mapping = mapped(&file);
         drop(file);
         mapping.write(0, b"M");
@@ -135,7 +135,7 @@ fn a_file_has_no_window_at_a_server_until_the_open_file_by_which_it_may_be_mappe
 #[ignore = "run by the tests below, in a process of its own"]
 fn writer() {
     let Some(ledger) = std::env::var_os(LEDGER) else { return };
-    let ledger = Mapping::open(ledger.as_ref(), Medium::Volatile).unwrap();
+    let ledger = Mapping::open(ledger.as_ref(), WindowMedium::Volatile).unwrap();
     let file = std::env::var_os(FILE).expect("a file");
     let registration = Registration::connect(std::env::var_os(SOCKET).expect("windows").as_encoded_bytes()).unwrap();
     let (_file, window) = windowed(&registration, file.as_ref());
@@ -154,7 +154,7 @@ fn program(ledger: &Path, file: &Path) -> Command {
     command
 }
 
-#[test]
+#[test] // S46
 fn what_windows_at_a_server_acknowledged_survives_the_death_of_program_agent_and_server() {
     in_private_namespace(|| {
         let mut cluster = Cluster::new(2);
@@ -165,7 +165,7 @@ fn what_windows_at_a_server_acknowledged_survives_the_death_of_program_agent_and
         {
             let one = cluster.mount(1, &[&window_option(&cluster)]);
             let path = cluster.tree.path(format!("ledger-{round}"));
-            let ledger = Mapping::create(&path, 4096, Medium::Volatile).unwrap();
+            let ledger = Mapping::create(&path, 4096, WindowMedium::Volatile).unwrap();
             let name = format!("file-{round}");
             let mut command = program(&path, &one.join(&name));
             let mut writer = ProcessGuard::spawn(command.env(SOCKET, cluster.window_socket(1)));
@@ -207,7 +207,7 @@ fn what_windows_at_a_server_acknowledged_survives_the_death_of_program_agent_and
     });
 }
 
-#[test]
+#[test] // S46
 fn a_lazy_close_of_a_window_asks_no_server_and_one_of_a_file_that_never_had_one_does() {
     in_private_namespace(|| {
         let mut cluster = Cluster::new(1);
@@ -230,7 +230,7 @@ fn a_lazy_close_of_a_window_asks_no_server_and_one_of_a_file_that_never_had_one_
     });
 }
 
-#[test]
+#[test] // S37
 fn a_file_has_the_time_at_which_its_window_was_written_however_long_its_server_was_away() {
     in_private_namespace(|| {
         let mut cluster = Cluster::new(1);
@@ -253,7 +253,7 @@ fn a_file_has_the_time_at_which_its_window_was_written_however_long_its_server_w
     });
 }
 
-#[test]
+#[test] // S46
 fn while_the_server_is_gone_programs_write_until_their_windows_are_full_and_go_on_by_themselves() {
     const WINDOW: u64 = 256 << 10;
     in_private_namespace(|| {
@@ -327,7 +327,7 @@ fn while_the_server_is_gone_programs_write_until_their_windows_are_full_and_go_o
     });
 }
 
-#[test]
+#[test] // S37
 fn a_file_opened_to_read_and_write_at_a_server_has_a_window() {
     in_private_namespace(|| {
         let mut cluster = Cluster::new(1);
@@ -360,7 +360,7 @@ fn lost(cluster: &Cluster) -> u64 {
     rest.trim_start().split(|c: char| !c.is_ascii_digit()).next().unwrap().parse().unwrap()
 }
 
-#[test]
+#[test] // S46
 fn what_a_killed_agents_window_held_of_a_file_is_told_as_lost_if_others_removed_that_and_not_if_this_node_did() {
     in_private_namespace(|| {
         let mut cluster = Cluster::new(1);
@@ -396,7 +396,7 @@ fn what_a_killed_agents_window_held_of_a_file_is_told_as_lost_if_others_removed_
     });
 }
 
-#[test]
+#[test] // S46
 fn what_a_killed_agents_window_held_does_not_come_over_what_others_wrote_since_whichever_server_that_came_to() {
     in_private_namespace(|| {
         let mut cluster = Cluster::new(2);
@@ -457,7 +457,7 @@ fn what_a_killed_agents_window_held_does_not_come_over_what_others_wrote_since_w
     });
 }
 
-#[test]
+#[test] // S46
 fn what_a_window_holds_of_a_file_that_others_removed_while_the_server_was_away_is_told_as_lost() {
     in_private_namespace(|| {
         let mut cluster = Cluster::new(1);
@@ -478,13 +478,13 @@ fn what_a_window_holds_of_a_file_that_others_removed_while_the_server_was_away_i
     });
 }
 
-#[test]
+#[test] // S46
 fn the_end_of_a_run_with_windows_at_a_server_means_that_its_files_are_in_the_global_store() {
     in_private_namespace(|| {
         let cluster = Cluster::new(1);
         let (address, secret) = (cluster.address(), cluster.secret.display().to_string());
         let path = cluster.tree.path("ledger");
-        let ledger = Mapping::create(&path, 4096, Medium::Volatile).unwrap();
+        let ledger = Mapping::create(&path, 4096, WindowMedium::Volatile).unwrap();
         let exe = std::env::current_exe().unwrap();
         let script = format!(
             "{LEDGER}={} {FILE}=file FOREBAY_TEST_WRITES=3000 {} --exact windows::writer --ignored",

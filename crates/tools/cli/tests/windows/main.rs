@@ -16,7 +16,7 @@ use common::{BOUND, Bench, call, forebay, kill, ok, sessions, start};
 use rustix::fs::{Mode, OFlags};
 use testkit::{in_private_namespace, wait_until};
 use window::client::Registration;
-use window::{Mapping, Medium, Memory};
+use window::{Mapping, Memory, WindowMedium};
 
 const LEDGER: &str = "FOREBAY_TEST_LEDGER";
 
@@ -31,7 +31,7 @@ fn write(number: u64) -> (u64, Vec<u8>) {
 #[ignore = "run by the tests below, in a process of its own"]
 fn writer() {
     let Some(ledger) = std::env::var_os(LEDGER) else { return };
-    let ledger = Mapping::open(ledger.as_ref(), Medium::Volatile).unwrap();
+    let ledger = Mapping::open(ledger.as_ref(), WindowMedium::Volatile).unwrap();
     let socket = std::env::var_os("FOREBAY_WINDOW_SOCKET").expect("windows are served");
     let registration = Registration::connect(socket.as_encoded_bytes()).unwrap();
     let announcement = registration.announce(rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs());
@@ -102,7 +102,7 @@ struct Story {
 impl Story {
     fn new() -> Story {
         let bench = Bench::new();
-        let ledger = Mapping::create(&bench.tree.path("ledger"), 4096, Medium::Volatile).unwrap();
+        let ledger = Mapping::create(&bench.tree.path("ledger"), 4096, WindowMedium::Volatile).unwrap();
         let rings = bench.tree.path("rings");
         Story { bench, ledger, window: format!("--window={}", rings.display()), rings, on_machine: false }
     }
@@ -164,7 +164,7 @@ fn a_program_with_a_window_runs_and_its_data_is_in_the_global_store() {
     });
 }
 
-#[test]
+#[test] // S37
 fn a_mount_with_windows_says_what_programs_need() {
     in_private_namespace(|| {
         let story = Story::new();
@@ -190,7 +190,7 @@ fn a_mount_with_windows_says_what_programs_need() {
     });
 }
 
-#[test]
+#[test] // S37
 fn a_file_opened_to_read_and_write_has_a_window_if_nothing_was_there_to_read() {
     in_private_namespace(|| {
         let story = Story::new();
@@ -206,7 +206,7 @@ fn a_file_opened_to_read_and_write_has_a_window_if_nothing_was_there_to_read() {
     });
 }
 
-#[test]
+#[test] // S38
 fn what_a_window_acknowledged_survives_the_death_of_agent_or_of_both() {
     in_private_namespace(|| {
         for both in [false, true] {
@@ -234,7 +234,7 @@ fn what_a_window_acknowledged_survives_the_death_of_agent_or_of_both() {
     });
 }
 
-#[test]
+#[test] // S37
 fn windows_are_served_in_every_directory_of_a_run() {
     in_private_namespace(|| {
         let story = Story::new();
@@ -285,7 +285,7 @@ fn a_window_directory_that_others_may_replace_is_refused() {
     });
 }
 
-#[test]
+#[test] // S37
 fn windows_that_cannot_be_are_refused_or_it_is_said_why_there_was_none() {
     in_private_namespace(|| {
         let bench = Bench::new();
@@ -327,7 +327,7 @@ fn windows_that_cannot_be_are_refused_or_it_is_said_why_there_was_none() {
     });
 }
 
-#[test]
+#[test] // S37
 fn windows_have_the_memory_that_all_of_them_may_take() {
     in_private_namespace(|| {
         let bench = Bench::new();
@@ -370,7 +370,7 @@ print(struct.unpack("<IIQQII", fcntl.ioctl(fd, 0xC020FB01, struct.pack("<IIQQII"
     });
 }
 
-#[test]
+#[test] // S37
 fn memory_in_which_no_window_has_room_is_refused() {
     in_private_namespace(|| {
         let bench = Bench::new();
@@ -383,7 +383,7 @@ fn memory_in_which_no_window_has_room_is_refused() {
     });
 }
 
-#[test]
+#[test] // S38
 fn the_doctor_tells_what_killed_agents_left_and_whose_it_is_until_that_is_recovered() {
     in_private_namespace(|| {
         let story = Story::new();
@@ -415,7 +415,7 @@ fn the_doctor_tells_what_killed_agents_left_and_whose_it_is_until_that_is_recove
     });
 }
 
-#[test]
+#[test] // S38
 fn rings_that_were_taken_away_are_told_as_lost() {
     in_private_namespace(|| {
         let story = Story::new();

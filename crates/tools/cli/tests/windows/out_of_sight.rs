@@ -11,7 +11,7 @@ fn as_told(remedy: &str) -> common::Done {
     start(Command::new("sh").args(["-c", &format!("\"$0\" {command}"), env!("CARGO_BIN_EXE_forebay")]), "").wait()
 }
 
-#[test]
+#[test] // S38
 fn windows_on_a_file_system_that_is_gone_are_given_up_by_the_command_that_the_error_names() {
     in_private_namespace(|| {
         let story = Story::new();
@@ -39,7 +39,7 @@ fn windows_on_a_file_system_that_is_gone_are_given_up_by_the_command_that_the_er
     });
 }
 
-#[test]
+#[test] // S38
 fn a_recovery_that_is_refused_gives_no_windows_up() {
     in_private_namespace(|| {
         let bench = Bench::new();
@@ -81,7 +81,7 @@ fn a_recovery_that_is_refused_gives_no_windows_up() {
     });
 }
 
-#[test]
+#[test] // S38
 fn windows_that_are_there_in_one_burst_buffer_keep_none_of_another_from_being_given_up() {
     in_private_namespace(|| {
         let bench = Bench::new();
@@ -118,7 +118,7 @@ fn windows_that_are_there_in_one_burst_buffer_keep_none_of_another_from_being_gi
     });
 }
 
-#[test]
+#[test] // S38
 fn nobody_gives_up_windows_in_the_directory_of_another_user() {
     in_private_namespace(|| {
         let bench = Bench::new();

@@ -63,7 +63,7 @@ fn mounted() -> Vec<String> {
     table.lines().filter(ours).map(str::to_owned).collect()
 }
 
-#[test]
+#[test] // S38
 fn windows_of_root_lie_in_a_tmpfs_with_huge_pages_that_the_first_agent_mounts_and_all_share() {
     in_private_namespace(|| {
         let story = Story::unnamed(true);
@@ -82,7 +82,7 @@ fn windows_of_root_lie_in_a_tmpfs_with_huge_pages_that_the_first_agent_mounts_an
     });
 }
 
-#[test]
+#[test] // S38
 fn what_windows_in_the_tmpfs_acknowledged_is_found_there_when_agent_and_program_are_dead() {
     in_private_namespace(|| {
         let story = Story::unnamed(true);
@@ -116,7 +116,7 @@ fn what_windows_in_the_tmpfs_acknowledged_is_found_there_when_agent_and_program_
     });
 }
 
-#[test]
+#[test] // S38
 fn windows_lie_in_dev_shm_where_the_tmpfs_cannot_be_and_the_doctor_says_why() {
     in_private_namespace(|| {
         let in_dev_shm = |story: &Story, why: &str| {
@@ -145,7 +145,7 @@ fn windows_lie_in_dev_shm_where_the_tmpfs_cannot_be_and_the_doctor_says_why() {
     });
 }
 
-#[test]
+#[test] // S38
 fn what_an_agent_left_in_dev_shm_is_found_by_one_whose_windows_lie_in_the_tmpfs() {
     in_private_namespace(|| {
         let mut story = Story::unnamed(false);

@@ -73,7 +73,7 @@ fn run(bench: &Bench, script: &str, variables: &[(&str, &str)]) -> (Done, u64) {
     (done, attached.unwrap_or_default())
 }
 
-#[test]
+#[test] // S64
 fn programs_of_every_kind_run_as_in_the_plain_directory_whoever_starts_them() {
     in_private_namespace(|| {
         let bench = Bench::new();
@@ -101,7 +101,7 @@ fn programs_of_every_kind_run_as_in_the_plain_directory_whoever_starts_them() {
     });
 }
 
-#[test]
+#[test] // S64
 fn a_sanitizer_finds_what_it_finds_without_the_library() {
     in_private_namespace(|| {
         let bench = Bench::new();
@@ -118,7 +118,7 @@ fn a_sanitizer_finds_what_it_finds_without_the_library() {
     });
 }
 
-#[test]
+#[test] // S64
 fn libraries_that_somebody_else_preloads_stay_and_may_replace_ours() {
     in_private_namespace(|| {
         let bench = Bench::new();

@@ -15,8 +15,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use fuse_protocol::{
-    Attr, AttrReply, Entry, Errno, Filesystem, Handle, InitReply, KernelConfig, NodeId, Opened, Request, Session,
-    Threads, fopen, mount,
+    Attr, AttrReply, Entry, Errno, Filesystem, Handle, InitReply, KernelConfig, NodeId, OpenReply, Request, Session,
+    ThreadCounts, fopen, mount,
 };
 use rustix::mount::MountFlags;
 
@@ -58,8 +58,8 @@ impl Filesystem for Nothing {
         Ok(AttrReply { attr: attributes(node), valid: Duration::ZERO })
     }
 
-    fn open(&self, _: &Request, _: NodeId, _: i32, _: bool) -> Result<Opened, Errno> {
-        Ok(Opened { flags: fopen::DIRECT_IO, ..Opened::default() })
+    fn open(&self, _: &Request, _: NodeId, _: i32, _: bool) -> Result<OpenReply, Errno> {
+        Ok(OpenReply { flags: fopen::DIRECT_IO, ..OpenReply::default() })
     }
 
     fn read(&self, _: &Request, _: NodeId, _: Handle, offset: u64, buffer: &mut [u8]) -> Result<usize, Errno> {
@@ -98,7 +98,7 @@ pub fn serve(time: Duration) -> Result<Vec<Measurement>, Failure> {
 
 fn crossed(directory: &Path, time: Duration) -> io::Result<Vec<Measurement>> {
     let device = mount::device()?;
-    let options = mount::Options {
+    let options = mount::MountOptions {
         source: "forebay-limits".to_string(),
         subtype: "forebay-limits".to_string(),
         allow_other: false,
@@ -108,7 +108,7 @@ fn crossed(directory: &Path, time: Duration) -> io::Result<Vec<Measurement>> {
         max_read: 0,
     };
     mount::mount(directory, device.as_fd(), &options)?;
-    let session = Session::new(Arc::new(Nothing), device, Threads::default());
+    let session = Session::new(Arc::new(Nothing), device, ThreadCounts::default());
     let serving = thread::spawn(move || session.run());
     let outcome = requests(directory, time);
     mount::unmount(directory, true)?;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use concurrency::{Mutex, below, explore, spawn, yield_now};
 use wire::Message;
 
-use super::{Ledger, Verdict};
+use super::{DuplicateRequestCache, Verdict};
 use crate::session::Targets;
 
 const CONNECTIONS: usize = 3;
@@ -66,7 +66,7 @@ fn answer(number: u64) -> Message {
     Message::Written { offset: number }
 }
 
-fn connection(ledger: &Ledger, world: &Mutex<World>) {
+fn connection(ledger: &DuplicateRequestCache, world: &Mutex<World>) {
     for _ in 0..DEEDS {
         let (number, oldest, targets, done_with) = world.lock().request();
         if let Some((below, open)) = done_with.clone() {
@@ -118,7 +118,7 @@ fn connection(ledger: &Ledger, world: &Mutex<World>) {
 }
 
 fn told(closes: bool) {
-    let (ledger, world) = (Arc::new(Ledger::default()), Arc::new(Mutex::new(World::default())));
+    let (ledger, world) = (Arc::new(DuplicateRequestCache::default()), Arc::new(Mutex::new(World::default())));
     world.lock().left = CONNECTIONS;
     for _ in 0..CONNECTIONS {
         let (ledger, world) = (Arc::clone(&ledger), Arc::clone(&world));

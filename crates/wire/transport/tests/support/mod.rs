@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
-use transport::{Access, Address, Client, Secret, Server, Service, Targets, Who};
+use transport::{Address, AllowedPeers, Client, Secret, Server, Service, Targets, Who};
 use wire::{Code, Message, Text};
 
 /// What a test lets a call take at most.
@@ -112,8 +112,8 @@ impl Service for Served {
 }
 
 /// Everybody may come.
-pub fn anonymous() -> Access {
-    Access { secret: None, anonymous: true }
+pub fn anonymous() -> AllowedPeers {
+    AllowedPeers { secret: None, anonymous: true }
 }
 
 pub fn secret(text: &str) -> Secret {

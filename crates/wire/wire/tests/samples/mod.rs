@@ -1,7 +1,7 @@
 //! One of every message.
 
 use types::{Identity, Timestamp};
-use wire::{Code, Message, NewTime, Path, Piece, Text, job, open, pace, seek};
+use wire::{Code, Message, Path, Piece, Text, TimeChange, job, open, pace, seek};
 
 fn identity() -> Identity {
     Identity::new(vec![1, 2, 3, 0xff]).unwrap()
@@ -75,7 +75,12 @@ fn file_requests() -> Vec<Message> {
     vec![
         Message::Attributes { identity: identity() },
         Message::Truncate { identity: identity(), hint: hint(), policy: policy(), len: 10 },
-        Message::SetTimes { identity: identity(), hint: hint(), atime: NewTime::Now, mtime: NewTime::At(time(-1)) },
+        Message::SetTimes {
+            identity: identity(),
+            hint: hint(),
+            atime: TimeChange::Now,
+            mtime: TimeChange::At(time(-1)),
+        },
         Message::OwnChange { identity: identity(), hint: hint() },
         Message::Unlinked { identity: identity() },
         Message::State { identity: identity() },

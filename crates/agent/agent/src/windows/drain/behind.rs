@@ -73,7 +73,7 @@ impl Runs {
 }
 
 /// Sees to one file.
-pub(super) struct Behind {
+pub(super) struct KernelWriteBack {
     runs: Runs,
     /// `None`: it is not for us, or no thread can be had.
     way: Option<Arc<WriteBehind>>,
@@ -83,9 +83,9 @@ pub(super) struct Behind {
     thread: Option<Thread>,
 }
 
-impl Behind {
-    pub fn new(way: Option<WriteBehind>) -> Behind {
-        Behind { runs: Runs::default(), way: way.map(Arc::new), ending: false, thread: None }
+impl KernelWriteBack {
+    pub fn new(way: Option<WriteBehind>) -> KernelWriteBack {
+        KernelWriteBack { runs: Runs::default(), way: way.map(Arc::new), ending: false, thread: None }
     }
 
     /// This was written to the replica. Waits for nothing.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use file_cache::limits::{BACKDATE_AFTER, PIECE_BYTES};
 use types::{ByteRange, Timestamp};
-use window::plan::{Batch, Piece, RingSlot, Write};
+use window::plan::{Batch, RecordPiece, RingSlot, Write};
 use window::{Gather, Memory, clock};
 use wire::limits::DATA_BYTES_MAX;
 
@@ -40,7 +40,7 @@ impl Drain {
         let written_ns = batch.writes.iter().map(Write::written_ns).max().unwrap_or(0);
         let at = Timestamp::from_nanos(written_ns);
         if self.handle.is_remote() {
-            let pieces: Vec<Piece> = batch.writes.iter().flat_map(|write| &write.pieces).copied().collect();
+            let pieces: Vec<RecordPiece> = batch.writes.iter().flat_map(|write| &write.pieces).copied().collect();
             let parts = in_requests(&pieces);
             let gathered: Option<Vec<_>> =
                 parts.iter().map(|part| Some((part[0].range.start, gather(&self.rings, part)?))).collect();
@@ -70,7 +70,7 @@ impl Drain {
     }
 
     /// Parts that touch.
-    fn write_piece(&mut self, parts: &[Piece], at: Timestamp) -> io::Result<()> {
+    fn write_piece(&mut self, parts: &[RecordPiece], at: Timestamp) -> io::Result<()> {
         let straight = gather(&self.rings, parts).is_some_and(|bytes| {
             let start = parts[0].range.start;
             self.handle.write_straight(&mut |replica| bytes.write(replica, start))
@@ -79,7 +79,7 @@ impl Drain {
     }
 
     /// What touches travels together. Of a ring whose file was cut nothing does that was not copied before.
-    fn write_copied(&mut self, pieces: &[Piece], at: Timestamp) -> io::Result<()> {
+    fn write_copied(&mut self, pieces: &[RecordPiece], at: Timestamp) -> io::Result<()> {
         let bytes: usize = pieces.iter().map(|piece| piece.range.len() as usize).sum();
         if self.buffer.len() < bytes {
             self.buffer.resize(bytes, 0);
@@ -121,8 +121,8 @@ impl Drain {
 
 /// The parts of each piece. Pieces end at multiples of [`PIECE_BYTES`] of the file, as far as they can: where the page cache has large
 /// folios each is one then, which takes five sixths of the time of several (256 KiB at a time into ext4 of Linux 6.18).
-fn in_pieces(write: &Write) -> Vec<Vec<Piece>> {
-    let mut pieces: Vec<Vec<Piece>> = Vec::new();
+fn in_pieces(write: &Write) -> Vec<Vec<RecordPiece>> {
+    let mut pieces: Vec<Vec<RecordPiece>> = Vec::new();
     for part in &write.pieces {
         let mut start = part.range.start;
         while start < part.range.end {
@@ -131,7 +131,7 @@ fn in_pieces(write: &Write) -> Vec<Vec<Piece>> {
             }
             let end = part.range.end.min((start / PIECE + 1).saturating_mul(PIECE));
             if let Some(last) = pieces.last_mut() {
-                last.push(Piece { range: ByteRange::new(start, end), ..*part });
+                last.push(RecordPiece { range: ByteRange::new(start, end), ..*part });
             }
             start = end;
         }
@@ -140,21 +140,21 @@ fn in_pieces(write: &Write) -> Vec<Vec<Piece>> {
 }
 
 /// What travels together: what touches, as much as one request takes.
-fn in_requests(pieces: &[Piece]) -> Vec<Vec<Piece>> {
-    let mut requests: Vec<Vec<Piece>> = Vec::new();
+fn in_requests(pieces: &[RecordPiece]) -> Vec<Vec<RecordPiece>> {
+    let mut requests: Vec<Vec<RecordPiece>> = Vec::new();
     let mut left = 0;
     for piece in pieces {
         let mut start = piece.range.start;
         while start < piece.range.end {
-            let touches = |last: &Vec<Piece>| last.last().is_some_and(|last| last.range.end == start);
-            let has_room = |last: &Vec<Piece>| left > 0 && last.len() < WINDOW_PIECE_PARTS_MAX;
+            let touches = |last: &Vec<RecordPiece>| last.last().is_some_and(|last| last.range.end == start);
+            let has_room = |last: &Vec<RecordPiece>| left > 0 && last.len() < WINDOW_PIECE_PARTS_MAX;
             if !requests.last().is_some_and(|last| touches(last) && has_room(last)) {
                 requests.push(Vec::new());
                 left = u64::from(DATA_BYTES_MAX);
             }
             let end = piece.range.end.min(start + left);
             if let Some(last) = requests.last_mut() {
-                last.push(Piece { range: ByteRange::new(start, end), ..*piece });
+                last.push(RecordPiece { range: ByteRange::new(start, end), ..*piece });
             }
             (left, start) = (left - (end - start), end);
         }
@@ -163,7 +163,7 @@ fn in_requests(pieces: &[Piece]) -> Vec<Vec<Piece>> {
 }
 
 /// Where the parts are in the rings; `None` if not all of them are there.
-fn gather<'a>(rings: &'a BTreeMap<RingSlot, Ring>, parts: &[Piece]) -> Option<Gather<'a>> {
+fn gather<'a>(rings: &'a BTreeMap<RingSlot, Ring>, parts: &[RecordPiece]) -> Option<Gather<'a>> {
     let mut bytes = Gather::default();
     for part in parts.iter().filter(|part| !part.range.is_empty()) {
         let ring = rings.get(&part.ring).filter(|ring| !ring.reader.memory().is_broken())?;
@@ -174,11 +174,11 @@ fn gather<'a>(rings: &'a BTreeMap<RingSlot, Ring>, parts: &[Piece]) -> Option<Ga
     Some(bytes)
 }
 
-fn is_broken(rings: &BTreeMap<RingSlot, Ring>, piece: &Piece) -> bool {
+fn is_broken(rings: &BTreeMap<RingSlot, Ring>, piece: &RecordPiece) -> bool {
     rings.get(&piece.ring).is_some_and(|ring| ring.reader.memory().is_broken())
 }
 
-pub(super) fn copy(rings: &BTreeMap<RingSlot, Ring>, piece: &Piece, to: &mut [u8]) -> io::Result<()> {
+pub(super) fn copy(rings: &BTreeMap<RingSlot, Ring>, piece: &RecordPiece, to: &mut [u8]) -> io::Result<()> {
     let there = rings.get(&piece.ring).is_some_and(|ring| ring.reader.copy(&piece.record, piece.skip(), to));
     if there { Ok(()) } else { Err(io::Error::other("a record left its ring before it was drained")) }
 }
@@ -190,16 +190,16 @@ mod tests {
 
     use super::*;
 
-    fn part(start: u64, end: u64) -> Piece {
+    fn part(start: u64, end: u64) -> RecordPiece {
         let range = ByteRange::new(start, end);
         let record = Taken { position: 0, end: 1 << 30, sequence: 0, epoch: Epoch(0), range, written_ns: 0 };
-        Piece { ring: RingSlot(0), record, range }
+        RecordPiece { ring: RingSlot(0), record, range }
     }
 
-    fn ranges(parts: impl Iterator<Item = Piece>) -> Vec<(u64, u64)> {
-        let pieces: Vec<Piece> = parts.collect();
+    fn ranges(parts: impl Iterator<Item = RecordPiece>) -> Vec<(u64, u64)> {
+        let pieces: Vec<RecordPiece> = parts.collect();
         let range = ByteRange::new(pieces[0].range.start, pieces[pieces.len() - 1].range.end);
-        let range_of = |parts: &Vec<Piece>| (parts[0].range.start, parts[parts.len() - 1].range.end);
+        let range_of = |parts: &Vec<RecordPiece>| (parts[0].range.start, parts[parts.len() - 1].range.end);
         let pieces = in_pieces(&Write { range, pieces });
         assert!(pieces.iter().flatten().all(|part| part.record.range.intersection(&part.range) == part.range));
         assert!(pieces.iter().all(|parts| parts.windows(2).all(|two| two[0].range.end == two[1].range.start)));
@@ -209,7 +209,7 @@ mod tests {
     #[test]
     fn a_request_has_what_touches_and_no_more_than_it_takes() {
         let most = u64::from(DATA_BYTES_MAX);
-        let of = |pieces: &[Piece]| -> Vec<(u64, u64)> {
+        let of = |pieces: &[RecordPiece]| -> Vec<(u64, u64)> {
             let requests = in_requests(pieces);
             assert!(requests.iter().flatten().all(|part| !part.range.is_empty()));
             assert!(requests.iter().all(|parts| parts.windows(2).all(|two| two[0].range.end == two[1].range.start)));
@@ -219,7 +219,7 @@ mod tests {
         let long = [part(3, 10), part(10, 2 * most + 10), part(2 * most + 10, 2 * most + 11)];
         assert_eq!(of(&long), [(3, most + 3), (most + 3, 2 * most + 3), (2 * most + 3, 2 * most + 11)]);
         let parts_max = WINDOW_PIECE_PARTS_MAX as u64;
-        let small: Vec<Piece> = (0..=parts_max).map(|number| part(number * 10, number * 10 + 10)).collect();
+        let small: Vec<RecordPiece> = (0..=parts_max).map(|number| part(number * 10, number * 10 + 10)).collect();
         assert_eq!(of(&small), [(0, parts_max * 10), (parts_max * 10, parts_max * 10 + 10)]);
         assert_eq!(of(&[]), []);
     }

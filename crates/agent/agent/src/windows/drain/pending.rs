@@ -4,7 +4,7 @@ use std::io;
 
 use types::{ByteRange, RangeSet};
 
-use super::super::counters::Counters;
+use super::super::counters::WindowCounters;
 use super::super::place::CutRecord;
 use super::Drain;
 use super::bring::copy;
@@ -73,7 +73,7 @@ impl Drain {
                     "acknowledged writes are lost: bytes {start} to {end}: the file was removed elsewhere while the server was away"
                 );
             }
-            Counters::add(&self.counters.lost, self.queue.cut(0));
+            WindowCounters::add(&self.counters.lost, self.queue.cut(0));
         } else {
             tracing::info!(file = self.hint, "what could not be drained is dropped with its file");
             self.drop_behind(0);
@@ -82,6 +82,6 @@ impl Drain {
     }
 
     fn drop_behind(&mut self, len: u64) {
-        Counters::add(&self.counters.superseded, self.queue.cut(len));
+        WindowCounters::add(&self.counters.superseded, self.queue.cut(len));
     }
 }

@@ -8,16 +8,16 @@ use window::ring::Writer;
 use window::sequence::Sequence;
 use window::{Memory, sequence};
 
-use super::super::budget::Budget;
+use super::super::budget::WindowBudget;
 use super::recorder::{Event, drain_on, ring};
 use super::*;
 
-#[test]
+#[test] // S39
 fn writes_that_overlap_in_rings_that_wrap_come_out_of_them_in_their_order() {
     let capacities = [64u64 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 64 << 10, 64 << 10, 1 << 20];
     for (seed, capacity) in capacities.into_iter().enumerate() {
         let tree = tempfile::tempdir().unwrap();
-        let (mut drain, recorder) = drain_on(tree.path(), Medium::Volatile);
+        let (mut drain, recorder) = drain_on(tree.path(), WindowMedium::Volatile);
         *recorder.remote.lock() = seed > 4;
         // A program's ring, and one of twice that of another on the same file.
         let writers = [ring(&mut drain, 1, capacity), ring(&mut drain, 2, 2 * capacity)];
@@ -58,14 +58,14 @@ fn writes_that_overlap_in_rings_that_wrap_come_out_of_them_in_their_order() {
     }
 }
 
-#[test]
+#[test] // S39
 fn a_ring_that_is_cut_while_it_is_drained_loses_what_was_cut_off_and_that_is_noted() {
     // At pages, within them, and between the first record and the second.
     let cuts = [0, 100, 4096, 44_160, 50_000, 65_536, 90_112];
     let ways = |cut| [(cut, true, false), (cut, false, false), (cut, true, true), (cut, false, true)];
     for (cut, taken, remote) in cuts.into_iter().flat_map(ways) {
         let tree = tempfile::tempdir().unwrap();
-        let (mut drain, recorder) = drain_on(tree.path(), Medium::Volatile);
+        let (mut drain, recorder) = drain_on(tree.path(), WindowMedium::Volatile);
         *recorder.remote.lock() = remote;
         recorder.replica.write_all_at(&[9; 200_000], 0).unwrap();
         let (bad, good) = (ring(&mut drain, 1, 256 << 10), ring(&mut drain, 2, 256 << 10));
@@ -94,13 +94,13 @@ fn a_ring_that_is_cut_while_it_is_drained_loses_what_was_cut_off_and_that_is_not
     }
 }
 
-#[test]
+#[test] // S39
 fn a_program_that_publishes_for_ever_keeps_nobody_waiting() {
     const HEAD: usize = 128;
     for _ in 0..10 {
         let tree = tempfile::tempdir().unwrap();
-        let (mut drain, _) = drain_on(tree.path(), Medium::Volatile);
-        let granted = drain.add(1, Budget::new(1 << 20).take(64 << 10).unwrap()).unwrap();
+        let (mut drain, _) = drain_on(tree.path(), WindowMedium::Volatile);
+        let granted = drain.add(1, WindowBudget::new(1 << 20).take(64 << 10).unwrap()).unwrap();
         // The first of all numbers, again and again, which can always be drained, and at times one that comes never.
         let counter = Arc::new(Heap::zeroed(sequence::WORD_BYTES));
         let memory = Arc::clone(&granted.ring);

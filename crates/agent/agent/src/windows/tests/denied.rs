@@ -7,7 +7,7 @@ use rustix::net::{
     AddressFamily, SendAncillaryBuffer, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, sendmsg,
     socket_with,
 };
-use window::attach::{Kind, Message};
+use window::attach::{MessageKind, WindowMessage};
 use window::limits::CAPACITY_MIN;
 
 use super::*;
@@ -16,13 +16,13 @@ use super::*;
 fn stranger(stand: &Stand) -> OwnedFd {
     let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
     connect(&socket, &SocketAddrUnix::new(stand.agent.window_socket().unwrap()).unwrap()).unwrap();
-    let mut hello = Message::new(Kind::Hello).to_bytes();
+    let mut hello = WindowMessage::new(MessageKind::Hello).to_bytes();
     hello[4] ^= 0x40;
     sendmsg(&socket, &[IoSlice::new(&hello)], &mut SendAncillaryBuffer::default(), SendFlags::NOSIGNAL).unwrap();
     socket
 }
 
-#[test]
+#[test] // S37
 fn why_there_was_no_window_is_counted() {
     let tree = tempfile::tempdir().unwrap();
     let stand = Stand::with_budget(tree.path(), &[], 2 * CAPACITY_MIN);

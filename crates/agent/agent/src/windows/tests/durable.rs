@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use testkit::Disk;
 
-use super::super::Kept;
+use super::super::CrashDurability;
 use super::super::drain::Drain;
 use super::killed::left_with_records;
 use super::recorder::{Event, drain_on, ring};
@@ -13,10 +13,10 @@ use super::*;
 use crate::{NewAttributes, NewTime};
 use types::Timestamp;
 
-#[test]
+#[test] // S50
 fn on_persistent_memory_the_replica_is_synced_before_the_mark_says_that_it_has_something() {
     let tree = tempfile::tempdir().unwrap();
-    let (mut drain, recorder) = drain_on(tree.path(), Medium::Emulated);
+    let (mut drain, recorder) = drain_on(tree.path(), WindowMedium::Emulated);
     let writer = ring(&mut drain, 1, 256 << 10);
     let (events, full) = (&recorder.events, &recorder.full);
     let kept = |drain: &Drain| drain.kept().load(Relaxed);
@@ -42,10 +42,10 @@ fn on_persistent_memory_the_replica_is_synced_before_the_mark_says_that_it_has_s
     assert!(drain.is_over() && !kept(&drain));
 }
 
-#[test]
+#[test] // S46
 fn a_batch_that_a_servers_machine_may_have_lost_before_it_was_synced_is_brought_again() {
     let tree = tempfile::tempdir().unwrap();
-    let (mut drain, recorder) = drain_on(tree.path(), Medium::Emulated);
+    let (mut drain, recorder) = drain_on(tree.path(), WindowMedium::Emulated);
     let writer = ring(&mut drain, 1, 256 << 10);
     writer.append(0, &[7; 5000], &mut || true).unwrap();
     *recorder.crashes.lock() = 2;
@@ -55,10 +55,10 @@ fn a_batch_that_a_servers_machine_may_have_lost_before_it_was_synced_is_brought_
     assert_eq!(*recorder.events.lock(), [written, synced, written, synced, written, synced]);
 }
 
-#[test]
+#[test] // S50
 fn what_a_sync_is_to_tell_is_not_kept_from_it() {
     let tree = tempfile::tempdir().unwrap();
-    let (mut drain, recorder) = drain_on(tree.path(), Medium::Emulated);
+    let (mut drain, recorder) = drain_on(tree.path(), WindowMedium::Emulated);
     let kept = |drain: &Drain| drain.kept().load(Relaxed);
     let (writer, _other) = (ring(&mut drain, 1, 256 << 10), ring(&mut drain, 2, 256 << 10));
     // What came past the rings.
@@ -76,7 +76,7 @@ fn what_a_sync_is_to_tell_is_not_kept_from_it() {
     assert!(drain.damages() > 0 && drain.windows() == 1 && kept(&drain));
 }
 
-#[test]
+#[test] // S50
 fn a_sync_of_what_lies_on_persistent_memory_waits_for_nobody_unless_it_has_something_to_tell() {
     let write_alone = Mode { read: false, ..WRITE };
     for (durable, rules, mode) in
@@ -90,10 +90,10 @@ fn a_sync_of_what_lies_on_persistent_memory_waits_for_nobody_unless_it_has_somet
         let (open, below) = (stand.open("file", mode), tree.path().join("data/file"));
         let windows = stand.agent.windows.get().unwrap();
         let keeps = |open: &OpenFile| windows.keeps(open.node().identity());
-        assert_eq!(keeps(&open), Kept::Nothing, "it has none yet");
+        assert_eq!(keeps(&open), CrashDurability::Nothing, "it has none yet");
         let window = stand.attach(&open);
-        let maps = if mode.read { Kept::Acknowledged } else { Kept::All };
-        assert_eq!(keeps(&open), if durable { maps } else { Kept::Nothing });
+        let maps = if mode.read { CrashDurability::Acknowledged } else { CrashDurability::All };
+        assert_eq!(keeps(&open), if durable { maps } else { CrashDurability::Nothing });
         window.append(0, b"written").unwrap();
         stand.agent.write(&open, b"WR", 0, WriteHow::default()).unwrap();
         let at_once = durable && rules.is_empty();
@@ -114,11 +114,11 @@ fn a_sync_of_what_lies_on_persistent_memory_waits_for_nobody_unless_it_has_somet
         assert_eq!(std::fs::read(below).unwrap() == b"WRitten", rules == ["fsync=global"]);
         drop(open);
         let again = stand.unannounced("file", WRITE);
-        assert_eq!(keeps(&again), Kept::Nothing, "nobody sees to what is written now");
+        assert_eq!(keeps(&again), CrashDurability::Nothing, "nobody sees to what is written now");
     }
 }
 
-#[test]
+#[test] // S50
 fn a_time_that_was_set_before_a_sync_is_on_the_medium_after_it() {
     in_private_namespace(|| {
         let tree = TempTree::new();
@@ -147,14 +147,14 @@ fn time_of(stamp: Timestamp) -> std::time::SystemTime {
 #[test]
 fn on_a_tmpfs_nothing_is_synced_and_nothing_flushed() {
     let tree = tempfile::tempdir().unwrap();
-    let (mut drain, recorder) = drain_on(tree.path(), Medium::Volatile);
+    let (mut drain, recorder) = drain_on(tree.path(), WindowMedium::Volatile);
     let writer = ring(&mut drain, 1, 256 << 10);
     writer.append(0, &[7; 5000], &mut || true).unwrap();
     drain.settle().unwrap();
     assert_eq!(*recorder.events.lock(), [Event::Written(0)]);
 }
 
-#[test]
+#[test] // S50
 fn a_program_is_told_that_its_window_is_durable_and_so_is_the_status() {
     for durable in [false, true] {
         let tree = tempfile::tempdir().unwrap();
@@ -175,7 +175,7 @@ fn a_program_is_told_that_its_window_is_durable_and_so_is_the_status() {
     }
 }
 
-#[test]
+#[test] // S50
 fn what_lies_on_persistent_memory_is_replayed_in_whatever_life_of_the_machine_and_missed_where_it_is_not() {
     let story = left_with_records(400, true);
     let (root, buffer) = (story.tree.path(), story.tree.path().join("buffer"));

@@ -41,7 +41,7 @@ fn a_forked_child_has_no_window_and_its_parent_keeps_its_own() {
     let window = stand.attach(&open);
     window.append(0, b"before").unwrap();
     let child = process(0, &|| {
-        let refused = window.append(0, b"child!") == Err(Refused::Revoked) && window.is_revoked();
+        let refused = window.append(0, b"child!") == Err(AppendRefused::Revoked) && window.is_revoked();
         Some(i32::from(!refused || stand.registration.is_here()))
     });
     assert_eq!(ended(child), 0);
@@ -55,7 +55,7 @@ fn a_forked_child_has_no_window_and_its_parent_keeps_its_own() {
     assert_eq!(stand.agent.window_status().unwrap().revoked, 0);
 }
 
-#[test]
+#[test] // S40
 fn a_child_that_goes_on_with_an_append_of_its_parent_makes_it_by_the_kernel() {
     let tree = tempfile::tempdir().unwrap();
     let stand = Stand::new(tree.path(), &[]);
@@ -80,9 +80,9 @@ fn a_child_that_goes_on_with_an_append_of_its_parent_makes_it_by_the_kernel() {
         });
         if child == Some(0) {
             // SAFETY: ends without a destructor.
-            unsafe { libc::_exit(i32::from(appended != Err(Refused::Revoked))) };
+            unsafe { libc::_exit(i32::from(appended != Err(AppendRefused::Revoked))) };
         }
-        assert_eq!(appended, if ends { Err(Refused::Revoked) } else { Ok(()) });
+        assert_eq!(appended, if ends { Err(AppendRefused::Revoked) } else { Ok(()) });
         let after = if ends { &[][..] } else { &after };
         assert!(stand.content(&open) == [b"before", after].concat());
     }

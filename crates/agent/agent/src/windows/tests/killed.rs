@@ -7,10 +7,10 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::Ordering::SeqCst;
 
 use testkit::{PATIENCE, Random, wait_until};
-use window::plan::Queue;
+use window::plan::ApplyQueue;
 use window::ring::Writer;
 use window::sequence::Sequence;
-use window::{Mapping, Medium, Memory};
+use window::{Mapping, Memory, WindowMedium};
 
 use super::super::place::FilePlace;
 use super::replay::recovered;
@@ -31,8 +31,8 @@ fn write(seed: u64, number: u64) -> (u64, Vec<u8>) {
 }
 
 /// Of the agent that is to be killed, so that it dies in the midst of sweeps.
-pub(in super::super) fn small_batches() -> Option<Queue> {
-    std::env::var(PROGRAM).ok().map(|_| Queue::with_batches_of(40_000, 15_000))
+pub(in super::super) fn small_batches() -> Option<ApplyQueue> {
+    std::env::var(PROGRAM).ok().map(|_| ApplyQueue::with_batches_of(40_000, 15_000))
 }
 
 /// Not a test: agent and program in one process, which writes until it is killed.
@@ -42,7 +42,7 @@ fn program() {
     let Ok(arguments) = std::env::var(PROGRAM) else { return };
     let (seed, root) = arguments.split_once(' ').unwrap();
     let (seed, root): (u64, &Path) = (seed.parse().unwrap(), root.as_ref());
-    let acknowledged = Mapping::open(&root.join("acknowledged"), Medium::Volatile).unwrap();
+    let acknowledged = Mapping::open(&root.join("acknowledged"), WindowMedium::Volatile).unwrap();
     // Rings that are full again and again.
     let stand = Stand::new(root, &["window=64KiB"]);
     let mut number = acknowledged.word(0).load(SeqCst);
@@ -101,7 +101,7 @@ pub(super) struct Story {
 impl Story {
     fn new() -> Story {
         let tree = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
-        let acknowledged = Mapping::create(&tree.path().join("acknowledged"), 4096, Medium::Volatile).unwrap();
+        let acknowledged = Mapping::create(&tree.path().join("acknowledged"), 4096, WindowMedium::Volatile).unwrap();
         Story { tree, acknowledged }
     }
 
@@ -141,11 +141,11 @@ impl Story {
             "seed {seed}: after {acknowledged} acknowledged writes: {}",
             difference(&found, &last, &next)
         );
-        assert!(super::super::session::Session::unfinished(&self.tree.path().join("buffer")).unwrap().len() == 1);
+        assert!(super::super::session::AgentRun::unfinished(&self.tree.path().join("buffer")).unwrap().len() == 1);
     }
 }
 
-#[test]
+#[test] // S38
 fn what_was_acknowledged_survives_a_kill_of_program_and_agent_at_random_moments() {
     let mut acknowledged = 0;
     for seed in 0..8 {
@@ -166,7 +166,7 @@ fn what_was_acknowledged_survives_a_kill_of_program_and_agent_at_random_moments(
     println!("{acknowledged} acknowledged writes, none lost");
 }
 
-#[test]
+#[test] // S38
 fn what_was_acknowledged_survives_a_kill_at_every_fault_point() {
     for (number, point) in fault::POINTS.iter().enumerate() {
         let story = Story::new();
@@ -199,7 +199,7 @@ pub(super) fn only(dir: &Path) -> std::path::PathBuf {
     std::fs::read_dir(dir).unwrap().next().unwrap().unwrap().path()
 }
 
-#[test]
+#[test] // S38
 fn what_another_version_left_is_named_and_stays_until_it_can_be_replayed() {
     let story = left_with_records(200, false);
     let (root, buffer) = (story.tree.path(), story.tree.path().join("buffer"));
@@ -217,10 +217,10 @@ fn what_another_version_left_is_named_and_stays_until_it_can_be_replayed() {
 /// The name of a file, and what is done to it.
 type Damage = (&'static str, fn(&Path));
 
-#[test]
+#[test] // S38
 fn what_is_damaged_beside_a_ring_is_told_as_lost_and_kept_and_stops_no_start() {
     let cut = |path: &Path| std::fs::write(path, "{").unwrap();
-    let scribble = |path: &Path| Mapping::open(path, Medium::Volatile).unwrap().word(0).store(5000, SeqCst);
+    let scribble = |path: &Path| Mapping::open(path, WindowMedium::Volatile).unwrap().word(0).store(5000, SeqCst);
     let cases: [Damage; 6] = [
         ("file", cut),
         ("drained", |path| std::fs::remove_file(path).unwrap()),
@@ -235,7 +235,7 @@ fn what_is_damaged_beside_a_ring_is_told_as_lost_and_kept_and_stops_no_start() {
         let session = only(&root.join("w"));
         let place = only(&session.join("files"));
         let Ok(record) = FilePlace::of(place.clone(), false).grants().unwrap().remove(0).1 else { panic!("a ring") };
-        let first = Mapping::open(&place.join("0"), Medium::Volatile).unwrap().word(0).load(SeqCst);
+        let first = Mapping::open(&place.join("0"), WindowMedium::Volatile).unwrap().word(0).load(SeqCst);
         damage(&place.join(name));
         let agent = agent_over(root, &[]);
         let left = recovered(&agent, &buffer).unwrap();
@@ -247,7 +247,7 @@ fn what_is_damaged_beside_a_ring_is_told_as_lost_and_kept_and_stops_no_start() {
         let told = |part: &str| file.lost.iter().any(|lost| lost.contains(part));
         assert!(told(&format!("/{name}: ")) && told(aside.to_str().unwrap()), "{file:?}");
         assert!(!session.exists() && aside.to_str().unwrap().contains(".damaged-"), "{aside:?}");
-        let memory = |name: &str| Mapping::open(&aside.join(name), Medium::Volatile).unwrap();
+        let memory = |name: &str| Mapping::open(&aside.join(name), WindowMedium::Volatile).unwrap();
         memory("0").word(0).store(first, SeqCst);
         let writer =
             Writer::new(memory("0"), record.ring(), record.capacity, Sequence::new(memory("sequence"))).unwrap();
@@ -255,7 +255,7 @@ fn what_is_damaged_beside_a_ring_is_told_as_lost_and_kept_and_stops_no_start() {
     }
 }
 
-#[test]
+#[test] // S38
 fn what_no_agent_made_is_kept_beside_the_session_and_stops_no_start() {
     let story = left_with_records(250, false);
     let (root, buffer) = (story.tree.path(), story.tree.path().join("buffer"));
@@ -282,7 +282,7 @@ fn what_no_agent_made_is_kept_beside_the_session_and_stops_no_start() {
     story.check(250);
 }
 
-#[test]
+#[test] // S38
 fn a_copy_among_the_rings_is_not_replayed_and_nothing_is_removed_that_no_agent_made() {
     let story = left_with_records(251, false);
     let (root, buffer) = (story.tree.path(), story.tree.path().join("buffer"));
@@ -313,7 +313,7 @@ fn a_copy_among_the_rings_is_not_replayed_and_nothing_is_removed_that_no_agent_m
     story.check(251);
 }
 
-#[test]
+#[test] // S38
 fn what_an_earlier_life_of_the_machine_left_is_not_replayed_over_newer_data() {
     for crashed in [false, true] {
         let story = left_with_records(300, false);
@@ -331,7 +331,7 @@ fn what_an_earlier_life_of_the_machine_left_is_not_replayed_over_newer_data() {
     }
 }
 
-#[test]
+#[test] // S46
 fn what_a_window_holds_of_a_file_that_was_removed_before_it_had_that_window_is_known_to_go_with_it() {
     let tree = testkit::TempTree::new();
     let stand = Stand::new(tree.root(), &[]);

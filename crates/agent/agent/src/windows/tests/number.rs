@@ -9,8 +9,8 @@ use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendFlags,
     SocketAddrUnix, SocketFlags, SocketType, connect, recvmsg, sendmsg, socket_with,
 };
-use window::attach::{Kind, MESSAGE_BYTES, Message, page};
-use window::{Mapping, Medium, Memory};
+use window::attach::{MESSAGE_BYTES, MessageKind, WindowMessage, page};
+use window::{Mapping, Memory, WindowMedium};
 
 use super::fork::{end, ended, process};
 use super::*;
@@ -32,15 +32,15 @@ fn page_of(socket: &OwnedFd) -> Mapping {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, RecvFlags::CMSG_CLOEXEC).unwrap();
-    assert_eq!(Message::from_bytes(&bytes).unwrap().kind, Kind::Welcome);
+    assert_eq!(WindowMessage::from_bytes(&bytes).unwrap().kind, MessageKind::Welcome);
     let page = control.drain().find_map(|message| match message {
         RecvAncillaryMessage::ScmRights(mut passed) => passed.next(),
         _ => None,
     });
-    Mapping::handed(page.unwrap(), Medium::Volatile).unwrap()
+    Mapping::handed(page.unwrap(), WindowMedium::Volatile).unwrap()
 }
 
-#[test]
+#[test] // S39
 fn a_process_with_the_number_of_one_that_registered_is_another_process() {
     if !rustix::process::geteuid().is_root() {
         return; // numbers are given out by root
@@ -49,7 +49,7 @@ fn a_process_with_the_number_of_one_that_registered_is_another_process() {
     let stand = Stand::new(tree.path(), &[]);
     let path = stand.agent.window_socket().unwrap();
     let address = SocketAddrUnix::new(&path).unwrap();
-    let hello = Message::new(Kind::Hello).to_bytes();
+    let hello = WindowMessage::new(MessageKind::Hello).to_bytes();
     let say_hello = || {
         let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).ok()?;
         connect(&socket, &address).ok()?;

@@ -15,12 +15,12 @@ use types::{Identity, Timestamp, Version};
 use window::drained::Drained;
 use window::ring::Writer;
 use window::sequence::Sequence;
-use window::{Gather, Mapping, Medium};
+use window::{Gather, Mapping, WindowMedium};
 
-use super::super::budget::Budget;
-use super::super::counters::Counters;
+use super::super::budget::WindowBudget;
+use super::super::counters::WindowCounters;
 use super::super::drain::{Drain, Granted};
-use super::super::session::Session;
+use super::super::session::AgentRun;
 use crate::burst_buffer::{DataVersion, OpenData};
 
 /// What happened to the replica, and where the mark of the drained stood.
@@ -86,7 +86,7 @@ impl Recorder {
     }
 
     fn mark(&self) -> u64 {
-        let mark = Mapping::open(&self.mark, Medium::Volatile);
+        let mark = Mapping::open(&self.mark, WindowMedium::Volatile);
         mark.map_or(0, |mark| Drained::left_behind(mark).progress().unwrap().below)
     }
 }
@@ -183,11 +183,11 @@ impl OpenData for Arc<Recorder> {
 pub(super) type Program = Writer<Arc<Mapping>, Arc<Mapping>>;
 
 /// A drain on memory of that kind, and its replica.
-pub(super) fn drain_on(tree: &Path, medium: Medium) -> (Drain, Arc<Recorder>) {
-    let (session, _) = Session::begin(&tree.join("w"), "one", tree, Some(medium)).unwrap();
+pub(super) fn drain_on(tree: &Path, medium: WindowMedium) -> (Drain, Arc<Recorder>) {
+    let (session, _) = AgentRun::begin(&tree.join("w"), "one", tree, Some(medium)).unwrap();
     let place = session.add(1, &Identity::new(vec![1]).unwrap(), Path::new("file")).unwrap();
     let recorder = Recorder::new(&tree.join("replica"), place.drained());
-    let counters = Arc::new(Counters::default());
+    let counters = Arc::new(WindowCounters::default());
     let handle = Box::new(Arc::clone(&recorder));
     let drain = Drain::new(place, medium, "file".into(), handle, Default::default(), &counters).unwrap();
     (drain, recorder)
@@ -195,7 +195,7 @@ pub(super) fn drain_on(tree: &Path, medium: Medium) -> (Drain, Arc<Recorder>) {
 
 /// A program's half of a new ring.
 pub(super) fn ring(drain: &mut Drain, open: u64, bytes: u64) -> Program {
-    let granted = drain.add(open, Budget::new(4 * bytes).take(bytes).unwrap()).unwrap();
+    let granted = drain.add(open, WindowBudget::new(4 * bytes).take(bytes).unwrap()).unwrap();
     program(granted)
 }
 

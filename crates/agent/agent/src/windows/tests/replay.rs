@@ -55,7 +55,7 @@ impl Catalogue for Failing {
     }
 }
 
-#[test]
+#[test] // S38
 fn rings_stay_while_the_burst_buffer_answers_with_errors() {
     let story = left_with_records(500, false);
     let (root, buffer) = (story.tree.path(), story.tree.path().join("buffer"));
@@ -78,7 +78,7 @@ fn rings_stay_while_the_burst_buffer_answers_with_errors() {
     story.check(500);
 }
 
-#[test]
+#[test] // S38
 fn rings_of_a_file_whose_replica_is_lost_are_told_and_kept() {
     let story = left_with_records(501, false);
     let (root, buffer) = (story.tree.path(), story.tree.path().join("buffer"));
@@ -93,7 +93,7 @@ fn rings_of_a_file_whose_replica_is_lost_are_told_and_kept() {
     assert!(lost.contains("its data in the burst buffer is lost") && lost.contains(aside.to_str().unwrap()), "{lost}");
 }
 
-#[test]
+#[test] // S38
 fn a_ring_that_cannot_be_opened_now_stops_the_start_and_is_replayed_another_time() {
     let story = left_with_records(502, false);
     let (root, buffer) = (story.tree.path(), story.tree.path().join("buffer"));
@@ -109,7 +109,7 @@ fn a_ring_that_cannot_be_opened_now_stops_the_start_and_is_replayed_another_time
 }
 
 /// An agent without root opens no file by its handle.
-#[test]
+#[test] // S37
 fn a_file_that_was_renamed_is_found_where_the_store_finds_none_by_identity() {
     let story = left_with_records(503, false);
     let (root, buffer) = (story.tree.path(), story.tree.path().join("buffer"));
@@ -134,7 +134,7 @@ fn a_file_that_was_renamed_is_found_where_the_store_finds_none_by_identity() {
     story.check(503);
 }
 
-#[test]
+#[test] // S38
 fn what_is_lost_is_told_before_the_start_stops_at_another_file_and_nobody_can_be_in_its_way() {
     let story = left_with_records(503, false);
     let (root, buffer) = (story.tree.path(), story.tree.path().join("buffer"));

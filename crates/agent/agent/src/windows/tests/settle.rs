@@ -14,10 +14,10 @@ fn writes(events: &[Event]) -> usize {
     events.iter().filter(|event| !matches!(event, Event::Synced(_))).count()
 }
 
-#[test]
+#[test] // S37
 fn what_is_written_beside_what_windows_hold_waits_for_none_of_it() {
     let tree = tempfile::tempdir().unwrap();
-    let (mut drain, recorder) = drain_on(tree.path(), Medium::Volatile);
+    let (mut drain, recorder) = drain_on(tree.path(), WindowMedium::Volatile);
     let program = ring(&mut drain, 1, 256 * KIB);
     program.append(0, &[1; 1000], &mut || false).unwrap();
     program.append(5000, &[2; 1000], &mut || false).unwrap();
@@ -29,10 +29,10 @@ fn what_is_written_beside_what_windows_hold_waits_for_none_of_it() {
     assert!(drain.is_drained() && writes(&recorder.events.lock()) == 2);
 }
 
-#[test]
+#[test] // S37
 fn nobody_waits_for_a_program_that_has_no_room_or_for_what_others_write_meanwhile() {
     let tree = tempfile::tempdir().unwrap();
-    let (mut drain, recorder) = drain_on(tree.path(), Medium::Volatile);
+    let (mut drain, recorder) = drain_on(tree.path(), WindowMedium::Volatile);
     let program = ring(&mut drain, 1, 64 * KIB);
     let (mut at, mut beside) = (0, None);
     // Until one has to wait.
@@ -58,7 +58,7 @@ fn nobody_waits_for_a_program_that_has_no_room_or_for_what_others_write_meanwhil
 fn programs_that_write_one_file_in_turn_travel_together_although_one_is_a_whole_ring_ahead() {
     const RECORD: u64 = 47_008;
     let tree = tempfile::tempdir().unwrap();
-    let (mut drain, recorder) = drain_on(tree.path(), Medium::Volatile);
+    let (mut drain, recorder) = drain_on(tree.path(), WindowMedium::Volatile);
     let programs = [ring(&mut drain, 1, 4096 * KIB), ring(&mut drain, 2, 4096 * KIB)];
     let append = |drain: &mut super::super::drain::Drain, program: usize, number: u64| {
         let bytes = [number as u8, program as u8].repeat(RECORD as usize / 2);
@@ -82,7 +82,7 @@ fn programs_that_write_one_file_in_turn_travel_together_although_one_is_a_whole_
 #[test]
 fn a_write_beside_waits_for_all_where_a_truncation_is_to_be_made_again_by_a_replay() {
     let tree = tempfile::tempdir().unwrap();
-    let (mut drain, recorder) = drain_on(tree.path(), Medium::Emulated);
+    let (mut drain, recorder) = drain_on(tree.path(), WindowMedium::Emulated);
     let program = ring(&mut drain, 1, 32 * KIB * KIB);
     for number in 0..12 {
         program.append(number << 20, &[number as u8; 1 << 20], &mut || false).unwrap();
@@ -96,7 +96,7 @@ fn a_write_beside_waits_for_all_where_a_truncation_is_to_be_made_again_by_a_repl
     assert!(drain.is_drained() && drain.is_over());
 }
 
-#[test]
+#[test] // S37
 fn each_who_writes_a_file_is_told_once_what_was_damaged_in_a_window_that_is_over_by_then() {
     let tree = tempfile::tempdir().unwrap();
     let stand = Stand::new(tree.path(), &[]);
@@ -119,7 +119,7 @@ fn each_who_writes_a_file_is_told_once_what_was_damaged_in_a_window_that_is_over
     std::mem::forget(window); // its memory is gone
 }
 
-#[test]
+#[test] // S40
 fn who_waits_for_room_behind_an_append_that_nobody_finishes_goes_to_the_kernel() {
     let tree = tempfile::tempdir().unwrap();
     let stand = Stand::new(tree.path(), &[]);
@@ -136,7 +136,7 @@ fn who_waits_for_room_behind_an_append_that_nobody_finishes_goes_to_the_kernel()
         Some(acknowledged * 10_000)
     });
     assert!(acknowledged < 110, "there was no room for more");
-    assert_eq!(never, Err(Refused::Revoked));
+    assert_eq!(never, Err(AppendRefused::Revoked));
     assert!(waited > limits::WINDOW_STUCK_WAIT && waited < PATIENCE, "{waited:?}");
     assert!(stand.content(&open) == vec![7; 10_000 * acknowledged as usize]);
 }

@@ -17,8 +17,8 @@ use std::time::Duration;
 use concurrency::{below, explore, spawn, yield_now};
 use testkit::TempTree;
 use types::{ByteRange, Identity};
-use window::Medium;
-use window::ring::Refused;
+use window::WindowMedium;
+use window::ring::AppendRefused;
 
 use super::super::right::{WindowRight, WindowRules};
 use super::super::service::WindowService;
@@ -106,7 +106,7 @@ impl Story {
         let tree = TempTree::new();
         let service = WindowService::new(BUDGET);
         let settings = WindowSettings::new(tree.path("w"), tree.path("")).unwrap();
-        let settings = WindowSettings { medium: Some(Medium::Volatile), window_bytes: RING, ..settings };
+        let settings = WindowSettings { medium: Some(WindowMedium::Volatile), window_bytes: RING, ..settings };
         let windows = Windows::begin(settings, &service, behind_server.then_some([1; 16])).unwrap();
         let (replica, history) = (Arc::default(), History::default());
         let identity = Identity::new(vec![7]).unwrap();
@@ -207,7 +207,7 @@ impl Opened<'_> {
             };
             match ring.append_where(&[IoSlice::new(&bytes)], place, patience) {
                 Ok(()) => return story.history.end(registers, id, true),
-                Err(Refused::Revoked) => self.ring = None,
+                Err(AppendRefused::Revoked) => self.ring = None,
                 Err(_) => {}
             }
         }

@@ -98,7 +98,7 @@ impl Stuck {
     }
 }
 
-#[test]
+#[test] // S38
 fn a_window_that_cannot_be_drained_ends_and_what_it_holds_comes_when_there_is_room() {
     in_private_namespace(|| {
         let stuck = Stuck::new();
@@ -111,7 +111,7 @@ fn a_window_that_cannot_be_drained_ends_and_what_it_holds_comes_when_there_is_ro
     });
 }
 
-#[test]
+#[test] // S37
 fn a_file_whose_window_cannot_be_drained_is_read_counted_and_cut_as_ever() {
     in_private_namespace(|| {
         let stuck = Stuck::new();
@@ -147,7 +147,7 @@ fn a_file_whose_window_cannot_be_drained_is_read_counted_and_cut_as_ever() {
     });
 }
 
-#[test]
+#[test] // S37
 fn a_file_whose_window_cannot_be_drained_is_emptied_by_an_open() {
     in_private_namespace(|| {
         let stuck = Stuck::new();
@@ -157,7 +157,7 @@ fn a_file_whose_window_cannot_be_drained_is_emptied_by_an_open() {
     });
 }
 
-#[test]
+#[test] // S37
 fn a_removed_file_takes_what_could_not_be_drained_with_it() {
     in_private_namespace(|| {
         let mut stuck = Stuck::new();
@@ -173,7 +173,7 @@ fn a_removed_file_takes_what_could_not_be_drained_with_it() {
     });
 }
 
-#[test]
+#[test] // S38
 fn what_was_cut_off_while_it_could_not_be_drained_stays_away_after_a_restart() {
     in_private_namespace(|| {
         for killed_before in [false, true] {

@@ -2,7 +2,7 @@
 
 use super::*;
 
-#[test]
+#[test] // S40
 fn while_one_open_file_is_switched_off_no_other_of_the_file_has_or_gets_a_window() {
     let tree = tempfile::tempdir().unwrap();
     let stand = Stand::new(tree.path(), &[]);

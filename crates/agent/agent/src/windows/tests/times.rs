@@ -36,7 +36,7 @@ impl Stand {
     }
 }
 
-#[test]
+#[test] // S37
 fn a_file_has_the_time_at_which_its_window_was_written_however_late_it_is_drained() {
     let tree = tempfile::tempdir().unwrap();
     let stand = Stand::new(tree.path(), &["close=lazy"]);
@@ -64,10 +64,10 @@ fn a_file_has_the_time_at_which_its_window_was_written_however_late_it_is_draine
     assert!(third < below && below <= last, "{third:?} {below:?} {last:?}");
 }
 
-#[test]
+#[test] // S37
 fn what_was_written_while_a_batch_was_on_its_way_has_its_own_time() {
     let tree = tempfile::tempdir().unwrap();
-    let (mut drain, recorder) = drain_on(tree.path(), Medium::Volatile);
+    let (mut drain, recorder) = drain_on(tree.path(), WindowMedium::Volatile);
     let program = Arc::new(ring(&mut drain, 1, 1 << 20));
     let appended = Arc::new(Mutex::new(Vec::new()));
     program.append(0, b"first", &mut || false).unwrap();
@@ -89,10 +89,10 @@ fn what_was_written_while_a_batch_was_on_its_way_has_its_own_time() {
     assert!(first < second && second <= appended[0] && appended.len() == 1, "{dated:?} {appended:?}");
 }
 
-#[test]
+#[test] // S37
 fn what_comes_after_a_failed_try_has_the_time_at_which_it_was_written() {
     let tree = tempfile::tempdir().unwrap();
-    let (mut drain, recorder) = drain_on(tree.path(), Medium::Volatile);
+    let (mut drain, recorder) = drain_on(tree.path(), WindowMedium::Volatile);
     let program = ring(&mut drain, 1, 1 << 20);
     program.append(0, b"data", &mut || false).unwrap();
     let written = now();
@@ -107,7 +107,7 @@ fn what_comes_after_a_failed_try_has_the_time_at_which_it_was_written() {
     assert!(dated.len() == 2 && dated.iter().all(|at| *at <= written), "a part of it may be there: {dated:?}");
 }
 
-#[test]
+#[test] // S37
 fn what_is_replayed_has_the_time_at_which_it_was_written() {
     let story = left_with_records(900, false);
     let (root, killed) = (story.tree.path(), now());

@@ -112,7 +112,7 @@ impl Actor {
     }
 }
 
-#[test]
+#[test] // S37
 fn files_drain_in_the_order_in_which_they_ask_and_one_that_is_written_without_end_waits_its_turn() {
     let tree = tempfile::tempdir().unwrap();
     let stage = Stage::new(tree.path());
@@ -135,7 +135,7 @@ fn files_drain_in_the_order_in_which_they_ask_and_one_that_is_written_without_en
     }
 }
 
-#[test]
+#[test] // S37
 fn who_asks_about_a_file_with_nothing_to_bring_does_not_wait_for_the_turns_of_others() {
     let tree = tempfile::tempdir().unwrap();
     let stage = Stage::new(tree.path());
@@ -152,7 +152,7 @@ fn who_asks_about_a_file_with_nothing_to_bring_does_not_wait_for_the_turns_of_ot
     }
 }
 
-#[test]
+#[test] // S37
 fn a_file_drains_by_itself_whichever_of_two_programs_had_its_windows_made() {
     let tree = tempfile::tempdir().unwrap();
     let stage = Stage::new(tree.path());

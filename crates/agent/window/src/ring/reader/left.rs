@@ -1,24 +1,24 @@
 //! A ring that an earlier agent left.
 
-use super::{Damage, Found, Grant, Reader, Reason, Slot};
-use crate::drained::Progress;
-use crate::layout::{self, NotThisRing, RECORD_BYTES, RecordHeader, State, at};
+use super::{Damage, Reason, RingGrant, RingItem, RingReader, Slot};
+use crate::drained::AppliedProgress;
+use crate::layout::{self, NotThisRing, RECORD_BYTES, RecordHeader, RecordState, at};
 use crate::memory::Memory;
 use crate::ring::Ring;
 use crate::sync::Ordering::Acquire;
 
-impl<M: Memory> Reader<M> {
-    /// The reader of a ring that an earlier agent left. Only [`Reader::take_left`] makes sense next.
-    pub fn left_behind(memory: M, grant: Grant) -> Result<Reader<M>, NotThisRing> {
+impl<M: Memory> RingReader<M> {
+    /// The reader of a ring that an earlier agent left. Only [`RingReader::take_left`] makes sense next.
+    pub fn left_behind(memory: M, grant: RingGrant) -> Result<RingReader<M>, NotThisRing> {
         let ring = Ring::identified(memory, grant.ring, grant.capacity)?;
-        Ok(Reader { ring, grant, cursor: 0, tail: 0, mark: None, known_below: 0, revoked: false, left: true })
+        Ok(RingReader { ring, grant, cursor: 0, tail: 0, mark: None, known_below: 0, revoked: false, left: true })
     }
 
     /// Takes every published record of a ring left behind that is not wholly `drained`, in no order.
     ///
     /// Neither head nor tail is asked, which may be lost, old or forged: a commit word tells the position of its record, and
     /// `drained` what is done.
-    pub fn take_left(&mut self, drained: Progress, found: &mut dyn FnMut(Found)) {
+    pub fn take_left(&mut self, drained: AppliedProgress, found: &mut dyn FnMut(RingItem)) {
         self.revoke();
         let tail = self.ring.word(at::RELEASED).load(Acquire);
         let mut place = 0;
@@ -29,14 +29,16 @@ impl<M: Memory> Reader<M> {
             let position = layout::position_of(self.grant.ring, word);
             let state = self.ring.state(position);
             let placed = position & (self.ring.capacity - 1) == here && position < u64::MAX / 2;
-            if !placed || !matches!(state, Some(State::Published | State::Taken)) {
+            if !placed || !matches!(state, Some(RecordState::Published | RecordState::Taken)) {
                 continue;
             }
             let slot = self.slot(position);
             if matches!(&slot, Slot::Record(header) | Slot::Skip(_, header) if is_drained(header, drained)) {
                 continue;
             }
-            if state == Some(State::Published) && !self.ring.swap_state(position, State::Published, State::Taken) {
+            if state == Some(RecordState::Published)
+                && !self.ring.swap_state(position, RecordState::Published, RecordState::Taken)
+            {
                 continue; // its writer goes to the kernel
             }
             match slot {
@@ -44,11 +46,11 @@ impl<M: Memory> Reader<M> {
                     found(self.sum(position, &header));
                     place = here + header.footprint(); // may be past the end: it wraps
                 }
-                Slot::Skip(damage, _) => found(Found::Damage(damage)),
+                Slot::Skip(damage, _) => found(RingItem::Damage(damage)),
                 // A commit word of a former lap can outlive its header, and one in 65,536 payload words looks like one of
                 // some lap: neither is a loss. Of this lap no payload can name the position.
                 Slot::Broken if position.wrapping_sub(tail) < self.ring.capacity => {
-                    found(Found::Damage(Damage { position, range: None, reason: Reason::Header }));
+                    found(RingItem::Damage(Damage { position, range: None, reason: Reason::Header }));
                 }
                 Slot::Broken => {}
             }
@@ -59,6 +61,6 @@ impl<M: Memory> Reader<M> {
 }
 
 /// What is left of its room by later records may look like damage.
-fn is_drained(header: &RecordHeader, drained: Progress) -> bool {
+fn is_drained(header: &RecordHeader, drained: AppliedProgress) -> bool {
     drained.rest(header.sequence, header.range()).is_empty()
 }
