@@ -1,6 +1,6 @@
 # Two commands do everything on a fresh Debian 12 machine with Rust: `make test` and `make demo`, as root.
 
-.PHONY: all bootstrap build install test quick test-vm demo bench experiments experiments-report lint clean help
+.PHONY: all bootstrap build install test quick test-vm demo docs bench experiments experiments-report lint clean help
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## /\1\t/p' $(MAKEFILE_LIST)
@@ -42,7 +42,10 @@ demo: bootstrap ## real programs on a slow store, directly and accelerated, in o
 	@cargo build --quiet --workspace
 	@demo/demo.sh
 
-bench: bootstrap ## the ratios that the README states
+docs: ## the book, in target/book; fails on a broken link
+	@scripts/docs.sh
+
+bench: bootstrap ## the ratios that the book states
 	@cargo build --quiet --release --workspace
 	@cargo build --quiet --release --package server --example requests
 	@cargo build --quiet --release --package catalogue --example ten_million
