@@ -172,14 +172,14 @@ mod tests {
     fn a_brand_that_was_refused_is_written_later_and_those_of_other_files_at_once() {
         let mut world = written(&["f"]);
         world.cache.housekeep();
-        assert_eq!((identity_attribute_of(&world, "f"), world.cache.status().unmarked), (None, 1));
+        assert_eq!((identity_attribute_of(&world, "f"), world.cache.status().without_identity_attribute), (None, 1));
         refuse_none(&world);
         world.store.put("g", b"old");
         world.open_named("g", true, true).unwrap().write_at(b"NEW", 0, false).unwrap();
         assert!(identity_attribute_of(&world, "g").is_some(), "one failure made an end of it");
         assert!(world.cache.status().xattrs);
         world.cache.housekeep();
-        assert_eq!(world.cache.status().unmarked, 0);
+        assert_eq!(world.cache.status().without_identity_attribute, 0);
         world.lose_catalogue();
         assert_eq!(world.state(), Residency::Queued, "nothing tells that it is dirty");
         assert_eq!(world.drain(), 0);
@@ -190,7 +190,7 @@ mod tests {
     fn a_dirty_file_without_a_brand_gets_one_in_the_next_life_of_the_agent() {
         let mut world = written(&["f"]);
         world.crash();
-        assert_eq!(world.cache.status().unmarked, 1);
+        assert_eq!(world.cache.status().without_identity_attribute, 1);
         world.cache.housekeep();
         world.lose_catalogue();
         assert_eq!(world.drain(), 0);
@@ -234,10 +234,10 @@ mod tests {
     fn what_is_clean_or_unknown_wants_no_brand_any_more() {
         let world = written(&["f", "g", "h"]);
         assert_eq!(world.drain(), 0);
-        assert_eq!(world.cache.status().unmarked, 3);
+        assert_eq!(world.cache.status().without_identity_attribute, 3);
         world.cache.inner.table.lock().files.remove(&world.store.identity("h").unwrap());
         world.cache.housekeep();
-        assert_eq!(world.cache.status().unmarked, 0);
+        assert_eq!(world.cache.status().without_identity_attribute, 0);
     }
 
     #[test]
@@ -251,7 +251,7 @@ mod tests {
         let identity_attribute =
             identity_attribute_of(&world, name).expect("a long path costs the file its identity_attribute");
         assert!(identity_attribute.encode(IDENTITY_ATTRIBUTE_BYTES_MAX).len() <= IDENTITY_ATTRIBUTE_BYTES);
-        assert_eq!(world.cache.status().unmarked, 0);
+        assert_eq!(world.cache.status().without_identity_attribute, 0);
     }
 
     #[test]
@@ -261,7 +261,7 @@ mod tests {
         refuse(&world, 0, Errno::OPNOTSUPP);
         world.write(b"new");
         let status = world.cache.status();
-        assert_eq!((status.xattrs, status.unmarked), (false, 0));
+        assert_eq!((status.xattrs, status.without_identity_attribute), (false, 0));
     }
 
     #[test]

@@ -91,7 +91,7 @@ pub struct Status {
     /// Of the dirty ones: whose replicas could not be told that, for the file system refused the attribute, or not what has changed since.
     /// It is tried again; a catalogue that is lost before would be rebuilt without them.
     #[serde(default)]
-    pub unmarked: u64,
+    pub without_identity_attribute: u64,
     /// What needs somebody's attention; at most 1,000.
     pub stuck: Vec<StuckStatus>,
 }
@@ -164,7 +164,7 @@ impl FileCache {
             full: read(&counters.full),
             quiesced: inner.quiesced.load(std::sync::atomic::Ordering::Relaxed),
             xattrs: inner.xattrs.load(std::sync::atomic::Ordering::Relaxed),
-            unmarked: inner.unmarked.lock().files.len() as u64,
+            without_identity_attribute: inner.unmarked.lock().files.len() as u64,
             ..Status::default()
         };
         if let Some(error) = inner.refusal() {

@@ -170,10 +170,10 @@ fn print_counts(status: &Value) {
     if n("removed") > 0 {
         out!("  of these {} are removed, and go when the global store has that on its medium", n("removed"));
     }
-    if n("unbranded") > 0 {
+    if n("without_identity_attribute") > 0 {
         out!(
             "  of the dirty ones {} would not be found again if the catalogue were lost now; agent.log says why",
-            n("unbranded")
+            n("without_identity_attribute")
         );
     }
     out!("  now: {} queued, {} being staged out, {} being staged in", n("queued"), n("draining"), n("fetching"));
