@@ -1,10 +1,10 @@
-//! How the library is linked.
+//! Link options of the library.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
-    // The unwinder, which Rust's standard library names, from an archive: every process that we are loaded into would load
-    // another shared library otherwise.
+    // Link the unwinder, which Rust's standard library needs, from an archive. Otherwise every process would load
+    // another shared library.
     println!("cargo::rustc-link-lib=static:-bundle=gcc_eh");
-    // All symbols are found when the library is loaded, not at a first call in a signal handler.
+    // Resolve all symbols at load time, not at a first call in a signal handler.
     println!("cargo::rustc-link-arg-cdylib=-Wl,-z,now,-z,relro");
 }

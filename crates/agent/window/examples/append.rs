@@ -1,7 +1,7 @@
-//! What an append costs, beside memcpy and write(2) on a tmpfs: cargo run --release -p window --example append [DIRECTORY]
+//! Cost of an append, beside memcpy and write(2) on a tmpfs: cargo run --release -p window --example append [DIRECTORY]
 //!
-//! The directory, /dev/shm unless told, should be a tmpfs. Medians of interleaved rounds; the ring is drained between
-//! rounds, and is larger than what one round writes, so that no append waits.
+//! The directory, /dev/shm by default, should be a tmpfs. The results are medians of interleaved rounds. The ring is
+//! applied between rounds and is larger than one round, so that no append waits.
 
 use std::fs::File;
 use std::hint::black_box;
@@ -15,7 +15,7 @@ use window::ring::{RingGrant, RingItem, RingReader, Writer};
 use window::sequence::{Sequence, WORD_BYTES};
 use window::{Mapping, WindowMedium};
 
-/// The default size of a window.
+/// Default size of a window, bytes.
 const CAPACITY: u64 = 16 << 20;
 const ROUNDS: usize = 51;
 /// Bytes of one round: half of the ring.
@@ -42,7 +42,7 @@ fn window(dir: &Path, medium: WindowMedium) -> std::io::Result<Window> {
 }
 
 impl Window {
-    /// Microseconds per append, the drain between rounds not counted.
+    /// Returns the microseconds per append, without the time between rounds.
     fn round(&mut self, bytes: &[u8]) -> f64 {
         let time = per_call(bytes.len(), |offset| {
             self.writer.append(offset as u64, bytes, &mut || false).expect("the ring has room for a round");
@@ -89,7 +89,8 @@ fn measure(dir: &Path) -> std::io::Result<()> {
         let mut times: [Vec<f64>; 4] = Default::default();
         for _ in 0..=ROUNDS {
             times[0].push(per_call(len, |offset| {
-                // Where a ring would put it: some processors copy slowly between places equal in their low twelve bits.
+                // Where a ring would put it: some processors copy slowly between addresses equal in their low twelve
+                // bits.
                 let to = offset / len * (len + 64) + 64;
                 copy[to..to + len].copy_from_slice(black_box(&bytes));
                 black_box(&mut copy);

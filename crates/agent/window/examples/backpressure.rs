@@ -1,8 +1,10 @@
-//! What a full ring costs its program under each rule: cargo run --release -p window --example backpressure [DIRECTORY]
+//! Cost of a full ring for its program under each rule: cargo run --release -p window --example backpressure
+//! [DIRECTORY]
 //!
-//! The first paper's program waits until the whole queue has drained, ours until there is room for its write. Both write the same bursts,
-//! each of one and a half rings, and compute between them for as long as the drain takes for one ring. The drain gives
-//! [`RATE`] and gives room back for each MiB. The directory, /dev/shm unless told, should be a tmpfs.
+//! The first paper's program waits until the whole queue has been applied, ours until there is room for its write. Both
+//! write equal bursts, each of one and a half rings. Between bursts they compute for as long as applying one ring
+//! takes. Records are applied at [`RATE`], and room is given back for each MiB. The directory, /dev/shm by default,
+//! should be a tmpfs.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,11 +17,11 @@ use window::ring::{Backpressure, RingGrant, RingItem, RingReader, Writer};
 use window::sequence::{Sequence, WORD_BYTES};
 use window::{Mapping, WindowMedium};
 
-/// The default size of a window.
+/// Default size of a window, bytes.
 const CAPACITY: u64 = 16 << 20;
-/// Bytes a second that the burst buffer takes.
+/// Bytes per second that the burst buffer accepts.
 const RATE: f64 = 500e6;
-/// Bytes of a write, and of what the drain brings at once.
+/// Bytes of a write, and of each step of applying.
 const WRITE: usize = 128 << 10;
 const BATCH: u64 = 1 << 20;
 const BURST: u64 = CAPACITY * 3 / 2;
@@ -43,7 +45,7 @@ fn main() -> std::io::Result<()> {
     Ok(())
 }
 
-/// Seconds of a burst, and of the longest write in it: medians.
+/// Returns the seconds of a burst, and of the longest write in it: medians.
 fn bursts(dir: &Path, rule: Backpressure) -> std::io::Result<[f64; 2]> {
     let grant = RingGrant {
         ring: RingId(0x0123_4567_89ab_cdef_1122_3344_5566_7788),
@@ -72,11 +74,11 @@ fn bursts(dir: &Path, rule: Backpressure) -> std::io::Result<[f64; 2]> {
         }
         ended.store(true, Ordering::Release);
     });
-    // The first touches fresh memory.
+    // The first burst touches fresh memory.
     Ok([0, 1].map(|which: usize| median(times[1..].iter().map(|time| time[which]).collect())))
 }
 
-/// Takes what is there, and gives its room back when a burst buffer would have it.
+/// Takes published records and gives their room back when a burst buffer would have them.
 fn drain(reader: &mut RingReader<Mapping>, ended: &AtomicBool) {
     let (mut free, mut taken) = (Instant::now(), Vec::new());
     while !ended.load(Ordering::Acquire) || reader.used() > 0 {

@@ -1,21 +1,23 @@
-//! What programs and the agent say to each other about windows: the only file that knows these bytes.
+//! Messages between programs and the agent about windows. Only this file knows their bytes.
 //!
-//! Three small surfaces, all little-endian, all with a version and a size; `docs/window.md` tells how they are used:
+//! There are three small interfaces, all little-endian, all with a version and a size. `docs/window.md` describes their
+//! use.
 //!
-//! * [`WindowMessage`]: 64 bytes on a `SOCK_SEQPACKET` Unix socket. `Hello` is answered `Welcome` with one descriptor (the
-//!   [`page`]), `Fetch` is answered `Ring` with two (ring, sequence counter),
-//!   `Here` is answered `Here`; each may be answered `Refused`. One is asked after the other has been
-//!   answered, so that no answer needs to say of what it is one.
-//! * [`Control`]: the argument of the ioctl [`CONTROL`] on a descriptor of an accelerated file.
-//! * [`page`]: memory in which a thread says that it is about to open a file.
+//! - [`WindowMessage`]: 64 bytes on a `SOCK_SEQPACKET` Unix socket. `Hello` is answered by `Welcome` with one descriptor (the
+//!   [`page`]). `Fetch` is answered by `Ring` with two (ring and sequence counter), and `Here` by `Here`. Each may be
+//!   answered by `Refused`. A request is sent only after the former one was answered, so an answer need not name its
+//!   request.
+//! - [`Control`]: the argument of the ioctl [`CONTROL`] on a descriptor of an accelerated file.
+//! - [`page`]: memory in which a thread announces that it is about to open a file.
 
 use crate::layout::RingId;
 
-/// Of messages and pages. Raised with every change of them; another one is refused. 2: `Here`.
+/// Version of messages and pages, raised with every change of them. Another version is refused. Version 2 added `Here`.
 pub const VERSION: u16 = 2;
-/// Of the argument of [`CONTROL`], which programs use by themselves. Raised with every change of that; another one is refused.
+/// Version of the argument of [`CONTROL`], which programs may use by themselves. Raised with every change of it;
+/// another version is refused.
 pub const CONTROL_VERSION: u32 = 1;
-/// In the bytes of a preload library that goes with this agent.
+/// Mark in the bytes of a preload library that fits this agent.
 pub const LIBRARY_MARK: &str = concat!("forebay preload library ", env!("CARGO_PKG_VERSION"), ", windows 2;");
 /// First word of a message and of a page.
 pub const MAGIC: u32 = u32::from_le_bytes(*b"fbwA");
@@ -23,62 +25,63 @@ pub const MAGIC: u32 = u32::from_le_bytes(*b"fbwA");
 pub const MESSAGE_BYTES: usize = 64;
 /// Bytes of the argument of [`CONTROL`].
 pub const CONTROL_BYTES: usize = 32;
-/// The ioctl: `_IOWR(0xFB, 1, struct forebay_window)`.
+/// Number of the ioctl: `_IOWR(0xFB, 1, struct forebay_window)`.
 pub const CONTROL: u32 = 3 << 30 | (CONTROL_BYTES as u32) << 16 | 0xfb << 8 | 1;
 
-/// What a message is.
+/// Kind of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u16)]
 pub enum MessageKind {
-    /// Program: register me.
+    /// Program: asks to be registered.
     Hello = 1,
-    /// Agent: done; the page is attached.
+    /// Agent: the program is registered; the page is attached.
     Welcome = 2,
-    /// Program: the ring of this token.
+    /// Program: asks for the ring of a token.
     Fetch = 3,
-    /// Agent: here it is; ring and sequence counter are attached.
+    /// Agent: ring and sequence counter are attached.
     Ring = 4,
-    /// Agent: no, and why in `status`.
+    /// Agent: refuses, with the reason in `status`.
     Refused = 5,
-    /// Program: do you answer? Agent: yes.
+    /// Program: asks whether the agent answers. Agent: it does.
     Here = 8,
 }
 
-/// One message. What its kind does not use is zero.
+/// Message. Fields that its kind does not use are zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WindowMessage {
-    /// What it is.
+    /// Kind of the message.
     pub kind: MessageKind,
-    /// An errno, for `Refused`.
+    /// Errno of a `Refused`.
     pub status: i32,
-    /// Names one attachment; valid once.
+    /// Token of one attachment; valid once.
     pub token: u64,
-    /// The ring's name.
+    /// Id of the ring.
     pub ring: RingId,
-    /// Bytes of records that it holds.
+    /// Capacity of the ring for records, bytes.
     pub capacity: u64,
-    /// 0: does not survive the machine. 1: does. 2: does not, and is written as if it did.
+    /// Number of the medium. 0: does not survive a crash of the machine. 1: survives it. 2: does not, but is written as
+    /// if it did.
     pub medium: u32,
 }
 
-/// Bytes that are no message of this version.
+/// Reason why bytes are not a message of this version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NotAMessage {
-    /// Wrong length, magic or size.
+    /// The length, magic or size is wrong.
     Foreign,
-    /// Of another version.
+    /// The message has another version.
     Version(u16),
-    /// Of a kind that this version does not know.
+    /// The kind is unknown in this version.
     Kind(u16),
 }
 
 impl WindowMessage {
-    /// A message with nothing but its kind.
+    /// Makes a message with only its kind.
     pub fn new(kind: MessageKind) -> WindowMessage {
         WindowMessage { kind, status: 0, token: 0, ring: RingId(0), capacity: 0, medium: 0 }
     }
 
-    /// Its bytes.
+    /// Encodes the message.
     pub fn to_bytes(&self) -> [u8; MESSAGE_BYTES] {
         let mut bytes = [0; MESSAGE_BYTES];
         let mut put = |at: usize, field: &[u8]| bytes[at..at + field.len()].copy_from_slice(field);
@@ -94,7 +97,7 @@ impl WindowMessage {
         bytes
     }
 
-    /// The message in `bytes`.
+    /// Decodes a message.
     pub fn from_bytes(bytes: &[u8]) -> Result<WindowMessage, NotAMessage> {
         let bytes: &[u8; MESSAGE_BYTES] = bytes.try_into().map_err(|_| NotAMessage::Foreign)?;
         if u32_at(bytes, 0) != MAGIC {
@@ -122,36 +125,37 @@ impl WindowMessage {
     }
 }
 
-/// What [`CONTROL`] is asked.
+/// Command of a [`CONTROL`] call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Command {
-    /// Nothing: `state` and `bytes` are told.
+    /// Change nothing; return `state` and `bytes`.
     Get = 0,
-    /// The open file may have a window, and what it will read is fetched ahead.
+    /// Allow the open file a window, and read-ahead of its reads.
     On = 1,
-    /// It may not; one that it has is drained and ends. Nothing is fetched ahead of its reads, but with [`state::ENDS`].
+    /// Forbid the open file a window. A window that it has ends after its records are applied. Also ends read-ahead of
+    /// its reads, but not with [`state::ENDS`].
     Off = 2,
-    /// Its next window is of `bytes`; one that it has is drained and ends.
+    /// Give the next window the size `bytes`. The present window ends after its records are applied.
     Size = 3,
-    /// A token for [`MessageKind::Fetch`].
+    /// Ask for a token for [`MessageKind::Fetch`].
     Attach = 4,
-    /// How the program will read the open file: `state` is one of [`advice`]; of what will be needed soon `token` is the first byte, and
-    /// `bytes` says how many, 0 for all up to the end.
+    /// Tell how the program will read the open file; `state` is one of [`advice`]. For bytes needed soon, `token` is
+    /// the first byte and `bytes` their number, 0 for all up to the end.
     Advise = 6,
-    /// `syncfs`: all that was written to files of the agent's is to survive a crash of the machine.
+    /// Make all data written to files of the agent survive a crash of the machine (`syncfs`).
     SyncAll = 7,
 }
 
-/// What [`Command::Advise`] says, in the numbers of `posix_fadvise` on Linux.
+/// Values of [`Command::Advise`], numbered as for `posix_fadvise` on Linux.
 pub mod advice {
-    /// Nothing of itself.
+    /// No advice.
     pub const NORMAL: u32 = 0;
-    /// Here and there.
+    /// Random reads.
     pub const RANDOM: u32 = 1;
-    /// In order.
+    /// Sequential reads.
     pub const SEQUENTIAL: u32 = 2;
-    /// These bytes, soon.
+    /// These bytes will be needed soon.
     pub const WILL_NEED: u32 = 3;
 }
 
@@ -159,34 +163,35 @@ pub mod advice {
 pub mod state {
     /// The open file may have a window now.
     pub const MAY: u32 = 1;
-    /// It has one.
+    /// The open file has a window.
     pub const HAS: u32 = 2;
-    /// What it has survives a crash of the machine: every write of it that was acknowledged, without a sync.
+    /// All acknowledged writes of the window survive a crash of the machine without a sync.
     pub const DURABLE: u32 = 4;
-    /// In, of the library: the window ends, and nothing else is switched off.
+    /// Input, from the library: only the window ends; nothing else is switched off.
     pub const ENDS: u32 = 8;
 }
 
-/// The argument of [`CONTROL`]: `struct forebay_window` of `docs/window.md`.
+/// Argument of [`CONTROL`]: `struct forebay_window` of `docs/window.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Control {
-    /// In: what is asked.
+    /// Input: the command.
     pub command: Command,
-    /// In: the wanted window in bytes, 0 for what the policy says. Out: the window's size, 0 if it has none.
+    /// Input: the wanted size of the window in bytes, 0 for the policy's. Output: the window's size, 0 if there is
+    /// none.
     pub bytes: u64,
-    /// Out, of `Attach`. In, of `Advise`: the first byte.
+    /// Output of `Attach`: the token. Input of `Advise`: the first byte.
     pub token: u64,
-    /// Out: bits of [`state`]. In, of `Advise`: one of [`advice`]; of `Off`: [`state::ENDS`] or nothing.
+    /// Output: bits of [`state`]. Input of `Advise`: one of [`advice`]. Input of `Off`: [`state::ENDS`] or nothing.
     pub state: u32,
 }
 
 impl Control {
-    /// A question.
+    /// Makes the argument of a command.
     pub fn new(command: Command, bytes: u64) -> Control {
         Control { command, bytes, token: 0, state: 0 }
     }
 
-    /// Its bytes.
+    /// Encodes the argument.
     pub fn to_bytes(&self) -> [u8; CONTROL_BYTES] {
         let mut bytes = [0; CONTROL_BYTES];
         let mut put = |at: usize, field: &[u8]| bytes[at..at + field.len()].copy_from_slice(field);
@@ -199,7 +204,7 @@ impl Control {
         bytes
     }
 
-    /// The argument in `bytes`; `None` if its size, version or command is none that is known.
+    /// Decodes the argument. Returns `None` if its size, version or command is unknown.
     pub fn from_bytes(bytes: &[u8]) -> Option<Control> {
         let bytes: &[u8; CONTROL_BYTES] = bytes.try_into().ok()?;
         if u32_at(bytes, 0) as usize != CONTROL_BYTES || u32_at(bytes, 28) != CONTROL_VERSION {
@@ -212,37 +217,37 @@ impl Control {
     }
 }
 
-/// The memory in which threads announce opens: one page per registered process.
+/// Memory in which threads announce opens: one page per registered process.
 ///
-/// Word 0 holds magic and version. A slot is two words: the thread's id while it opens, and the agent's answer.
+/// Word 0 holds magic and version. A slot is two words: the thread's id during an open, and the agent's answer.
 pub mod page {
-    /// Bytes.
+    /// Size of the page, bytes.
     pub const BYTES: usize = 4096;
-    /// Byte of the first slot.
+    /// Offset of the first slot, bytes.
     pub const SLOTS_AT: usize = 64;
-    /// Bytes of a slot.
+    /// Size of a slot, bytes.
     pub const SLOT_BYTES: usize = 16;
-    /// How many threads can open at once; one more opens without a window.
+    /// Number of threads that can open at once. One more opens without a window.
     pub const SLOTS: usize = (BYTES - SLOTS_AT) / SLOT_BYTES;
-    /// Beside the thread's id: only if that takes nothing from who reads the file. An agent that does not know it takes the
-    /// announcement for another thread's.
+    /// Bit beside the thread's id: a window only if readers of the file lose nothing. An agent that does not know the
+    /// bit takes the announcement for another thread's.
     pub const MILD: u64 = 1 << 62;
-    /// In the thread's word while the slot is being prepared.
+    /// Value of the thread's word while the slot is being prepared.
     pub const PREPARING: u64 = 1 << 63;
-    /// The answer to an open that may have a window.
+    /// Answer to an open that may have a window.
     pub const WINDOWED: u64 = 1;
 
-    /// The byte of the thread's word of a slot.
+    /// Returns the offset of the thread's word of a slot.
     pub const fn thread_at(slot: usize) -> usize {
         SLOTS_AT + slot * SLOT_BYTES
     }
 
-    /// The byte of the answer of a slot.
+    /// Returns the offset of the answer of a slot.
     pub const fn answer_at(slot: usize) -> usize {
         thread_at(slot) + 8
     }
 
-    /// The first word.
+    /// Returns the first word of a page.
     pub const fn identification() -> u64 {
         super::MAGIC as u64 | (super::VERSION as u64) << 32
     }

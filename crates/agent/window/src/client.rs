@@ -1,11 +1,11 @@
-//! The half of the window that lives in programs: what a preload library is built on.
+//! Part of the window that runs in programs: the base of a preload library.
 //!
-//! It registers the process with the agent ([`Registration`]), says which opens are to have a window, fetches the ring of
-//! an open file and appends to it ([`Window`]). Every system call is made directly, never through the C library's
-//! wrappers, which a preload library intercepts; appending allocates nothing and makes no system call.
+//! [`Registration`] registers the process with the agent, announces opens that may have a window, and fetches the ring
+//! of an open file. [`Window`] appends to that ring. All system calls are made directly, never through the C library's
+//! wrappers, which a preload library intercepts. Appending allocates nothing and makes no system call.
 //!
-//! What else the user of this module must do is in `docs/window.md`. The short of it: reads, `fsync`, `close`, file
-//! positions, everything but the bytes of writes stays with the kernel and the descriptor that it gave.
+//! `docs/window.md` lists the further duties of a user of this module. In short: all but the bytes of writes stays with
+//! the kernel and its descriptor, such as reads, `fsync`, `close` and file positions.
 
 mod fork_guard;
 mod registration;

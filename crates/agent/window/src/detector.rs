@@ -1,8 +1,8 @@
-//! What to fetch next, judged by what was read.
+//! Detector: decides which bytes to fetch next, from the reads so far.
 //!
-//! [`Reference`] is Algorithm 1 of the paper, corrected, or as printed for the ablation. [`Detector`] is what the window
-//! uses: several streams in one open file, runs with gaps, strides in both directions, noise between them.
-//! The program `ablation` puts them side by side.
+//! [`Reference`] is Algorithm 1 of the paper, corrected, or as printed for the ablation. [`Detector`] is used by the
+//! window. It knows several streams in one open file, runs with gaps, strides in both directions, and noise between
+//! them. The program `ablation` compares them.
 
 mod reference;
 mod streams;

@@ -1,15 +1,17 @@
-//! How much of a file's records is drained, kept in memory of the agent alone.
+//! Mark of how much of a file's records has been applied, in memory of the agent only.
 //!
-//! The rings' tails advance one after the other; an agent that dies between two of them must not replay the older record
-//! of one ring over the newer one of another, which is gone. So this mark moves first, and recovery asks it.
+//! The tails of the rings advance one after the other. An agent may die between two of them. The older record of one
+//! ring must then not be replayed over the newer one of another, which is gone. So this mark moves first, and recovery
+//! reads it.
 //!
 //! ```text
-//! byte 0          below: every record with a smaller number is drained. 48 bits of the number, and 16 that are made from them
-//! byte 64, 128    two lines, of which the newer counts: check . below . joined . swept. What a sweep has done above `below`
+//! byte 0          below: all records with smaller numbers are applied. 48 bits, and 16 derived from them
+//! byte 64, 128    two lines, the newer counts: check . below . joined . swept; a sweep's progress above `below`
 //! ```
 //!
-//! What somebody wrote over a word is no mark, and neither is zeroed memory. A line is written while the other stands: `check` is made 0
-//! first and right last, and a crash in between leaves 0. A line of another `below` than the first word's is of a former sweep.
+//! An overwritten word is not a valid mark, and neither is zeroed memory. One line is written while the other stays
+//! valid: `check` is set to 0 first and to its value last, so a crash in between leaves 0. A line whose `below` differs
+//! from the first word's is of a former sweep.
 
 use twox_hash::XxHash3_64;
 use types::ByteRange;
@@ -17,24 +19,24 @@ use types::ByteRange;
 use crate::memory::Memory;
 use crate::sync::Ordering::{Acquire, Relaxed, Release};
 
-/// What is drained of a file.
+/// Applied part of a file's records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct AppliedProgress {
-    /// Every record with a smaller number.
+    /// Number below which all records are applied.
     pub below: u64,
-    /// Of the records with a smaller number than this, those that joined the sweep...
+    /// Number below which records have joined the sweep.
     pub joined: u64,
-    /// ...the bytes of the file before this.
+    /// Offset in the file before which the bytes of these records are applied.
     pub swept: u64,
 }
 
 impl AppliedProgress {
-    /// Everything below `number`, and no more.
+    /// Returns the progress in which exactly the records below `number` are applied.
     pub fn all_below(number: u64) -> AppliedProgress {
         AppliedProgress { below: number, joined: number, swept: 0 }
     }
 
-    /// Which bytes of a record are not drained: all behind some byte, or none.
+    /// Returns the bytes of a record that are not applied: all from some offset on, or none.
     pub fn rest(&self, sequence: u64, range: ByteRange) -> ByteRange {
         match sequence {
             sequence if sequence < self.below => ByteRange::new(range.end, range.end),
@@ -44,11 +46,11 @@ impl AppliedProgress {
     }
 }
 
-/// The mark of what is drained.
+/// Mark of applied records.
 #[derive(Debug, Clone)]
 pub struct Drained<M>(M);
 
-/// In a mark: every record, whatever its number. 2^48 writes to one file take nine years at a million a second.
+/// Number in a mark that stands for all records. 2^48 writes to one file take nine years at a million a second.
 const ALL: u64 = (1 << 48) - 1;
 const LINES: [usize; 2] = [64, 128];
 const CHECK: usize = 0;
@@ -69,19 +71,20 @@ fn check_of(progress: AppliedProgress) -> u64 {
 }
 
 impl<M: Memory> Drained<M> {
-    /// A new mark in `memory`, of at least [`WORD_BYTES`](crate::sequence::WORD_BYTES) zeroes: nothing is drained. Before any ring is granted.
+    /// Makes a new mark in `memory`, which must be at least [`WORD_BYTES`](crate::sequence::WORD_BYTES) zeroes. Nothing
+    /// is applied yet. To be called before any ring is granted.
     pub fn begin(memory: M) -> Drained<M> {
         let drained = Drained(memory);
         drained.mark(0);
         drained
     }
 
-    /// The mark that an earlier agent left there.
+    /// Opens the mark that an earlier agent left in `memory`.
     pub fn left_behind(memory: M) -> Drained<M> {
         Drained(memory)
     }
 
-    /// What is drained. `None`: the mark is damaged, and nobody knows.
+    /// Returns the progress. `None` if the mark is damaged, so that the progress is unknown.
     pub fn progress(&self) -> Option<AppliedProgress> {
         let below = self.below()?;
         let mut newest = AppliedProgress::all_below(below);
@@ -97,8 +100,8 @@ impl<M: Memory> Drained<M> {
         Some(newest)
     }
 
-    /// Records that so much is in the burst buffer, as durable as the medium of the rings is. Before the tails are released.
-    /// `progress` is never less than before.
+    /// Records that this much has been applied to the burst buffer, as durably as the medium of the rings. To be called
+    /// before the tails are released. `progress` must never be less than before.
     pub fn advance(&self, progress: AppliedProgress) {
         let below = progress.below.min(ALL);
         if self.below().is_none_or(|before| below > before) {
@@ -121,7 +124,7 @@ impl<M: Memory> Drained<M> {
         self.0.fence();
     }
 
-    /// What a line says, or nothing; `None` if it is damaged.
+    /// Returns the progress in a line: inner `None` if the line is empty, outer `None` if it is damaged.
     fn line(&self, line: usize) -> Option<Option<AppliedProgress>> {
         let check = self.0.word(line + CHECK).load(Acquire);
         let word = |at: usize| self.0.word(line + at).load(Relaxed);
@@ -132,7 +135,7 @@ impl<M: Memory> Drained<M> {
         }
     }
 
-    /// Over the older line.
+    /// Overwrites the older line.
     fn mark_line(&self, progress: AppliedProgress) {
         let age = |line: &usize| {
             let found = self.line(*line).flatten();

@@ -1,23 +1,23 @@
-//! What the environment of a program says of its windows.
+//! Environment variables about a program's windows.
 
-/// The variable that names the agent's socket; without it there are no windows.
+/// Name of the variable with the path of the agent's socket. Without it there are no windows.
 pub const SOCKET: &str = "FOREBAY_WINDOW_SOCKET";
 
-/// The variable with a [`Wish`].
+/// Name of the variable with a [`Wish`].
 pub const WISH: &str = "FOREBAY_WINDOW";
 
-/// Which texts are a wish.
+/// Description of the valid texts of a wish.
 pub const WISHES: &str =
     "off, or a whole number of bytes from 1, with a unit if you like: 4096, 64KiB, 16MiB, 1GiB, 10MB";
 
-/// What a program's user wants of its windows.
+/// User's wish for the windows of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Wish {
-    /// None.
+    /// No windows.
     Off,
-    /// As the policy says.
+    /// Windows as the policy says.
     Policy,
-    /// So many bytes each.
+    /// Windows of this many bytes each.
     Bytes(u64),
 }
 
@@ -38,7 +38,8 @@ const UNITS: [(&str, u64); 14] = [
     ("TB", 1_000_000_000_000),
 ];
 
-/// Reads one; of sizes the whole ones that policies take. `None`: the text is none of [`WISHES`]. Allocates nothing.
+/// Parses a wish. Sizes are the whole numbers that policies accept. Returns `None` if the text is not one of
+/// [`WISHES`]. Allocates nothing.
 pub fn wish(text: &[u8]) -> Option<Wish> {
     let text = core::str::from_utf8(text).ok()?.trim();
     match text {

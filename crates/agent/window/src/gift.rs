@@ -1,4 +1,4 @@
-//! What one of several threads fetches for all of them, as a window for those who write to an open file. Nobody waits for it.
+//! Value that one of several threads fetches for all of them, such as the window of an open file. Nobody waits for it.
 
 use crate::sync::AtomicU32;
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -7,36 +7,37 @@ use crate::sync::UnsafeCell;
 #[cfg(all(loom, test))]
 mod interleavings;
 
-/// Not there, and nobody asks for it.
+/// Stage: no value, and no thread asks for it.
 const WITHOUT: u32 = 0;
-/// A thread asks for it.
+/// Stage: a thread asks for the value.
 const ASKING: u32 = 1;
-/// It is there.
+/// Stage: the value is there.
 const WITH: u32 = 2;
 
-/// There, or not.
+/// Value that is there or not.
 pub struct Gift<T> {
     stage: AtomicU32,
     what: UnsafeCell<Option<T>>,
 }
 
-// SAFETY: `what` is written by the one thread that moved `stage` to ASKING, read by all after it is WITH, and taken when nobody looks.
+// SAFETY: `what` is written by the one thread that moved `stage` to ASKING, read by all after it is WITH, and taken
+// when nobody looks.
 unsafe impl<T: Send + Sync> Sync for Gift<T> {}
 
 impl<T> Gift<T> {
-    /// Not there.
+    /// Makes an empty gift.
     #[cfg(not(loom))]
     pub const fn none() -> Gift<T> {
         Gift { stage: AtomicU32::new(WITHOUT), what: UnsafeCell::new(None) }
     }
 
-    /// The same.
+    /// Makes an empty gift.
     #[cfg(loom)]
     pub fn none() -> Gift<T> {
         Gift { stage: AtomicU32::new(WITHOUT), what: UnsafeCell::new(None) }
     }
 
-    /// It, if it is there.
+    /// Returns the value, if it is there.
     #[inline]
     pub fn get(&self) -> Option<&T> {
         if self.stage.load(Acquire) != WITH {
@@ -46,12 +47,13 @@ impl<T> Gift<T> {
         self.what.with(|what| unsafe { (*what).as_ref() })
     }
 
-    /// Whether somebody might ask for it.
+    /// Returns whether there is no value and no thread asks for one.
     pub fn is_wanted(&self) -> bool {
         self.stage.load(Relaxed) == WITHOUT
     }
 
-    /// One of those who find nothing there asks for it; `None`: it may be asked for again. Whether the caller was the one.
+    /// Lets one of the threads that find no value call `ask`; if `ask` returns `None`, it may be called again later.
+    /// Returns whether the caller was that thread.
     #[inline]
     pub fn fetch(&self, ask: impl FnOnce() -> Option<T>) -> bool {
         if self.stage.compare_exchange(WITHOUT, ASKING, AcqRel, Relaxed).is_err() {
@@ -65,12 +67,13 @@ impl<T> Gift<T> {
         true
     }
 
-    /// Takes it out.
+    /// Takes the value out.
     ///
     /// # Safety
-    /// Nobody else looks at it: what it is part of is free for another afterwards ([`Life`](crate::entry_use::EntryUse)), and not before.
+    /// Nobody else may look at the value. Its place may be reused afterwards and not before
+    /// ([`EntryUse`](crate::entry_use::EntryUse)).
     pub unsafe fn take(&self) -> Option<T> {
-        // SAFETY: as the caller says.
+        // SAFETY: as the caller promises.
         let what = self.what.with_mut(|what| unsafe { (*what).take() });
         self.stage.store(WITHOUT, Relaxed);
         what

@@ -1,17 +1,21 @@
-//! The window: the node's memory tier for one open file, a write queue that is its own journal and a read queue.
+//! Window: a node's memory tier for one open file. A window is a write queue that is its own journal, and a read queue.
 //!
-//! The agent serves windows where it is told to; programs hold the half in [`client`]. The detector says what to stage in first; the read
+//! The agent serves windows; programs use the part in [`client`]. The detector decides what to stage in first. The read
+//! queue has no user yet.
 //! queue has no user yet.
 //!
-//! * [`ring`]: records of bytes in shared memory; appending one is acknowledging the write. [`layout`] has the bytes.
-//! * [`sequence`]: the order of a file's writes over the rings of several programs; [`drained`]: how much of them is done.
-//! * [`plan`]: which bytes to drain next, superseded ones dropped, neighbours merged, files in turn.
-//! * [`recover`]: what is left after a kill, replayed.
-//! * [`entry_use`], [`gift`]: entries of a program's table, which calls look at without a lock, and what one thread fetches for all.
-//! * [`attach`]: what programs and the agent say to each other; [`client`]: the half that lives in programs.
-//! * [`read_queue`], [`detector`]: blocks fetched ahead, and what to fetch next.
+//! - [`ring`]: records of bytes in shared memory. Appending a record acknowledges the write. [`layout`] defines the
+//!   bytes.
+//! - [`sequence`]: the order of a file's writes over the rings of several programs. [`drained`]: which of them have
+//!   been applied.
+//! - [`plan`]: which bytes to apply next. Superseded bytes are dropped, neighbours merged, files served in turn.
+//! - [`recover`]: replays the records that are left after a kill.
+//! - [`entry_use`], [`gift`]: entries of a program's table that calls read without a lock, and values that one thread
+//!   fetches for all.
+//! - [`attach`]: messages between programs and the agent. [`client`]: the part that runs in programs.
+//! - [`read_queue`], [`detector`]: blocks fetched ahead, and which blocks to fetch next.
 //!
-//! Time, threads, the burst buffer and the directory of rings belong to the caller.
+//! Time, threads, the burst buffer and the directory of rings are the caller's.
 
 pub mod attach;
 #[cfg(not(loom))]

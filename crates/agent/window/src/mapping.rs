@@ -1,4 +1,4 @@
-//! A file of the window directory in this process's memory.
+//! Mapping of a file of the window directory into this process's memory.
 
 mod gather;
 mod guard;
@@ -24,20 +24,20 @@ use crate::sync::AtomicU64;
 
 pub use gather::Gather;
 
-/// What keeps the bytes of a window.
+/// Medium of a window's bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WindowMedium {
-    /// DRAM behind a tmpfs: survives processes, not the machine.
+    /// DRAM behind a tmpfs: survives processes but not the machine.
     Volatile,
-    /// Persistent memory behind a DAX file system; the kernel is asked to confirm it (`MAP_SYNC`).
+    /// Persistent memory behind a DAX file system; the kernel must confirm it (`MAP_SYNC`).
     Persistent,
-    /// Volatile, with the instructions of persistent memory: what they cost, without the device.
+    /// Volatile memory used with the instructions of persistent memory, to measure their cost without the device.
     Emulated,
 }
 
 impl WindowMedium {
-    /// What keeps the bytes of files in the directory `dir`: the kernel and the processor are asked, by a file without a name, of which
-    /// nobody else knows and nothing stays. Errors: those of making it.
+    /// Returns the medium of files in the directory `dir`. Asks kernel and processor by a file without a name, which
+    /// nobody else sees and which leaves nothing behind. Errors: those of making that file.
     pub fn of(dir: &Path) -> io::Result<WindowMedium> {
         let nameless = OpenOptions::new().read(true).write(true).mode(0o600).custom_flags(libc::O_TMPFILE).open(dir);
         let mapped = nameless.and_then(|file| {
@@ -46,13 +46,13 @@ impl WindowMedium {
         });
         match mapped.map_err(|error| (error.raw_os_error(), error)) {
             Ok(_) => Ok(WindowMedium::Persistent),
-            // No file system on persistent memory is without such files.
+            // All file systems on persistent memory have such files.
             Err((Some(libc::EOPNOTSUPP | libc::EINVAL | libc::EISDIR), _)) => Ok(WindowMedium::Volatile),
             Err((_, error)) => Err(error),
         }
     }
 
-    /// Its number in [`crate::attach::WindowMessage::medium`].
+    /// Returns the medium's number in [`crate::attach::WindowMessage::medium`].
     pub fn number(self) -> u32 {
         match self {
             WindowMedium::Volatile => 0,
@@ -61,32 +61,33 @@ impl WindowMedium {
         }
     }
 
-    /// That of a number; `None` for one that this version does not know.
+    /// Returns the medium with this number, or `None` if this version does not know it.
     pub fn numbered(number: u32) -> Option<WindowMedium> {
         [WindowMedium::Volatile, WindowMedium::Persistent, WindowMedium::Emulated]
             .into_iter()
             .find(|medium| medium.number() == number)
     }
 
-    /// Whether what was flushed and fenced there is taken to survive the machine.
+    /// Returns whether flushed and fenced bytes are taken to survive a crash of the machine.
     pub fn is_durable(self) -> bool {
         self != WindowMedium::Volatile
     }
 }
 
-/// Bytes of the file by which a medium is found out.
+/// Size of the file by which a medium is detected, bytes.
 const PROBE_BYTES: u64 = 4096;
 
-/// A shared, writable mapping of a whole file. Unmapped when dropped.
+/// Shared, writable mapping of a whole file. Unmapped when dropped.
 ///
-/// The file must not shrink while it is mapped: the kernel answers an access past its end with SIGBUS. Whoever hands the
-/// descriptor to a program decides whether that can happen, and guards its own mapping ([`Mapping::guarded`]).
+/// The file must not shrink while it is mapped: the kernel answers an access past its end with SIGBUS. A process that
+/// passes the descriptor to a program must decide whether that can happen, and then guard its own mapping
+/// ([`Mapping::guarded`]).
 #[derive(Debug)]
 pub struct Mapping {
     base: NonNull<u8>,
     len: usize,
     write_back: Option<WriteBack>,
-    /// None in a program, which finds no descriptor that it did not open.
+    /// Open file; `None` in a program, which must find no descriptor that it did not open.
     file: Option<File>,
     guard: Option<guard::Guard>,
 }
@@ -98,16 +99,17 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Creates the file `path` (mode 0600, it must not exist) with `len` zero bytes and maps it. Errors: those of open,
-    /// fallocate (a full file system is found here, not by a signal later) and mmap; `EOPNOTSUPP` when `Persistent` is asked
-    /// of a medium or processor without it. The name of a persistent one is the caller's to sync.
+    /// Creates the file `path` (mode 0600; it must not exist) with `len` zero bytes and maps it. Errors: those of open,
+    /// fallocate and mmap; a full file system is found here and not by a signal later. `EOPNOTSUPP` if `Persistent` is
+    /// asked of a medium or processor without it. The caller must sync the name of a persistent file.
     pub fn create(path: &Path, len: usize, medium: WindowMedium) -> io::Result<Mapping> {
         let mut file = OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path)?;
-        // Its size first: older kernels take huge pages (`huge=within_size`) only for what lies within that.
+        // Set the size first: older kernels use huge pages (`huge=within_size`) only within it.
         file.set_len(len as u64)?;
         rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, len as u64)?;
         if medium == WindowMedium::Persistent {
-            // Written, not only allocated: else the kernel would commit its journal at the first touch of each page.
+            // Written, not only allocated: otherwise the kernel would commit its journal at the first touch of each
+            // page.
             let zeroes = vec![0; len.min(ZERO_CHUNK)];
             for at in (0..len).step_by(ZERO_CHUNK) {
                 file.write_all(&zeroes[..ZERO_CHUNK.min(len - at)])?;
@@ -122,11 +124,11 @@ impl Mapping {
         Mapping::of(OpenOptions::new().read(true).write(true).open(path)?, medium)
     }
 
-    /// Maps an open file, as a program does that was handed the descriptor.
+    /// Maps an open file, as a program does with a descriptor that it was given.
     pub fn of(file: File, medium: WindowMedium) -> io::Result<Mapping> {
         let len = usize::try_from(file.metadata()?.len()).map_err(|_| io::ErrorKind::FileTooLarge)?;
-        // DRAM is touched by whoever fills it, when he does: new memory takes longer to be had than to be filled, and meanwhile nothing
-        // else of the process could be mapped.
+        // DRAM is touched only when it is filled. Allocating new memory takes longer than filling it, and meanwhile the
+        // process could map nothing else.
         let flags = match medium {
             WindowMedium::Volatile => MapFlags::SHARED,
             WindowMedium::Emulated => MapFlags::SHARED | MapFlags::POPULATE,
@@ -152,36 +154,37 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// The same mapping, whose file others may cut: it then reads as zeroes and is [`Mapping::is_broken`], where else the
-    /// process would end. The process's handler of SIGBUS is ours from the first call on. `EMFILE`: too many.
+    /// Guards the mapping against truncation of its file by others. The mapping then reads as zeroes and
+    /// [`Mapping::is_broken`], instead of ending the process. From the first call on, this module's handler of SIGBUS
+    /// is the process's. Errors: `EMFILE` if too many are guarded.
     pub fn guarded(mut self) -> io::Result<Mapping> {
         let guard = guard::Guard::new(self.base.as_ptr() as usize, self.len);
         self.guard = Some(guard.ok_or_else(|| io::Error::from_raw_os_error(libc::EMFILE))?);
         Ok(self)
     }
 
-    /// Whether the file was found shorter than the mapping, without a look at it ([`Memory::is_cut`]).
+    /// Returns whether the file was found shorter than the mapping, without looking at the file ([`Memory::is_cut`]).
     pub fn is_broken(&self) -> bool {
         self.guard.as_ref().is_some_and(guard::Guard::is_broken)
     }
 
-    /// Whether a flushed and fenced byte survives the machine.
+    /// Returns whether flushed and fenced bytes survive a crash of the machine.
     pub fn flushes(&self) -> bool {
         self.write_back.is_some()
     }
 
     fn check(&self, at: usize, len: usize) -> *mut u8 {
         assert!(at <= self.len && len <= self.len - at, "bytes {at}+{len} of a mapping of {}", self.len);
-        // SAFETY: `at` was just found to be inside the mapping or at its end.
+        // SAFETY: `at` was just checked to be inside the mapping or at its end.
         unsafe { self.base.as_ptr().add(at) }
     }
 
-    /// The half of the word at `at` on which the kernel lets processes sleep.
+    /// Returns the half of the word at `at` on which the kernel lets processes sleep.
     fn low_half(&self, at: usize) -> &AtomicU32 {
         const { assert!(cfg!(target_endian = "little"), "the low half of a word comes first") };
         let word = self.check(at, 8);
         assert!(at.is_multiple_of(8), "a word at {at}");
-        // SAFETY: inside the mapping and aligned. The kernel alone compares it; the process uses the whole word.
+        // SAFETY: inside the mapping and aligned. Only the kernel compares it; the process uses the whole word.
         unsafe { AtomicU32::from_ptr(word.cast()) }
     }
 }
@@ -200,16 +203,17 @@ impl Memory for Mapping {
 
     fn write(&self, at: usize, bytes: &[u8]) {
         let to = self.check(at, bytes.len());
-        // SAFETY: inside the mapping; the caller owns these bytes of the ring, and `bytes`, which is ordinary memory of
-        // the process, does not overlap a mapping that only this type hands out words of.
+        // SAFETY: inside the mapping; the caller owns these bytes of the ring. `bytes` is ordinary memory of the
+        // process, and does not overlap a mapping, of which only this type hands out words.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) }
     }
 
     fn sum(&self, at: usize, len: usize, before: u64) -> u64 {
         let from = self.check(at, len);
-        // SAFETY: inside the mapping. A hostile owner of the ring may change the bytes meanwhile; every value of `u8` is valid, and a
-        // checksum neither branches on them nor uses them as addresses, so that it is any number then and no more happens. A copy
-        // of them first, into memory that nobody changes, takes as long again as the checksum.
+        // SAFETY: inside the mapping. A hostile owner of the ring may change the bytes meanwhile, but every value of
+        // `u8` is valid. A checksum neither branches on the bytes nor uses them as addresses, so its result is then any
+        // number and nothing else happens. Copying the bytes first, into memory that nobody changes, would take as long
+        // again as the checksum.
         payload_sum(before, unsafe { std::slice::from_raw_parts(from, len) })
     }
 
@@ -221,8 +225,8 @@ impl Memory for Mapping {
 
     fn read(&self, at: usize, bytes: &mut [u8]) {
         let from = self.check(at, bytes.len());
-        // SAFETY: inside the mapping. A hostile owner of the ring may change the bytes meanwhile; the copy is then any
-        // mixture, every value of `u8` is valid, and no reference to the shared bytes is ever made.
+        // SAFETY: inside the mapping. A hostile owner of the ring may change the bytes meanwhile. The copy is then any
+        // mixture; every value of `u8` is valid, and no reference to the shared bytes is ever made.
         unsafe { std::ptr::copy_nonoverlapping(from.cast_const(), bytes.as_mut_ptr(), bytes.len()) }
     }
 
@@ -239,7 +243,7 @@ impl Memory for Mapping {
         }
     }
 
-    /// Its file is looked at: the page in which it was cut reads without a signal.
+    /// Looks at the file's size: the page in which the file was truncated can be read without a signal.
     fn is_cut(&self) -> bool {
         if let (Some(guard), Some(file)) = (&self.guard, &self.file)
             && rustix::fs::fstat(file).is_ok_and(|file| (file.st_size as u64) < self.len as u64)
@@ -251,12 +255,12 @@ impl Memory for Mapping {
 
     fn sleep(&self, at: usize, value: u32, timeout: Duration) {
         let timeout = futex::Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: i64::from(timeout.subsec_nanos()) };
-        // Woken, timed out, interrupted, changed already: in each case the caller looks again.
+        // Woken, timed out, interrupted, or changed already: in each case the caller checks again.
         let _ = futex::wait(self.low_half(at), futex::Flags::empty(), value, Some(&timeout));
     }
 
     fn wake(&self, at: usize) {
-        // It fails only for an address that is not mapped.
+        // Fails only for an address that is not mapped.
         let _ = futex::wake(self.low_half(at), futex::Flags::empty(), i32::MAX as u32);
     }
 }
@@ -269,7 +273,7 @@ impl AsFd for Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        self.guard = None; // before the addresses can become somebody else's
+        self.guard = None; // before the addresses can be reused
         // SAFETY: made by `mmap` with this length, and no reference into it outlives `self`.
         let _ = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
     }

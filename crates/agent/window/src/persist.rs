@@ -1,16 +1,16 @@
-//! From the processor's caches to persistent memory.
+//! Write-back from the processor's caches to persistent memory.
 //!
-//! A line that was written back is on the medium after the next fence: the power supply of such machines lasts for the memory
-//! controller's queues (on x86, ADR; on AArch64, the point of persistence).
+//! A line that was written back is on the medium after the next fence. The power supply of such machines lasts for the
+//! queues of the memory controller (on x86, ADR; on AArch64, the point of persistence).
 
-/// The instruction that writes a cache line back, chosen by what the processor has.
+/// Instruction that writes a cache line back, chosen by the processor's features.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WriteBack {
     /// x86-64: keeps the line in the cache.
     Clwb,
     /// x86-64: drops the line; unordered.
     ClflushOpt,
-    /// x86-64: drops the line; ordered and slow. Every one has it.
+    /// x86-64: drops the line; ordered and slow. All processors have it.
     Clflush,
     /// AArch64: cleans the line to the point of persistence.
     DcCvap,
@@ -35,9 +35,9 @@ mod instructions {
     }
 
     /// # Safety
-    /// `line` is mapped, and the processor has the instruction.
+    /// `line` must be mapped, and the processor must have the instruction.
     pub unsafe fn line(how: WriteBack, line: usize) {
-        // SAFETY: the caller's; no byte changes.
+        // SAFETY: the caller's promise; no byte changes.
         unsafe {
             match how {
                 WriteBack::Clwb => std::arch::asm!("clwb [{}]", in(reg) line, options(nostack, preserves_flags)),
@@ -50,7 +50,7 @@ mod instructions {
     }
 
     pub fn fence() {
-        // SAFETY: every x86-64 has it; it orders stores and changes none.
+        // SAFETY: every x86-64 processor has it; it orders stores and changes nothing.
         unsafe { std::arch::x86_64::_mm_sfence() }
     }
 }
@@ -59,7 +59,7 @@ mod instructions {
 mod instructions {
     use super::WriteBack;
 
-    /// The kernel's `HWCAP_DCPOP`.
+    /// Bit `HWCAP_DCPOP` of the kernel.
     const CLEANS_TO_PERSISTENCE: libc::c_ulong = 1 << 16;
 
     pub fn detect() -> Option<WriteBack> {
@@ -76,14 +76,14 @@ mod instructions {
     }
 
     /// # Safety
-    /// `line` is mapped, and the processor has the instruction.
+    /// `line` must be mapped, and the processor must have the instruction.
     pub unsafe fn line(_how: WriteBack, line: usize) {
-        // SAFETY: the caller's; no byte changes. `dc cvap` by its encoding, which every assembler takes.
+        // SAFETY: the caller's promise; no byte changes. `dc cvap` by its encoding, which every assembler accepts.
         unsafe { std::arch::asm!("sys #3, c7, c12, #1, {}", in(reg) line, options(nostack, preserves_flags)) }
     }
 
     pub fn fence() {
-        // SAFETY: waits, and changes nothing.
+        // SAFETY: waits and changes nothing.
         unsafe { std::arch::asm!("dsb sy", options(nostack, preserves_flags)) }
     }
 }
@@ -101,14 +101,14 @@ mod instructions {
     }
 
     /// # Safety
-    /// None is needed: nobody is given a [`WriteBack`] here.
+    /// No condition: no [`WriteBack`] exists on this architecture.
     pub unsafe fn line(_how: WriteBack, _line: usize) {}
 
     pub fn fence() {}
 }
 
 impl WriteBack {
-    /// The best of this processor; `None` where we know none, and persistent memory is then not offered.
+    /// Returns the best instruction of this processor. `None` if none is known; persistent memory is then not offered.
     pub fn detect() -> Option<WriteBack> {
         instructions::detect()
     }
@@ -124,7 +124,7 @@ impl WriteBack {
         }
     }
 
-    /// Waits for the lines that were started.
+    /// Waits until the started lines are written back.
     pub(crate) fn fence(self) {
         instructions::fence();
     }

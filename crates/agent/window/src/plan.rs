@@ -1,16 +1,18 @@
-//! What to drain next.
+//! Planner: decides which records are applied next.
 //!
-//! A [`ApplyQueue`] holds the taken records of one file from all its rings and hands out batches. They come in *sweeps*: a sweep goes once
-//! over the file, from its begin to its end, and takes with it what joined it. It keeps:
+//! A [`ApplyQueue`] holds the taken records of one file from all its rings and returns batches. Batches are made in
+//! *sweeps*: a sweep goes once over the file, from begin to end, and takes along the records that joined it.
+//! Invariants:
 //!
-//! 1. what has joined the sweep under way or former ones is always a prefix of the file's sequence, over all rings: a number that no ring
-//!    holds is passed over only when every ring says that it has none below ([`Reader::known_below`]);
-//! 2. a record may join the sweep under way only if it begins behind what that has passed; else it, and all after it, wait for the
-//!    next. So programs that write one file side by side, apart by as much as their rings hold, travel together: who is ahead waits for
-//!    room until the sweep has come there;
-//! 3. of bytes written several times within a sweep only the newest travel;
-//! 4. pieces that touch travel as one write, of at most [`BATCH_BYTES_MAX`] bytes;
-//! 5. room is given back only below the oldest record that is not drained.
+//! 1. the records that have joined this sweep or former ones are always a prefix of the file's sequence, over all
+//!    rings. A number that no ring holds is skipped only when every ring says that it has none below
+//!    ([`Reader::known_below`]);
+//! 2. a record may join the current sweep only if it begins behind the sweep's position. Otherwise it and all later
+//!    records wait for the next. So programs that write one file side by side stay together, apart by as much as their
+//!    rings hold. A program that is ahead waits for room until the sweep has reached it;
+//! 3. of bytes written several times within a sweep only the newest are applied;
+//! 4. pieces that touch are applied as one write, of at most [`BATCH_BYTES_MAX`] bytes;
+//! 5. room is given back only below the oldest record that is not applied.
 //!
 //! [`Reader::known_below`]: crate::ring::RingReader::known_below
 
@@ -25,58 +27,59 @@ use crate::limits::{BATCH_BYTES_MAX, MERGE_BYTES_MIN};
 use crate::ring::Taken;
 use sweep::Sweep;
 
-/// Names a ring within one [`ApplyQueue`].
+/// Number of a ring within one [`ApplyQueue`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RingSlot(pub usize);
 
-/// Bytes of one record that are the newest at their place.
+/// Bytes of one record that are the newest at their offset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecordPiece {
-    /// The ring that holds them.
+    /// Ring that holds the bytes.
     pub ring: RingSlot,
-    /// The record.
+    /// Record that contains the bytes.
     pub record: Taken,
-    /// Which of its bytes, as a range of the file.
+    /// Range of these bytes in the file.
     pub range: ByteRange,
 }
 
 impl RecordPiece {
-    /// Bytes of the record's payload before this piece.
+    /// Returns the bytes of the record's payload before this piece.
     pub fn skip(&self) -> u64 {
         self.range.start - self.record.range.start
     }
 }
 
-/// Bytes that travel together: pieces that touch, in file order.
+/// Bytes that are written together: pieces that touch, in file order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Write {
-    /// The bytes of the file.
+    /// Range of the bytes in the file.
     pub range: ByteRange,
-    /// Where they are.
+    /// Pieces that contain the bytes.
     pub pieces: Vec<RecordPiece>,
 }
 
 impl Write {
-    /// When the last of them was written, as programs say: ns since 1970.
+    /// Returns when the last of the bytes was written according to the programs, ns since 1970.
     pub fn written_ns(&self) -> u64 {
         self.pieces.iter().map(|piece| piece.record.written_ns).max().unwrap_or(0)
     }
 }
 
-/// A step of the drain. When all writes are done: [`crate::drained::Drained::advance`] to `progress`, then [`ApplyQueue::done`].
+/// Step of applying a file's records. When all its writes are done, call [`crate::drained::Drained::advance`] with
+/// `progress`, then [`ApplyQueue::done`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Batch {
-    /// Disjoint, in file order.
+    /// Writes of the batch: disjoint, in file order.
     pub writes: Vec<Write>,
-    /// What is drained with it.
+    /// Progress after the batch.
     pub progress: AppliedProgress,
-    /// Bytes that newer ones made needless since the last batch.
+    /// Bytes superseded by newer ones since the last batch.
     pub superseded: u64,
-    /// The sweep has passed all before this.
+    /// Offset that the sweep has passed after the batch.
     passed: u64,
 }
 
-/// Number, ring, position, first byte: the order of the file; the rest only makes it total.
+/// Sequence number, ring, position, first byte. This is the order of the file; the last three only make it total.
 type Key = (u64, RingSlot, u64, u64);
 
 #[derive(Debug, Default)]
@@ -85,16 +88,16 @@ struct RingState {
     positions: BTreeSet<(u64, u64)>,
 }
 
-/// The undrained records of one file.
+/// Records of one file that are not applied yet.
 #[derive(Debug)]
 pub struct ApplyQueue {
     /// Records that have not joined the sweep.
     waiting: BTreeMap<Key, (Taken, ByteRange)>,
     sweep: Sweep,
     rings: BTreeMap<RingSlot, RingState>,
-    /// Bytes of `waiting`.
+    /// Total bytes of `waiting`.
     waiting_bytes: u64,
-    /// Bytes with which it is worth trying again to find a batch that nobody waits for.
+    /// Number of bytes from which a new attempt to find a batch that nobody waits for is worth it.
     try_at: u64,
     batch_bytes_max: u64,
     lone_bytes_max: u64,
@@ -107,35 +110,36 @@ impl Default for ApplyQueue {
 }
 
 impl ApplyQueue {
-    /// An empty queue, whose batches have at most so many bytes, or `lone_bytes_max` if none of their writes has [`MERGE_BYTES_MIN`].
+    /// Makes an empty queue. Its batches have at most `batch_bytes_max` bytes, or `lone_bytes_max` if none of their
+    /// writes has [`MERGE_BYTES_MIN`].
     pub fn with_batches_of(batch_bytes_max: u64, lone_bytes_max: u64) -> ApplyQueue {
         let (waiting, sweep, rings) = (BTreeMap::new(), Sweep::default(), BTreeMap::new());
         ApplyQueue { waiting, sweep, rings, waiting_bytes: 0, try_at: 0, batch_bytes_max, lone_bytes_max }
     }
 
-    /// A ring joins the file. A ring that was left is never named again.
+    /// Adds a ring of the file. The number of a ring that has left must not be used again.
     pub fn join(&mut self, ring: RingSlot) {
         self.rings.entry(ring).or_default();
     }
 
-    /// A ring that was scanned to its end leaves; its records stay until they are drained.
+    /// Removes a ring that was scanned to its end. Its records stay until they are applied.
     pub fn leave(&mut self, ring: RingSlot) {
         self.advance_known(ring, u64::MAX);
     }
 
-    /// Every record of `ring` below `known_below` has been offered.
+    /// Notes that every record of `ring` below `known_below` has been offered.
     pub fn advance_known(&mut self, ring: RingSlot, known_below: u64) {
         if let Some(state) = self.rings.get_mut(&ring) {
             state.known_below = state.known_below.max(known_below);
         }
     }
 
-    /// A record that was taken from `ring`.
+    /// Adds a record that was taken from `ring`.
     pub fn offer(&mut self, ring: RingSlot, record: Taken) {
         self.offer_part(ring, record, record.range);
     }
 
-    /// Some bytes of a record, when others may not be drained.
+    /// Adds some bytes of a record, if the others must not be applied.
     pub fn offer_part(&mut self, ring: RingSlot, record: Taken, part: ByteRange) {
         let part = part.intersection(&record.range);
         let state = self.rings.entry(ring).or_default();
@@ -146,27 +150,28 @@ impl ApplyQueue {
         self.waiting.insert((record.sequence, ring, record.position, part.start), (record, part));
     }
 
-    /// Bytes of the records that wait to be drained, superseded ones included.
+    /// Returns the bytes of the records that are not applied, superseded ones included.
     pub fn bytes(&self) -> u64 {
         self.waiting_bytes + self.sweep.bytes()
     }
 
-    /// Whether nothing waits.
+    /// Returns whether nothing waits.
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty() && self.sweep.is_empty()
     }
 
-    /// Whether something of a ring waits.
+    /// Returns whether any record of a ring waits.
     pub fn holds(&self, ring: RingSlot) -> bool {
         self.rings.get(&ring).is_some_and(|state| !state.positions.is_empty())
     }
 
-    /// The newest record that has not joined the sweep; 0 if there is none.
+    /// Returns the number of the newest record that has not joined the sweep; 0 if there is none.
     pub fn last_waiting(&self) -> u64 {
         self.waiting.last_key_value().map_or(0, |((sequence, ..), _)| *sequence)
     }
 
-    /// Whether some of the records up to the number `last` that were offered, and perhaps newer ones, have undrained bytes in `range`.
+    /// Returns whether an offered record with a number up to `last`, or perhaps a newer one, has bytes in `range` that
+    /// are not applied.
     pub fn touches(&mut self, last: u64, range: ByteRange) -> bool {
         self.join_sweep(last);
         let overlaps = |part: &ByteRange| !part.intersection(&range).is_empty();
@@ -174,12 +179,13 @@ impl ApplyQueue {
             || self.sweep.pieces_of(range).any(|piece| overlaps(&piece.range))
     }
 
-    /// Whether every record up to the number `last` that was offered is drained.
+    /// Returns whether every offered record with a number up to `last` is applied.
     pub fn is_drained_to(&self, last: u64) -> bool {
         self.sweep.is_empty() && self.waiting.first_key_value().is_none_or(|((sequence, ..), _)| *sequence > last)
     }
 
-    /// The newest undrained bytes within `range`, in file order: what a read finds of bytes that cannot be drained now.
+    /// Returns the newest bytes within `range` that are not applied, in file order. A read uses them if they cannot be
+    /// applied now.
     pub fn undrained(&self, range: ByteRange) -> Vec<RecordPiece> {
         let (mut covered, mut pieces) = (RangeSet::new(), Vec::new());
         let mut add = |piece: RecordPiece| {
@@ -198,13 +204,14 @@ impl ApplyQueue {
         pieces
     }
 
-    /// Where the file ends at least, by what waits; 0 when nothing does.
+    /// Returns a lower bound of the file's size from the waiting records; 0 if there are none.
     pub fn end(&self) -> u64 {
         self.waiting.values().map(|(_, part)| part.end).max().unwrap_or(0).max(self.sweep.end())
     }
 
-    /// The file was cut to `len` bytes after all that waits was written: what lies behind never travels. How many bytes of records are
-    /// dropped so, of those that no batch has drained or counted as superseded.
+    /// Truncates the waiting records, because the file was truncated to `len` bytes after all of them were written.
+    /// Bytes behind `len` are never applied. Returns how many bytes of records are dropped, without those already
+    /// applied or counted as superseded.
     pub fn cut(&mut self, len: u64) -> u64 {
         let undrained = |queue: &ApplyQueue| queue.waiting_bytes + queue.sweep.undrained() + queue.sweep.superseded;
         let undrained_before = undrained(self);
@@ -220,23 +227,25 @@ impl ApplyQueue {
         let over = self.sweep.cut(len);
         self.forget(&over);
         if self.is_empty() {
-            self.sweep.superseded = 0; // no batch will say so
+            self.sweep.superseded = 0; // no batch will report them
         }
         undrained_before - undrained(self)
     }
 
-    /// The next batch, if there is one; ask again only after [`ApplyQueue::done`]. Without `urgent` (nobody waits and no ring is
-    /// short of room) only one that is worth a request: up to the last of its merged writes of [`MERGE_BYTES_MIN`] or more.
+    /// Returns the next batch, if there is one. Call [`ApplyQueue::done`] before the next call. Set `urgent` if somebody
+    /// waits or a ring is short of room. Otherwise returns only a batch that is worth a request: up to the last of its
+    /// merged writes of [`MERGE_BYTES_MIN`] or more.
     pub fn batch(&mut self, urgent: bool) -> Option<Batch> {
         if !urgent && self.bytes() < self.try_at.max(MERGE_BYTES_MIN) {
             return None;
         }
-        // What nothing can join any more, or nobody else will, does not wait.
+        // A sweep that nothing can join any more, or that no other ring will join, need not wait.
         let closed = self.join_sweep(u64::MAX) || self.rings.len() == 1 && self.sweep.bytes() >= self.batch_bytes_max;
         self.next(if urgent || closed { self.lone_bytes_max } else { 0 })
     }
 
-    /// An urgent one, for whoever waits for the records up to the number `last`: no later one joins the sweep.
+    /// Returns an urgent batch for a caller that waits for the records up to the number `last`. No later record joins
+    /// the sweep.
     pub fn batch_to(&mut self, last: u64) -> Option<Batch> {
         self.join_sweep(last);
         self.next(self.batch_bytes_max)
@@ -252,7 +261,8 @@ impl ApplyQueue {
         Some(Batch { writes, progress, superseded: self.sweep.superseded, passed })
     }
 
-    /// What may join the sweep does (1, 2), up to the number `last`. Whether something is there that waits for the next.
+    /// Moves all records up to the number `last` that may join (1, 2) into the sweep. Returns whether a record is left
+    /// that must wait for the next sweep.
     fn join_sweep(&mut self, last: u64) -> bool {
         let known = self.rings.values().map(|ring| ring.known_below).min().unwrap_or(u64::MAX);
         while let Some(first) = self.waiting.first_entry() {
@@ -271,14 +281,14 @@ impl ApplyQueue {
         false
     }
 
-    /// The batch, the last one handed out, is in the burst buffer. For each ring of which records are drained: the position below which
-    /// its room can be given back, `u64::MAX` when it holds nothing undrained.
+    /// Notes that the last batch is in the burst buffer. For each ring with records applied by it, returns the position
+    /// below which its room can be given back, or `u64::MAX` if all its records are applied.
     pub fn done(&mut self, batch: &Batch) -> Vec<(RingSlot, u64)> {
         let over = self.sweep.pass(batch.passed);
         self.forget(&over)
     }
 
-    /// Records are drained, or cut off.
+    /// Removes records that were applied or cut off. Returns the room to give back, as [`ApplyQueue::done`] does.
     fn forget(&mut self, over: &[(RingSlot, u64, u64)]) -> Vec<(RingSlot, u64)> {
         let mut touched = BTreeSet::new();
         for (ring, position, start) in over {

@@ -1,7 +1,7 @@
-//! The read queue: blocks fetched ahead, sorted and disjoint.
+//! Read queue: blocks fetched ahead, sorted and disjoint.
 //!
-//! Algorithm 2 of the paper, corrected, is [`ReadQueue::search`]; [`ReadQueue::read`] goes on behind gaps and returns what
-//! is missing. The printed algorithm stands in [`printed`] for the ablation alone: it hands out wrong bytes.
+//! [`ReadQueue::search`] is Algorithm 2 of the paper, corrected. [`ReadQueue::read`] continues behind gaps and returns
+//! the missing ranges. The algorithm as printed, in [`printed`], is only for the ablation: it returns wrong bytes.
 //!
 //! Invariants, checked by `assert_sound` in the tests:
 //!
@@ -15,42 +15,42 @@ use std::sync::Arc;
 
 use types::ByteRange;
 
-/// What becomes of bytes that were read.
+/// Treatment of bytes that were read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Purge {
-    /// They go, and so does what lies further than `back_window` bytes behind the reader: a file read by one sequential
-    /// or stride stream.
+    /// Bytes that were read are removed, and also those further than `back_window` bytes behind the reader. For a file
+    /// read by one sequential or stride stream.
     Consume {
         /// Bytes kept behind the reader for small steps back.
         back_window: u64,
     },
-    /// They stay until they are evicted: random readers come back.
+    /// Bytes stay until they are evicted, because random readers come back.
     Retain,
 }
 
-/// What a search found at the beginning of a request.
+/// Result of a search from the beginning of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hit {
-    /// Bytes copied, from the request's first on.
+    /// Number of bytes copied, from the request's first byte on.
     pub filled: u64,
-    /// The bytes that are left to fetch; empty for a full hit.
+    /// Bytes that are left to fetch; empty for a full hit.
     pub remainder: ByteRange,
 }
 
-/// A fetch under way, from [`ReadQueue::begin`].
+/// Running fetch, from [`ReadQueue::begin`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FetchTicket(u64);
 
-/// Bytes of a fetch, which the queue shares with those who read them.
+/// Bytes of a fetch, shared by the queue and its readers.
 pub type SharedBytes = Arc<dyn AsRef<[u8]> + Send + Sync>;
 
-/// Part of a fetched buffer; cutting one copies nothing.
+/// Part of a fetched buffer. Cutting a block copies nothing.
 #[derive(Clone)]
 struct Block {
     data: SharedBytes,
     from: usize,
     len: usize,
-    /// The insertion it came with: what is older goes first.
+    /// Number of the insertion; blocks with smaller numbers are evicted first.
     age: u64,
 }
 
@@ -60,7 +60,7 @@ impl fmt::Debug for Block {
     }
 }
 
-/// Bytes of the queue where they lie. They stay what they are, whatever becomes of the queue.
+/// Bytes of the queue in place. They stay unchanged, whatever happens to the queue.
 #[derive(Debug)]
 pub struct Part(Block);
 
@@ -75,13 +75,13 @@ impl Block {
         &(*self.data).as_ref()[self.from..self.from + self.len]
     }
 
-    /// The bytes from `skip` on, at most `len`.
+    /// Returns the bytes from `skip` on, at most `len`.
     fn cut(&self, skip: u64, len: u64) -> Block {
         Block { data: self.data.clone(), from: self.from + skip as usize, len: len as usize, age: self.age }
     }
 }
 
-/// Blocks of one file fetched ahead of its readers.
+/// Queue of blocks of one file, fetched ahead of its readers.
 #[derive(Debug)]
 pub struct ReadQueue {
     blocks: BTreeMap<u64, Block>,
@@ -95,7 +95,7 @@ pub struct ReadQueue {
 }
 
 impl ReadQueue {
-    /// An empty queue that keeps at most `bytes_max` bytes.
+    /// Makes an empty queue that keeps at most `bytes_max` bytes.
     pub fn new(bytes_max: u64) -> ReadQueue {
         ReadQueue {
             blocks: BTreeMap::new(),
@@ -108,18 +108,18 @@ impl ReadQueue {
         }
     }
 
-    /// Bytes kept.
+    /// Returns the number of bytes kept.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// The blocks as offset and length, sorted.
+    /// Returns the blocks as offset and length, sorted.
     pub fn blocks(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.blocks.iter().map(|(offset, block)| (*offset, block.len as u64))
     }
 
-    /// Algorithm 2 corrected: fills `out`, the bytes of the file from `offset` on, up to the first gap, and consumes what it
-    /// copied. `None` when the first byte is not here.
+    /// Fills `out` with the bytes of the file from `offset` on, up to the first gap, and removes the copied bytes
+    /// (Algorithm 2, corrected). Returns `None` if the first byte is missing.
     pub fn search(&mut self, offset: u64, out: &mut [u8]) -> Option<Hit> {
         let request = ByteRange::at(offset, out.len() as u64);
         let mut at = offset;
@@ -134,7 +134,7 @@ impl ReadQueue {
         (at > offset).then(|| Hit { filled: at - offset, remainder: ByteRange::new(at, request.end) })
     }
 
-    /// Fills all parts of `out` that are here and returns the ranges that are missing, in order: empty for a full hit.
+    /// Fills all parts of `out` that are present. Returns the missing ranges in order; empty for a full hit.
     pub fn read(&mut self, offset: u64, out: &mut [u8], purge: Purge) -> Vec<ByteRange> {
         let request = ByteRange::at(offset, out.len() as u64);
         let mut missing = Vec::new();
@@ -159,7 +159,7 @@ impl ReadQueue {
         missing
     }
 
-    /// All of `range` where it lies, in order; `None` if some of it is missing.
+    /// Returns all bytes of `range` in place and in order, or `None` if some are missing.
     pub fn parts(&self, range: ByteRange) -> Option<Vec<Part>> {
         let (mut parts, mut at) = (Vec::new(), range.start);
         for ((block, start), found) in self.overlapping(range) {
@@ -172,19 +172,20 @@ impl ReadQueue {
         (at == range.end).then_some(parts)
     }
 
-    /// A stream has no more use for `range`. Unlike [`Purge::Consume`] it leaves the other streams' bytes alone.
+    /// Removes `range`, which a stream no longer needs. Unlike [`Purge::Consume`], this leaves the bytes of other
+    /// streams.
     pub fn consume(&mut self, range: ByteRange) {
         self.remove(range);
     }
 
-    /// What of `range` is not here, being fetched or not.
+    /// Returns the parts of `range` that are not present, whether or not they are being fetched.
     pub fn lacking(&self, range: ByteRange) -> Vec<ByteRange> {
         let mut present = types::RangeSet::new();
         self.overlapping(range).into_iter().for_each(|(_, found)| present.insert(found));
         present.missing(range)
     }
 
-    /// What of `range` is neither here nor being fetched: what a prefetch should ask for.
+    /// Returns the parts of `range` that are neither present nor being fetched: the ranges to prefetch.
     pub fn absent(&self, range: ByteRange) -> Vec<ByteRange> {
         let mut present = types::RangeSet::new();
         self.overlapping(range).into_iter().for_each(|(_, found)| present.insert(found));
@@ -193,15 +194,15 @@ impl ReadQueue {
         present.missing(range)
     }
 
-    /// A fetch of `range` begins.
+    /// Begins a fetch of `range`.
     pub fn begin(&mut self, range: ByteRange) -> FetchTicket {
         self.tickets += 1;
         self.fetches.insert(FetchTicket(self.tickets), vec![range]);
         FetchTicket(self.tickets)
     }
 
-    /// The bytes of a fetch, from `offset` on, have arrived; a short one (end of file) is fine. What was invalidated meanwhile
-    /// is dropped. A ticket counts once.
+    /// Inserts the bytes of a fetch, from `offset` on. Fewer bytes than asked for (end of file) are allowed. Bytes
+    /// invalidated meanwhile are dropped. A ticket is valid once.
     pub fn arrive(&mut self, ticket: FetchTicket, offset: u64, data: SharedBytes) {
         let arrived = ByteRange::at(offset, (*data).as_ref().len() as u64);
         for valid in self.fetches.remove(&ticket).unwrap_or_default() {
@@ -213,12 +214,12 @@ impl ReadQueue {
         }
     }
 
-    /// A fetch failed or is not wanted any more.
+    /// Ends a fetch that failed or is no longer wanted.
     pub fn cancel(&mut self, ticket: FetchTicket) {
         self.fetches.remove(&ticket);
     }
 
-    /// The bytes of `range` have changed: they go, and fetches under way lose them.
+    /// Removes the bytes of `range`, which have changed; running fetches of them are dropped as well.
     pub fn invalidate(&mut self, range: ByteRange) {
         self.remove(range);
         for parts in self.fetches.values_mut() {
@@ -226,7 +227,7 @@ impl ReadQueue {
         }
     }
 
-    /// Puts bytes in; where some are already, these are newer. Then evicts the oldest until the budget is kept.
+    /// Inserts bytes, which replace older ones. Then evicts the oldest blocks until the limit is kept.
     fn insert(&mut self, offset: u64, mut block: Block) {
         self.ages += 1;
         block.age = self.ages;
@@ -251,7 +252,7 @@ impl ReadQueue {
         }
     }
 
-    /// Takes the bytes of `range` out, splitting blocks.
+    /// Removes the bytes of `range`, splitting blocks.
     fn remove(&mut self, range: ByteRange) {
         for ((block, offset), found) in self.overlapping(range) {
             self.take(offset);
@@ -265,7 +266,7 @@ impl ReadQueue {
         }
     }
 
-    /// Blocks that meet `range`, with their offsets, and what of them lies in it; sorted.
+    /// Returns the blocks that overlap `range`, with their offsets and their part of it; sorted.
     fn overlapping(&self, range: ByteRange) -> Vec<((Block, u64), ByteRange)> {
         let first = self.blocks.range(..=range.start).next_back().map_or(range.start, |(start, _)| *start);
         let mut found = Vec::new();
@@ -295,12 +296,13 @@ fn without(part: ByteRange, hole: ByteRange) -> impl Iterator<Item = ByteRange> 
     parts.into_iter().filter(|part| !part.is_empty())
 }
 
-/// Algorithm 2 as the paper prints it, on offsets alone.
+/// Algorithm 2 as the paper prints it, on offsets only.
 pub mod printed {
     use types::ByteRange;
 
-    /// Walks the sorted list of blocks (offset, length). Returns the bytes said to be hit, and the remainder; purges the
-    /// bytes said to be hit from the front of the block that was hit. Its copies would run past blocks, so none are made.
+    /// Walks the sorted list of blocks (offset, length). Returns the number of bytes claimed as hits, and the
+    /// remainder. Removes the claimed bytes from the front of the block that was hit. Its copies would run past the
+    /// ends of blocks, so none are made.
     pub fn search(list: &mut Vec<(u64, u64)>, request: ByteRange) -> (u64, ByteRange) {
         let (mut left_offset, mut left_size) = (request.start, request.len());
         for block in list.iter_mut() {
@@ -309,7 +311,7 @@ pub mod printed {
                 continue;
             }
             if offset <= left_offset && offset + size >= left_offset {
-                // Line 6: an exact hit counts 0 bytes, and a tail of a block counts more than it has.
+                // Line 6: an exact hit counts 0 bytes, and a tail of a block counts more bytes than it has.
                 let hit = if size > request.len() { request.len() } else { request.len() - size };
                 left_offset += hit;
                 left_size = left_size.saturating_sub(hit);
@@ -326,7 +328,7 @@ pub mod printed {
 
 #[cfg(test)]
 impl ReadQueue {
-    /// Invariants 1 and 2.
+    /// Asserts invariants 1 and 2.
     pub(crate) fn assert_sound(&self) {
         let mut end = 0;
         for (offset, len) in self.blocks() {

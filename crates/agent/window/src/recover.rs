@@ -1,9 +1,9 @@
-//! What a dead agent left in the rings of one file, brought to the burst buffer.
+//! Recovery: brings the records that a dead agent left in the rings of one file to the burst buffer.
 //!
 //! Programs may live on, so each ring is revoked before it is read: a write that recovery does not take was not
-//! acknowledged. What is replayed is every whole record that the mark of the drained does not cover, in the order of the
-//! file; a torn one was never acknowledged and is dropped; bytes on which a newer epoch was granted meanwhile are not
-//! touched. What was published and cannot be replayed is reported by byte range.
+//! acknowledged. All complete records that are not marked as applied are replayed, in the order of the file. An
+//! incomplete record was never acknowledged and is dropped. Bytes on which a newer epoch was granted meanwhile are not
+//! changed. A published record that cannot be replayed is reported by byte range.
 
 use std::io;
 
@@ -15,79 +15,80 @@ use crate::memory::Memory;
 use crate::plan::{ApplyQueue, RingSlot, Write};
 use crate::ring::{Reason, RingItem, RingReader, Taken};
 
-/// Bytes that somebody else may have changed since: records of an older epoch are not replayed over them.
+/// Bytes that other writers may have changed since. Records of an older epoch are not replayed over them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fence {
-    /// The bytes.
+    /// Protected bytes of the file.
     pub range: ByteRange,
-    /// The newest epoch granted on them.
+    /// Newest epoch granted on these bytes.
     pub epoch: Epoch,
 }
 
-/// What must not come back over what happened since.
+/// Limits of a replay: later changes of the file that old records must not overwrite.
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds<'a> {
-    /// Bytes that somebody else may have changed.
+    /// Bytes that other writers may have changed.
     pub fences: &'a [Fence],
-    /// The file was cut to so many bytes after everything in the rings was written: what lies behind is dropped, and no loss.
-    /// `u64::MAX`: it was not.
+    /// Size in bytes to which the file was truncated after all writes in the rings. Bytes behind it are dropped and do
+    /// not count as lost. `u64::MAX`: not truncated.
     pub cut: u64,
 }
 
 impl Bounds<'_> {
-    /// None.
+    /// No limits.
     pub const NONE: Bounds<'static> = Bounds { fences: &[], cut: u64::MAX };
 }
 
-/// Where recovery writes: the file's replica.
+/// Target of recovery: the file's replica.
 pub trait Replay {
-    /// Writes all of `bytes` at `offset`, as programs did until `written_ns`, as they say (ns since 1970). It may be asked again after a
-    /// crash, with the same bytes.
+    /// Writes all of `bytes` at `offset`. The programs wrote these bytes until `written_ns` by their clocks (ns since
+    /// 1970). May be called again with the same bytes after a crash.
     fn write(&mut self, offset: u64, bytes: &[u8], written_ns: u64) -> io::Result<()>;
 
-    /// Makes what was written as durable as the rings are.
+    /// Makes the written bytes as durable as the rings.
     fn sync(&mut self) -> io::Result<()>;
 
-    /// What was done and lost, before it is marked: after a crash it is told again, and never not at all.
+    /// Reports replayed and lost bytes, before they are marked. After a crash the report comes again; it is never
+    /// omitted.
     fn tell(&mut self, _report: &RecoveryReport) {}
 }
 
-/// Why bytes could not be replayed.
+/// Reason why bytes could not be replayed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Why {
-    /// The record is not what was written, or not allowed.
+    /// The record is damaged or not allowed.
     Damaged(Reason),
     /// A newer epoch was granted on the bytes.
     NewerEpoch,
 }
 
-/// Something that was acknowledged, as far as one can tell, and is not in the burst buffer.
+/// Loss of a write that was acknowledged, as far as one can tell, and is not in the burst buffer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Loss {
-    /// The ring that held it.
+    /// Ring that held the record.
     pub ring: RingId,
-    /// The bytes of the file; `None` when not even the record's header tells.
+    /// Lost bytes of the file; `None` if not even the record's header is readable.
     pub range: Option<ByteRange>,
-    /// Why.
+    /// Reason for the loss.
     pub why: Why,
 }
 
-/// What recovery did.
+/// Result of a recovery.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RecoveryReport {
-    /// Records replayed, wholly or in part.
+    /// Number of records replayed, completely or in part.
     pub records: u64,
-    /// The bytes of the file that were written.
+    /// Bytes of the file that were written.
     pub replayed: RangeSet,
-    /// What was lost.
+    /// Writes that were lost.
     pub lost: Vec<Loss>,
 }
 
-/// Replays the rings of one file. Afterwards `drained` says that these rings hold nothing more, so a second recovery does
-/// nothing; the caller then removes the rings, and after them the file's counters.
+/// Replays the rings of one file. Afterwards `drained` says that these rings hold nothing more, so a second recovery
+/// does nothing. The caller then removes the rings, and after them the file's counters.
 ///
-/// On an error of `to` nothing is marked: the same call can be made again. `InvalidData`: the mark in `drained` is damaged, and
-/// nothing was touched.
+/// Errors: those of `to`, after which nothing is marked and the call can be repeated. `InvalidData` if the mark in
+/// `drained` is damaged; nothing was changed then.
 pub fn recover<M: Memory, D: Memory>(
     rings: &mut [RingReader<M>],
     drained: &Drained<D>,
@@ -108,7 +109,7 @@ pub fn recover<M: Memory, D: Memory>(
             RingItem::Record(record) => offer(&mut queue, RingSlot(number), id, (record, done), bounds, &mut report),
         });
         if ring.memory().is_cut() {
-            // Its program lives and has cut it: nobody can tell what else it held.
+            // A living program has truncated the ring: its other content is unknown.
             report.lost.push(Loss { ring: id, range: None, why: Why::Damaged(Reason::Header) });
         }
         queue.leave(RingSlot(number));

@@ -1,4 +1,4 @@
-//! One mapping that a handler of signals looks for while others guard theirs and let go of them.
+//! Slot for one guarded mapping. A signal handler searches the slots while other threads take and free theirs.
 
 use crate::sync::AtomicUsize;
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -6,36 +6,37 @@ use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
 #[cfg(all(loom, test))]
 mod interleavings;
 
-/// No mapping, and one that is not there yet: of no address.
+/// Place of a free slot, and of one being prepared: no address has these values.
 const FREE: usize = 0;
 const PREPARING: usize = 1;
 
-/// What starts and lengths are multiples of, or rounded up to.
+/// Granularity of starts and lengths, bytes; lengths are rounded up.
 const PAGE: usize = 4096;
-/// Bits of a place that count pages: 64 GiB at most. The others say where the first is, as far as addresses go.
+/// Bits of a place that count pages: 64 GiB at most. The other bits are the first page, as far as addresses go.
 const COUNT_BITS: u32 = 24;
 
-/// The place for one.
+/// Slot for one mapping.
 pub(crate) struct Region {
-    /// Start and length in one word, for a length must not be taken for that of another start.
+    /// Start and length in one word, so that a length is never combined with another start.
     place: AtomicUsize,
     broken: AtomicUsize,
 }
 
 impl Region {
-    /// Free.
+    /// Makes a free slot.
     #[cfg(not(loom))]
     pub const fn new() -> Region {
         Region { place: AtomicUsize::new(FREE), broken: AtomicUsize::new(0) }
     }
 
-    /// The same.
+    /// Makes a free slot.
     #[cfg(loom)]
     pub fn new() -> Region {
         Region { place: AtomicUsize::new(FREE), broken: AtomicUsize::new(0) }
     }
 
-    /// Takes `len` bytes at `start`, whole pages that are mapped; false if it is not free, or they are too many.
+    /// Takes the slot for `len` mapped bytes at `start`, in whole pages. Returns false if the slot is not free or the
+    /// mapping is too large.
     pub fn take(&self, start: usize, len: usize) -> bool {
         let (first, pages) = (start / PAGE, len.div_ceil(PAGE));
         let fits = pages < 1 << COUNT_BITS && first < 1 << (usize::BITS - COUNT_BITS);
@@ -47,24 +48,25 @@ impl Region {
         true
     }
 
-    /// Lets go of them, before they are unmapped.
+    /// Frees the slot; to be called before the mapping is unmapped.
     pub fn free(&self) {
         self.place.store(FREE, Release);
     }
 
-    /// Start and length if `address` is among them. The caller is just accessing it, so its own mapping stays; all others may come and go.
+    /// Returns start and length if `address` is in the mapping. The caller is just accessing that address, so its own
+    /// mapping stays; other slots may change meanwhile.
     pub fn around(&self, address: usize) -> Option<(usize, usize)> {
         let place = self.place.load(Acquire);
         let (start, len) = ((place >> COUNT_BITS) * PAGE, (place & ((1 << COUNT_BITS) - 1)) * PAGE);
         (start > 0 && (start..start + len).contains(&address)).then_some((start, len))
     }
 
-    /// Its file was found shorter.
+    /// Notes that the file was found shorter than the mapping.
     pub fn note_broken(&self) {
         self.broken.store(1, Release);
     }
 
-    /// Whether it was.
+    /// Returns whether the file was found shorter.
     pub fn is_broken(&self) -> bool {
         self.broken.load(Acquire) != 0
     }

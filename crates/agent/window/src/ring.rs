@@ -1,27 +1,30 @@
-//! The ring: a write queue that is its own journal.
+//! Ring: a write queue that is its own journal.
 //!
-//! Writers (threads of one program) append records; the reader (the agent) takes them in order and, when their bytes
-//! are in the burst buffer, gives the room back. The life of one record:
+//! Writers (threads of one program) append records. The reader (the agent) takes the records in order. When their bytes
+//! are in the burst buffer, the reader gives the room back. Steps of one record:
 //!
-//! 1. *reserve*: `head` grows by the record's footprint; whoever reserved first has room first;
-//! 2. when its header line is free, its length and `Reserved` are stored there;
+//! 1. *reserve*: `head` grows by the record's footprint; the first to reserve has room first;
+//! 2. when its header line is free, length and `Reserved` are stored there;
 //! 3. when all its room is free, the payload is copied and summed, and flushed if the medium is persistent;
 //! 4. the file's next sequence number is taken, the header stored, flushed and fenced;
 //! 5. *publish*: `Published` is stored (release), flushed and fenced;
-//! 6. after a sequentially consistent fence the `REVOKED` flag is read: clear means acknowledged.
+//! 6. after a sequentially consistent fence the `REVOKED` flag is read; if clear, the write is acknowledged.
 //!
-//! The reader of a live ring takes what is published and stops at the first record that is not. To end a ring it sets
-//! `REVOKED`, fences, and scans a last time: each published record is taken by a compare-and-swap to `Taken`. A writer
-//! that finds `REVOKED` in step 6 is acknowledged if its record lies below `taken` (it was taken before the
-//! flag), and otherwise tries to swap `Published` to `Retracted`: of the two swaps one wins, so each write is either
-//! in the journal and acknowledged, or in neither and goes to the kernel.
+//! The reader of a live ring takes published records and stops at the first one that is not published. To end a ring,
+//! the reader sets `REVOKED`, fences, and scans a last time. It takes each published record by a compare-and-swap to
+//! `Taken`.
 //!
-//! A *hole*, a reservation that was never published, stops a live ring. It is skipped only after `REVOKED`: from then on
-//! nothing behind it can be acknowledged unless the scan takes it. The scan needs no length of the hole: it tries each
-//! multiple of 64, and a commit word names ring and position (layout, 2), so that neither payload nor former laps answer.
+//! A writer that finds `REVOKED` in step 6 is acknowledged if its record lies below `taken`, because the record was
+//! taken before the flag. Otherwise the writer tries to swap `Published` to `Retracted`. One of the two swaps wins. So
+//! each write is either in the journal and acknowledged, or in neither and goes to the kernel.
 //!
-//! Order of the file: a number below the file's counter belongs to a writer that had passed step 2 and had all its room
-//! before the counter was read. [`RingReader::known_below`] rests on this.
+//! A *hole* is a reservation that was never published. It stops a live ring, and is skipped only after `REVOKED`: from
+//! then on no record behind it is acknowledged unless the scan takes it. The scan does not need the hole's length. It
+//! tries each multiple of 64; a commit word names ring and position (layout, 2), so neither payload nor former laps
+//! match.
+//!
+//! Order of the file: a writer with a number below the file's counter had passed step 2 and had all its room before the
+//! counter was read. [`RingReader::known_below`] relies on this.
 
 #[cfg(all(test, not(loom)))]
 mod golden;
@@ -43,7 +46,7 @@ use crate::memory::Memory;
 use crate::sync::AtomicU64;
 use crate::sync::Ordering::{Acquire, Release};
 
-/// The memory of one ring with the two numbers that place its records.
+/// Memory of one ring with its id and capacity, by which records are found.
 #[derive(Debug)]
 struct Ring<M> {
     memory: M,
@@ -61,24 +64,25 @@ impl<M: Memory> Ring<M> {
         self.memory.word(at)
     }
 
-    /// The byte in memory of `position`.
+    /// Returns the offset in memory of `position`.
     fn place(&self, position: u64) -> usize {
         HEADER_BYTES + (position & (self.capacity - 1)) as usize
     }
 
-    /// Where `len` bytes from `position` begin, and how many of them lie before the ring's end; the rest is at its start.
+    /// Returns the offset in memory of `len` bytes from `position`, and how many of them lie before the ring's end. The
+    /// others are at its start.
     fn parts(&self, position: u64, len: usize) -> (usize, usize) {
         let place = self.place(position);
         (place, len.min(HEADER_BYTES + self.capacity as usize - place))
     }
 
-    /// Whether no new record may begin.
+    /// Returns whether no new record may begin.
     fn ending(&self) -> bool {
         self.word(at::FLAGS).load(Acquire) != 0
     }
 
-    /// The pieces over which the checksum of `len` payload bytes from `position` goes, place and bytes of each: at most
-    /// [`COPY_CHUNK`], and in one piece in memory.
+    /// Returns the pieces by which the checksum of `len` payload bytes from `position` is computed, as offset and
+    /// length. A piece has at most [`COPY_CHUNK`] bytes and is contiguous in memory.
     fn pieces(&self, position: u64, len: u64) -> impl Iterator<Item = (usize, usize)> {
         let mut done = 0;
         std::iter::from_fn(move || {
@@ -101,13 +105,13 @@ impl<M: Memory> Ring<M> {
         self.commit(position).store(commit_word(self.id, position, state), Release);
     }
 
-    /// Moves the record from one state to another unless somebody was faster; whether it did.
+    /// Moves the record from one state to another, unless another thread was faster. Returns whether it did.
     fn swap_state(&self, position: u64, from: RecordState, to: RecordState) -> bool {
         let (from, to) = (commit_word(self.id, position, from), commit_word(self.id, position, to));
         self.commit(position).compare_exchange(from, to, crate::sync::Ordering::AcqRel, Acquire).is_ok()
     }
 
-    /// The first byte of the payload of the record at `position`.
+    /// Returns the position of the payload of the record at `position`.
     fn payload(position: u64) -> u64 {
         position + RECORD_BYTES
     }

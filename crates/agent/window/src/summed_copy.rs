@@ -1,31 +1,32 @@
-//! A payload's copy and its checksum in one pass: each byte is loaded once, stored, and summed out of the register.
+//! Copy of a payload and its checksum in one pass: each byte is loaded once, stored, and summed from the register.
 //!
-//! What is summed is what arrived, also where somebody changes the source meanwhile. An append takes 0.33 us for 8 KiB and 9.1 us for 128 KiB so, where a
-//! copy that is read again took 0.76 and 13.7 (`--example append` on huge pages, an EPYC with AVX2, its processors busy); the stores go
-//! through the cache, since those that do not took four times as long. Without AVX2 it is just that: a copy, then [`payload_sum`], whose results
-//! these are.
+//! The checksum is of the bytes that arrived, even if the source changes meanwhile. An append takes 0.33 us for 8 KiB
+//! and 9.1 us for 128 KiB. With a copy that is read again it took 0.76 us and 13.7 us (`--example append` on huge
+//! pages, a busy EPYC with AVX2). The stores go through the cache, because those that bypass it took four times as
+//! long. Without AVX2 this is a copy followed by [`payload_sum`], whose results are the same.
 
 use crate::layout::payload_sum;
 
-/// Copies `len` bytes and returns the checksum `before` continued with what arrived, as [`payload_sum`] has it. Allocates nothing.
+/// Copies `len` bytes. Returns the checksum of the bytes that arrived, continued from `before`, as [`payload_sum`]
+/// computes it. Allocates nothing.
 ///
 /// # Safety
-/// `from` can be read and `to` written for `len` bytes, they do not overlap, and nobody else writes or refers to those of `to`. Others may
-/// write to `from`: what arrives is then any mixture.
+/// `from` must be readable and `to` writable for `len` bytes. They must not overlap, and nobody else may write or refer
+/// to the bytes of `to`. Others may write to `from`: the bytes that arrive are then any mixture.
 pub(crate) unsafe fn copy_summed(to: *mut u8, from: *const u8, len: usize, before: u64) -> u64 {
     #[cfg(target_arch = "x86_64")]
     if len >= xxh3::BYTES_MIN && is_x86_feature_detected!("avx2") {
-        // SAFETY: the caller's, and the processor was asked.
+        // SAFETY: the caller's promise; the processor has AVX2.
         return unsafe { xxh3::copy(to, from, len, before) };
     }
-    // SAFETY: the caller's; the slice is made of bytes that nobody else has.
+    // SAFETY: the caller's promise; the slice is of bytes that nobody else has.
     unsafe {
         std::ptr::copy_nonoverlapping(from, to, len);
         payload_sum(before, std::slice::from_raw_parts(to, len))
     }
 }
 
-/// XXH3 of 64 bits, its way for long inputs, as the specification of xxHash has it.
+/// XXH3 of 64 bits for long inputs, according to the specification of xxHash.
 #[cfg(target_arch = "x86_64")]
 mod xxh3 {
     use std::arch::x86_64::{
@@ -35,15 +36,15 @@ mod xxh3 {
 
     use twox_hash::xxhash3_64::SecretBuffer;
 
-    /// Shorter ones have another way.
+    /// Shortest input of this algorithm, bytes; shorter inputs use another one.
     pub const BYTES_MIN: usize = 241;
 
     const SECRET_BYTES: usize = 192;
     const STRIPE: usize = 64;
-    /// Stripes until the sums are scrambled: each begins 8 bytes further on in the secret.
+    /// Stripes until the sums are scrambled. Each uses the secret from 8 bytes further on.
     const STRIPES: usize = (SECRET_BYTES - STRIPE) / 8;
     const BLOCK: usize = STRIPES * STRIPE;
-    /// Places in the secret of the last stripe and of the merge.
+    /// Offsets in the secret for the last stripe and for the merge.
     const LAST: usize = SECRET_BYTES - STRIPE - 7;
     const MERGE: usize = 11;
 
@@ -65,17 +66,18 @@ mod xxh3 {
     type Stripe = [__m256i; 2];
 
     /// # Safety
-    /// As of [`super::copy_summed`], `len` is at least [`BYTES_MIN`], and the processor has AVX2.
+    /// The conditions of [`super::copy_summed`] must hold, `len` must be at least [`BYTES_MIN`], and the processor must
+    /// have AVX2.
     #[target_feature(enable = "avx2")]
     pub unsafe fn copy(to: *mut u8, from: *const u8, len: usize, seed: u64) -> u64 {
-        // It fails for a buffer that is too short alone.
+        // Fails only for a buffer that is too short.
         let secret = SecretBuffer::with_seed(seed, [0; SECRET_BYTES]).map(SecretBuffer::into_secret);
         let secret = secret.unwrap_or([0; SECRET_BYTES]);
         let key = secret.as_ptr();
         // The last stripe ends with the last byte, and may overlap the one before.
         let (blocks, last_block) = ((len - 1) / BLOCK, (len - 1) % BLOCK);
-        // SAFETY: all that is loaded or stored lies in the `len` bytes of the caller, in `START` or in the secret: the furthest key begins
-        // at `SECRET_BYTES - STRIPE`.
+        // SAFETY: all loads and stores are within the caller's `len` bytes, `START` or the secret: the furthest key
+        // begins at `SECRET_BYTES - STRIPE`.
         unsafe {
             let mut sums = load(START.as_ptr().cast());
             for block in 0..blocks {
@@ -92,7 +94,7 @@ mod xxh3 {
             }
             let done = at + stripes * STRIPE;
             std::ptr::copy_nonoverlapping(from.add(done), to.add(done), len - done);
-            // From where it arrived: some of it was loaded before.
+            // Load the destination: some of these bytes were loaded from the source before.
             accumulate(&mut sums, load(to.add(len - STRIPE)), load(key.add(LAST)));
             let mut words = [0; 8];
             store(words.as_mut_ptr().cast(), sums);
@@ -100,14 +102,14 @@ mod xxh3 {
         }
     }
 
-    /// Moves a stripe, and adds it to the sums.
+    /// Copies a stripe and adds it to the sums.
     ///
     /// # Safety
-    /// Of all three 64 bytes can be used.
+    /// All three pointers must be valid for 64 bytes.
     #[inline]
     #[target_feature(enable = "avx2")]
     unsafe fn pass(sums: &mut Stripe, to: *mut u8, from: *const u8, key: *const u8) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller's promise.
         unsafe {
             let bytes = load(from);
             store(to, bytes);
@@ -116,20 +118,20 @@ mod xxh3 {
     }
 
     /// # Safety
-    /// 64 bytes can be read.
+    /// `from` must be readable for 64 bytes.
     #[inline]
     #[target_feature(enable = "avx2")]
     unsafe fn load(from: *const u8) -> Stripe {
-        // SAFETY: the caller's.
+        // SAFETY: the caller's promise.
         unsafe { [_mm256_loadu_si256(from.cast()), _mm256_loadu_si256(from.add(32).cast())] }
     }
 
     /// # Safety
-    /// 64 bytes can be written.
+    /// `to` must be writable for 64 bytes.
     #[inline]
     #[target_feature(enable = "avx2")]
     unsafe fn store(to: *mut u8, bytes: Stripe) {
-        // SAFETY: the caller's.
+        // SAFETY: the caller's promise.
         unsafe {
             _mm256_storeu_si256(to.cast(), bytes[0]);
             _mm256_storeu_si256(to.add(32).cast(), bytes[1]);
@@ -204,7 +206,7 @@ mod tests {
             });
             let wrong = (0..400_000).find(|round| {
                 let from = &changing[round % 200..];
-                // SAFETY: the one changes, as allowed, and the other is ours.
+                // SAFETY: the source may change, as allowed; the destination is ours.
                 let sum = unsafe { copy_summed(room.as_mut_ptr(), from.as_ptr().cast(), from.len(), 1) };
                 sum != payload_sum(1, &room[..from.len()])
             });

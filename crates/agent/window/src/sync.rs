@@ -1,4 +1,4 @@
-//! The atomics of what is shared without a lock: those of the standard library, or of `loom` when a protocol is being model-checked.
+//! Atomics for data shared without a lock: the standard library's, or those of `loom` when a protocol is model-checked.
 
 #[cfg(loom)]
 pub use loom::cell::UnsafeCell;
@@ -7,7 +7,7 @@ pub use loom::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence}
 #[cfg(not(loom))]
 pub use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
-/// The standard library's, with the functions that `loom`'s has.
+/// Cell of the standard library, with the functions of `loom`'s cell.
 #[cfg(not(loom))]
 pub struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
 

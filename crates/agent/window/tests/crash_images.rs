@@ -1,5 +1,5 @@
-//! What a crash of the machine may leave of rings on persistent memory: of each cache line any of its contents since it
-//! last was flushed and fenced, of the replica any mixture of pages since it was synced.
+//! States of rings on persistent memory after a crash of the machine: each cache line has any of its contents since it
+//! was last flushed and fenced. The replica is any mixture of pages since it was synced.
 
 #![allow(clippy::arc_with_non_send_sync, reason = "one thread plays all; the seam is shared by Arc")]
 
@@ -30,8 +30,8 @@ fn id(ring: usize) -> u128 {
     ring as u128 * 7919 + 1
 }
 
-/// One story: three programs write one file; between any two accesses of theirs the agent may drain, or end a ring. Images
-/// of the machine at moments of it.
+/// Runs one story: three programs write one file. Between any two of their accesses the agent may apply records or end
+/// a ring. Returns images of the machine at some of its moments.
 fn story(seed: u64, omitted: Omitted) -> Vec<Image> {
     let mut rng = Random(seed);
     let machine = Machine::new(seed, omitted);
@@ -48,7 +48,7 @@ fn story(seed: u64, omitted: Omitted) -> Vec<Image> {
     let agent: Agent = Rc::new(RefCell::new(Drain::new(readers, sequence.clone(), drained)));
     machine.granted();
     for _ in 0..WRITES {
-        // Lengths that no flush but that of a payload has.
+        // Lengths that only the flush of a payload has.
         let len = [9 + rng.below(50), 65 + rng.below(15 << 10)][rng.below(2) as usize] as usize;
         let offset = rng.below((FILE - len) as u64) as usize;
         let bytes = rng.bytes(len);
@@ -72,7 +72,8 @@ fn story(seed: u64, omitted: Omitted) -> Vec<Image> {
     machine.images()
 }
 
-/// One turn of the agent, unless it is at work already: it looks at one ring, ends it if it must, and drains a batch.
+/// Makes one turn of the agent, unless it is at work already: examines one ring, ends it if it must, and applies a
+/// batch.
 fn pump(agent: &Agent, machine: &Machine, rng: &mut Random, ends: bool) {
     let Ok(mut drain) = agent.try_borrow_mut() else { return };
     let ring = rng.below(RINGS as u64) as usize;
@@ -82,7 +83,7 @@ fn pump(agent: &Agent, machine: &Machine, rng: &mut Random, ends: bool) {
     drain.batch_to(rng.below(2) == 0, &mut machine.replica());
 }
 
-/// What is wrong with what recovery makes of the image.
+/// Checks the result of recovery from the image. Errors: a description of the difference.
 fn wrong(image: &Image) -> Result<(), String> {
     let mut readers = Vec::new();
     for ring in 0..RINGS {

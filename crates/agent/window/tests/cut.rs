@@ -1,4 +1,4 @@
-//! A ring that its program, which has outlived the agent, cuts while it is replayed.
+//! A ring that a program, which has outlived the agent, truncates while it is replayed.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -19,7 +19,7 @@ fn cut(ring: &Path, len: u64) {
     OpenOptions::new().write(true).open(ring).unwrap().set_len(len).unwrap();
 }
 
-/// A replica, whose first write cuts the ring.
+/// Replica whose first write truncates the ring.
 struct Cuts {
     ring: PathBuf,
     len: Option<u64>,
@@ -40,7 +40,8 @@ impl Replay for Cuts {
     }
 }
 
-/// Three records of 40,000 bytes that do not touch, and the ring is cut before the scan or after the first was written.
+/// Replays three records of 40,000 bytes that do not touch. The ring is truncated before the scan or after the first
+/// write.
 fn replayed(before: bool, len: u64) -> (Vec<u8>, RecoveryReport) {
     let dir = tempfile::tempdir().unwrap();
     let ring = dir.path().join("ring");

@@ -1,5 +1,5 @@
-//! Whatever bytes a program sends, the decoders answer; and what they take encodes to the very same bytes, but for those of a
-//! message that mean nothing, which are zero then.
+//! Decoders return for any bytes. Bytes that decode are exactly the encoding of the result, except for unused bytes of
+//! a message, which become zero.
 
 use proptest::prelude::*;
 use window::attach::{
@@ -8,7 +8,7 @@ use window::attach::{
 };
 use window::layout::RingId;
 
-/// Bytes of a message that stand for something.
+/// Bytes of a message that have a meaning.
 const MEANT: usize = 52;
 
 const KINDS: [MessageKind; 6] = [
@@ -34,7 +34,7 @@ fn check_message(bytes: &[u8]) {
     }
     let (version, kind) = (word(bytes, 4) as u16, (word(bytes, 4) >> 16) as u16);
     if version != VERSION {
-        // Whatever else another version means: it is told as that, and so is its number.
+        // Another version is reported with its number, whatever the other bytes mean.
         return assert_eq!(decoded, Err(NotAMessage::Version(version)));
     }
     if word(bytes, 8) as usize != MESSAGE_BYTES {
@@ -58,7 +58,7 @@ fn check_control(bytes: &[u8]) {
     assert_eq!(encoded, is_one.then(|| bytes.to_vec()));
 }
 
-/// Checks good bytes with some of them changed, cut, and with more behind them.
+/// Checks valid bytes with some of them changed, cut, or followed by more.
 fn check_near_misses(check: fn(&[u8]), mut bytes: Vec<u8>, changes: &Changes) {
     check(&bytes);
     for (at, value) in &changes.values {
@@ -79,7 +79,7 @@ struct Changes {
 }
 
 fn changes() -> impl Strategy<Value = Changes> {
-    // Small values are kinds, commands and versions more often than any are.
+    // Small values are kinds, commands and versions more often than arbitrary values.
     let value = prop_oneof![any::<u8>(), 0..10_u8];
     let values = prop::collection::vec((any::<prop::sample::Index>(), value), 0..4);
     let more = prop::collection::vec(any::<u8>(), 1..70);

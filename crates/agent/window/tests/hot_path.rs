@@ -1,4 +1,4 @@
-//! What an append costs besides the copy: no allocation, no system call.
+//! Cost of an append besides the copy: no allocation and no system call.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -38,7 +38,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// A writer of a fresh ring, warmed up.
+/// Makes a writer of a fresh ring, warmed up.
 fn writer(dir: &std::path::Path, medium: WindowMedium) -> Writer<Mapping, Mapping> {
     let grant = RingGrant {
         ring: RingId(0x1357_9bdf_0246_8ace << 40),
@@ -95,7 +95,7 @@ fn an_append_makes_no_system_call() {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    // The filter ends only the thread that breaks it, so the process has to be ended from here.
+    // The filter ends only the offending thread, so the process must be ended from here.
     let end = Instant::now() + Duration::from_secs(30);
     while done.word(0).load(SeqCst) < APPENDS && Instant::now() < end {
         std::thread::yield_now();

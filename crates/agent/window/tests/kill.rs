@@ -1,4 +1,4 @@
-//! Programs killed with SIGKILL at random moments, over mapped files: what was acknowledged is there.
+//! Programs killed with SIGKILL at random moments, over mapped files: every acknowledged write is there.
 
 mod common;
 
@@ -19,10 +19,10 @@ use window::{Mapping, Memory, WindowMedium};
 const CAPACITY: u64 = 256 << 10;
 const PROGRAMS: usize = 2;
 const ROUNDS: u64 = 30;
-/// Each program has its own part of the file, so that what it wrote does not depend on the other.
+/// Bytes of each program's own part of the file, so that its content does not depend on the other.
 const SHARE: usize = FILE / PROGRAMS;
 
-/// The `number`th write of a program: the same in the program and in the check.
+/// Returns the `number`th write of a program, equal in the program and in the check.
 fn write(seed: u64, program: usize, number: u64) -> (u64, Vec<u8>) {
     let mut rng = Random(seed ^ (program as u64) << 32 ^ number << 40);
     let len = [1 + rng.below(300), 1 + rng.below(12_000)][rng.below(2) as usize] as usize;
@@ -34,7 +34,7 @@ fn map(dir: &Path, name: &str) -> Arc<Mapping> {
     Arc::new(Mapping::open(&dir.join(name), WindowMedium::Volatile).unwrap())
 }
 
-/// The killed program: writes for ever, and counts in shared memory what was acknowledged.
+/// Killed program: writes for ever, and counts acknowledged writes in shared memory.
 #[test]
 #[ignore = "run by the tests below, in a process of its own"]
 fn program() {
@@ -67,7 +67,7 @@ fn start(dir: &Path, seed: u64, program: usize) -> Child {
         .unwrap()
 }
 
-/// What the first `acknowledged` writes of each program make of an empty file, with `more` writes of each after them.
+/// Returns the file after the first `acknowledged` writes of each program and `more` writes of each after them.
 fn expected(seed: u64, acknowledged: [u64; PROGRAMS], more: [u64; PROGRAMS]) -> Vec<u8> {
     let mut file = vec![0; FILE];
     for program in 0..PROGRAMS {
@@ -79,7 +79,7 @@ fn expected(seed: u64, acknowledged: [u64; PROGRAMS], more: [u64; PROGRAMS]) -> 
     file
 }
 
-/// Drains until `enough`, with a bound.
+/// Applies records until `enough`, with a time limit.
 fn serve(drain: &mut Drain<Arc<Mapping>>, replica: &mut Replica, mut enough: impl FnMut() -> bool) {
     let end = Instant::now() + Duration::from_secs(60);
     while !enough() {
@@ -97,7 +97,8 @@ fn serve(drain: &mut Drain<Arc<Mapping>>, replica: &mut Replica, mut enough: imp
     }
 }
 
-/// One round; how many writes had been acknowledged. With `agent_too`, recovery finishes the work; else the live agent.
+/// Runs one round. Returns how many writes had been acknowledged. With `agent_too`, recovery finishes the work,
+/// otherwise the live agent.
 fn round(seed: u64, agent_too: bool) -> u64 {
     let dir = tempfile::tempdir().unwrap();
     let create =
@@ -111,7 +112,7 @@ fn round(seed: u64, agent_too: bool) -> u64 {
     let mut replica = Replica(vec![0; FILE]);
     let mut children: Vec<_> = (0..PROGRAMS).map(|program| start(dir.path(), seed, program)).collect();
     let mut rng = Random(seed);
-    // Both have begun; then, after a random number of acknowledgements, a kill in the midst of whatever they do.
+    // Both have begun; then, after a random number of acknowledgements, they are killed at any point.
     let target = 1 + rng.below(400);
     let count = |program: usize| counters[program].word(0).load(SeqCst);
     serve(&mut drain, &mut replica, || (0..PROGRAMS).all(|p| count(p) > 0) && count(0) + count(1) >= target);

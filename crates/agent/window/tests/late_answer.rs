@@ -1,4 +1,4 @@
-//! An agent that answers late: programs do without it, and take no answer for another's.
+//! An agent that answers late: programs continue without it, and never take an answer for another request's.
 
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -22,10 +22,10 @@ use window::client::Registration;
 use window::limits::{AGENT_ANSWERS_WITHIN, AGENT_IS_THERE_WITHIN};
 use window::{Mapping, Memory, WindowMedium};
 
-/// Not in a hurry, on a busy machine.
+/// Time that counts as "at once" on a busy machine.
 const AT_ONCE: Duration = Duration::from_millis(AGENT_IS_THERE_WITHIN.as_millis() as u64 / 2);
 
-/// The agent's end of a connection.
+/// Agent's end of a connection.
 struct End(OwnedFd);
 
 impl End {
@@ -60,7 +60,7 @@ fn connected(path: &Path) -> io::Result<Registration> {
     Registration::connect(path.as_os_str().as_encoded_bytes())
 }
 
-/// Answers a program's first question.
+/// Answers a program's first request.
 fn welcome(end: &End) {
     assert_eq!(end.question(RecvFlags::empty()), Ok(MessageKind::Hello));
     let memory = memfd_create("opens", MemfdFlags::CLOEXEC).unwrap();
@@ -81,7 +81,7 @@ fn registered(dir: &Path) -> (End, Registration) {
     })
 }
 
-/// Connections until there is room for no other.
+/// Opens connections until there is room for no other.
 fn crowd(path: &Path) -> Vec<OwnedFd> {
     let address = SocketAddrUnix::new(path).unwrap();
     let waiting: Vec<OwnedFd> = std::iter::repeat_with(|| socket(SocketFlags::NONBLOCK))
@@ -133,12 +133,12 @@ extern "C" fn handle(_: libc::c_int) {
     HANDLED.fetch_add(1, SeqCst);
 }
 
-/// Has a handler run, one without `SA_RESTART`, in a thread that waits in a system call.
+/// Runs a handler without `SA_RESTART` in a thread that waits in a system call.
 fn interrupt(thread: i32, call: libc::c_long) {
     // SAFETY: zeroes are an action without flags and mask.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = handle as *const () as usize;
-    // SAFETY: an action of the system's own layout, whose handler touches an atomic number alone.
+    // SAFETY: an action of the system's own layout, whose handler touches only an atomic number.
     assert_eq!(unsafe { libc::sigaction(libc::SIGUSR1, &action, std::ptr::null_mut()) }, 0);
     let waits = || {
         let now = std::fs::read_to_string(format!("/proc/self/task/{thread}/syscall")).unwrap();

@@ -1,4 +1,4 @@
-//! Random appends from several rings against a byte array, cut at every kind of moment.
+//! Random appends from several rings compared with a byte array, with crashes at every kind of moment.
 
 mod common;
 
@@ -16,8 +16,8 @@ use window::sequence::Sequence;
 const CAPACITY: u64 = 64 << 10;
 const RINGS: usize = 3;
 
-/// One story: three programs write one file, the agent drains now and then. Returns its world, in which the moment
-/// `crash_at` was kept if the story was that long.
+/// Runs one story: three programs write one file, and the agent applies records now and then. Returns its world, which
+/// kept the moment `crash_at` if the story was that long.
 fn story(seed: u64, crash_at: u64) -> Arc<World> {
     let mut rng = Random(seed);
     let world = World::new(crash_at);
@@ -61,7 +61,7 @@ fn story(seed: u64, crash_at: u64) -> Arc<World> {
     world
 }
 
-/// One turn of the agent: it looks at one ring, ends it if it must, and drains a batch.
+/// Makes one turn of the agent: examines one ring, ends it if it must, and applies a batch.
 fn pump(drain: &mut Drain<Arc<Stepped>>, world: &Arc<World>, rng: &mut Random) {
     let ring = rng.below(RINGS as u64) as usize;
     if drain.take(ring) == Stop::Revoke {
@@ -73,7 +73,7 @@ fn pump(drain: &mut Drain<Arc<Stepped>>, world: &Arc<World>, rng: &mut Random) {
     });
 }
 
-/// Recovers what stands in `memories`; the replica afterwards.
+/// Recovers from `memories`. Returns the replica afterwards and the report.
 fn recovered(image: &Image, memories: &[Vec<u8>], fences: &[Fence]) -> (Vec<u8>, RecoveryReport) {
     let mut readers: Vec<_> = (0..RINGS)
         .map(|ring| {
@@ -91,7 +91,7 @@ fn recovered(image: &Image, memories: &[Vec<u8>], fences: &[Fence]) -> (Vec<u8>,
     (replica.0, report)
 }
 
-/// Every acknowledged write is there and nothing else, but that the one under way may be.
+/// Asserts that every acknowledged write is there and nothing else, except perhaps the write in progress.
 fn check(image: &Image, memories: &[Vec<u8>], seed: u64) {
     let (replica, report) = recovered(image, memories, &[]);
     assert!(report.lost.is_empty(), "seed {seed}: {:?}", report.lost);
@@ -104,14 +104,14 @@ fn check(image: &Image, memories: &[Vec<u8>], seed: u64) {
     assert!(replica == with, "seed {seed}: neither with nor without the write under way");
 }
 
-/// A seed and a moment of its story; the story's length comes from a run without a crash.
+/// Chooses seeds and moments of their stories; a run without a crash gives a story's length.
 fn crashes(count: u64, check: impl Fn(&Image, u64)) {
     let mut rng = Random(count);
     for seed in 0..count {
         let length = story(seed, u64::MAX).steps.load(std::sync::atomic::Ordering::Relaxed);
         for _ in 0..4 {
             let world = story(seed, rng.below(length));
-            // A cut before the rings were made has nothing to recover.
+            // A crash before the rings were made leaves nothing to recover.
             let image = world.crash.lock().unwrap().clone();
             if let Some(image) = image.filter(|image| image.memories.len() == RINGS + 2 && formatted(image)) {
                 check(&image, seed);

@@ -20,7 +20,7 @@ fn map(dir: &Path, name: &str) -> Arc<Mapping> {
     Arc::new(Mapping::open(&dir.join(name), WindowMedium::Volatile).unwrap())
 }
 
-/// A directory with `rings` rings of one file, and their agent.
+/// Makes a directory with `rings` rings of one file, and their agent.
 fn agent(rings: usize) -> (tempfile::TempDir, Drain<Arc<Mapping>>) {
     let dir = tempfile::tempdir().unwrap();
     let create =
@@ -53,7 +53,7 @@ fn an_appended_write_is_taken_drained_and_its_room_given_back() {
     assert_eq!((agent.readers[0].used(), agent.readers[0].held()), (0, 0));
 }
 
-/// New memory takes longer to be had than to be filled.
+/// Allocating new memory takes longer than filling it.
 #[test]
 fn neither_the_beginning_nor_the_end_of_a_ring_touches_memory_that_nobody_used() {
     use std::os::unix::fs::MetadataExt;
@@ -75,7 +75,7 @@ fn neither_the_beginning_nor_the_end_of_a_ring_touches_memory_that_nobody_used()
     assert!(touched <= 64 << 10, "{touched} bytes");
 }
 
-/// Pieces of the checksum, buffers of the program and the ring's end fall apart in every way.
+/// Pieces of the checksum, buffers of the program and the ring's end are misaligned in every way.
 #[test]
 fn a_write_of_many_buffers_is_one_record_wherever_it_lies_in_the_ring() {
     const CAPACITY: u64 = 256 << 10;
@@ -163,7 +163,7 @@ fn a_writer_that_will_not_wait_ends_the_ring_and_what_it_was_told_stays() {
     assert_eq!(file, [told - 1; 5000]);
 }
 
-/// Threads of two programs write while the agent drains; then the rings are revoked in the midst of it.
+/// Threads of two programs write while the agent applies records; then the rings are revoked meanwhile.
 #[test]
 fn threads_and_programs_lose_nothing_while_the_agent_drains_and_then_revokes() {
     const THREADS: usize = 4;
@@ -204,7 +204,7 @@ fn threads_and_programs_lose_nothing_while_the_agent_drains_and_then_revokes() {
             (0..2).for_each(|ring| assert_ne!(agent.take(ring), Stop::Revoke));
             drained += u32::from(agent.batch(true, &mut apply));
         }
-        agent.end(0); // one of them in the midst of its writes, the other in peace
+        agent.end(0); // one during its writes, the other idle
         agent.end(1);
         stop.store(true, SeqCst);
         let parts: Vec<_> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();

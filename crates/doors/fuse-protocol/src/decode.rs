@@ -1,4 +1,5 @@
-//! From the bytes of a request to an [`Operation`]. Every length is checked; what does not fit is refused, never guessed.
+//! Decoding of a request's bytes to an [`Operation`]. All lengths are checked; invalid messages are refused, never
+//! guessed.
 
 use std::ffi::{CStr, OsStr};
 use std::os::unix::ffi::OsStrExt;
@@ -9,7 +10,7 @@ use crate::abi::{self, InHeader, Opcode, Plain, fattr, init_flags, take};
 use crate::init::Agreed;
 use crate::{Errno, Handle, LockArgs, NodeId, SetAttr, TimeOrNow, WriteFlags, limits};
 
-/// What is asked, with its arguments; the node is in the header.
+/// Operation with its arguments; the node is in the header.
 #[derive(Debug)]
 #[allow(missing_docs, reason = "the methods of Filesystem document them")]
 pub(crate) enum Operation<'a> {
@@ -56,16 +57,16 @@ pub(crate) enum Operation<'a> {
     Destroy,
 }
 
-/// A message that is no request of ours.
+/// Refusal of a message that is not a valid request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NotARequest {
-    /// Too short to say whom to answer.
+    /// The message is too short to tell which request to answer.
     Headless,
-    /// To be answered with this.
+    /// The request must be answered with this error.
     Answer { unique: u64, errno: Errno },
 }
 
-/// Splits a message into header and operation.
+/// Splits a message into header and operation. Errors: [`NotARequest`].
 pub(crate) fn decode<'a>(message: &'a [u8], agreed: &Agreed) -> Result<(InHeader, Operation<'a>), NotARequest> {
     let (header, body) = take::<InHeader>(message).ok_or(NotARequest::Headless)?;
     let refuse = |errno| NotARequest::Answer { unique: header.unique, errno };
@@ -79,7 +80,7 @@ pub(crate) fn decode<'a>(message: &'a [u8], agreed: &Agreed) -> Result<(InHeader
     Ok((header, operation))
 }
 
-/// What is left of a request's body.
+/// Bytes of a request's body that are not decoded yet.
 struct Body<'a>(&'a [u8]);
 
 impl<'a> Body<'a> {
@@ -101,7 +102,7 @@ impl<'a> Body<'a> {
         Some(string)
     }
 
-    /// One component of a path.
+    /// Takes one component of a path.
     fn name(&mut self) -> Option<&'a OsStr> {
         let name = self.string()?.to_bytes();
         (!name.is_empty() && !name.contains(&b'/')).then(|| OsStr::from_bytes(name))
@@ -132,7 +133,7 @@ fn operation<'a>(opcode: Opcode, mut body: Body<'a>, agreed: &Agreed) -> Option<
         Opcode::Access => O::Access { mask: body.fixed::<abi::AccessIn>()?.mask.cast_signed() },
         Opcode::Interrupt => O::Interrupt { unique: body.fixed::<abi::InterruptIn>()?.unique },
         Opcode::Destroy => O::Destroy,
-        // Once, at the start: the session answers it before there is an agreement.
+        // Sent only at the start: the session answers it before there is an agreement.
         Opcode::Init => return None,
         Opcode::Setxattr | Opcode::Getxattr | Opcode::Listxattr | Opcode::Removexattr => xattr(opcode, body, agreed)?,
         Opcode::Getlk | Opcode::Setlk | Opcode::Setlkw => lock(opcode, &body.fixed()?),
@@ -150,7 +151,7 @@ fn operation<'a>(opcode: Opcode, mut body: Body<'a>, agreed: &Agreed) -> Option<
     })
 }
 
-/// Requests that make, move or remove names.
+/// Decodes requests that make, move or remove names.
 fn naming<'a>(opcode: Opcode, mut body: Body<'a>) -> Option<Operation<'a>> {
     use Operation as O;
     Some(match opcode {
@@ -183,7 +184,7 @@ fn naming<'a>(opcode: Opcode, mut body: Body<'a>) -> Option<Operation<'a>> {
             O::Create { name: body.name()?, mode: fixed.mode, umask: fixed.umask, flags }
         }
         Opcode::Tmpfile => {
-            // The kernel sends a name ("/") as for CREATE; it means nothing.
+            // The kernel sends a name ("/") as for CREATE, without a meaning.
             let fixed = body.fixed::<abi::CreateIn>()?;
             O::Tmpfile { mode: fixed.mode, umask: fixed.umask, flags: fixed.flags.cast_signed() }
         }
@@ -195,13 +196,13 @@ fn write_how(fixed: &abi::WriteIn) -> WriteFlags {
     WriteFlags {
         kill_suidgid: fixed.write_flags & abi::WRITE_KILL_SUIDGID != 0,
         cached: fixed.write_flags & abi::WRITE_CACHE != 0,
-        // Also of one write alone: pwritev2(2) with RWF_DSYNC or RWF_SYNC.
+        // Also set for a single write: pwritev2(2) with RWF_DSYNC or RWF_SYNC.
         sync: fixed.flags & libc::O_DSYNC.cast_unsigned() != 0,
         append: fixed.flags & libc::O_APPEND.cast_unsigned() != 0,
     }
 }
 
-/// Requests about open files and directories.
+/// Decodes requests about open files and directories.
 fn open_file<'a>(opcode: Opcode, mut body: Body<'a>) -> Option<Operation<'a>> {
     use Operation as O;
     Some(match opcode {

@@ -1,11 +1,11 @@
-//! Requests decoded, refused, and made up of hostile bytes.
+//! Requests that are decoded, refused, or made of hostile bytes.
 
 use super::*;
 use crate::abi::bytes_of;
 
 const AGREED: Agreed = Agreed { flags: init_flags::SETXATTR_EXT, max_write: limits::WRITE_MAX };
 
-/// The bytes of a request.
+/// Returns the bytes of a request.
 fn message(opcode: u32, body: &[&[u8]]) -> Vec<u8> {
     let len = size_of::<InHeader>() + body.iter().map(|part| part.len()).sum::<usize>();
     let header = InHeader { len: len as u32, opcode, unique: 2, nodeid: 1, ..Default::default() };
@@ -95,7 +95,7 @@ fn a_batch_of_forgets_that_claims_more_than_it_has_is_refused() {
     assert!(decode(&message(42, &[bytes_of(&fixed), &[0; 32]]), &AGREED).is_err());
 }
 
-/// Random bodies, and every truncation of them, of every request: refused or decoded, never a panic.
+/// Random bodies of every request, and all their truncations, are refused or decoded and never cause a panic.
 #[test]
 fn hostile_bytes_never_panic() {
     let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
@@ -134,7 +134,7 @@ fn hostile_bytes_never_panic() {
     assert!(decoded > 1000 && refused > 1000, "{decoded} decoded, {refused} refused");
 }
 
-/// From `sizeof` in C over the kernel's header.
+/// Sizes from `sizeof` in C over the kernel's header.
 #[test]
 fn layouts_have_the_kernels_sizes() {
     assert_eq!(size_of::<InHeader>(), 40);

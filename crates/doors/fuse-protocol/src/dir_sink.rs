@@ -1,4 +1,4 @@
-//! The buffer that a directory listing fills.
+//! Buffer that a directory listing fills.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -7,7 +7,8 @@ use crate::abi::{Dirent, EntryOut, bytes_of, take};
 use crate::reply::entry_out;
 use crate::{Entry, NodeId};
 
-/// Takes the entries of one READDIR or READDIRPLUS until it is full. Records are aligned to 8 bytes, as the kernel reads them.
+/// Collector of the entries of one READDIR or READDIRPLUS, until it is full. Records are aligned to 8 bytes, as the
+/// kernel expects.
 pub struct DirSink<'a> {
     buffer: &'a mut Vec<u8>,
     limit: usize,
@@ -15,7 +16,8 @@ pub struct DirSink<'a> {
 }
 
 impl<'a> DirSink<'a> {
-    /// A sink of at most `limit` bytes; `plus` when entries carry attributes. What is taken is appended to `buffer`.
+    /// Makes a sink of at most `limit` bytes; `plus` if entries carry attributes. Entries are appended to `buffer`,
+    /// which is emptied first.
     pub fn new(buffer: &'a mut Vec<u8>, limit: usize, plus: bool) -> DirSink<'a> {
         buffer.clear();
         DirSink { buffer, limit, plus }
@@ -26,27 +28,28 @@ impl<'a> DirSink<'a> {
         (head + size_of::<Dirent>() + name.len()).next_multiple_of(8)
     }
 
-    /// Whether an entry of this name still fits: ask before counting a lookup for it.
+    /// Returns whether an entry of this name still fits. Call it before counting a lookup for the entry.
     pub fn remaining_for(&self, name: &OsStr) -> bool {
         self.buffer.len() + self.record(name) <= self.limit
     }
 
-    /// Adds an entry: its inode number, the offset at which reading goes on *after* it, its `DT_*` kind. False: full,
-    /// the entry was not taken. In a listing with attributes the entry carries none and counts as no lookup.
+    /// Adds an entry: its inode number, the offset at which reading continues *after* it, and its `DT_*` kind. Returns
+    /// false if the sink is full and the entry was not added. In a listing with attributes the entry has none and
+    /// counts as no lookup.
     pub fn add(&mut self, ino: u64, offset: u64, kind: u32, name: &OsStr) -> bool {
         if !self.remaining_for(name) {
             return false;
         }
         if self.plus {
-            // Node 0 tells the kernel that there are no attributes.
+            // Node 0 means that there are no attributes.
             self.buffer.extend_from_slice(bytes_of(&EntryOut::default()));
         }
         self.dirent(ino, offset, kind, name);
         true
     }
 
-    /// Adds an entry with attributes; it counts as a lookup of `entry.node` if it was taken. False: full. In a listing
-    /// without attributes they are left out and no lookup counts.
+    /// Adds an entry with attributes, which counts as a lookup of `entry.node`. Returns false if the sink is full and
+    /// the entry was not added. In a listing without attributes they are left out and no lookup counts.
     pub fn add_plus(&mut self, entry: &Entry, offset: u64, name: &OsStr) -> bool {
         if !self.remaining_for(name) {
             return false;
@@ -66,7 +69,7 @@ impl<'a> DirSink<'a> {
     }
 }
 
-/// The nodes of a listing with attributes, each once for each lookup that it counts.
+/// Returns the nodes of a listing with attributes, each once per lookup that it counts.
 pub(crate) fn looked_up(mut listing: &[u8]) -> impl Iterator<Item = NodeId> {
     std::iter::from_fn(move || {
         let (entry, rest) = take::<EntryOut>(listing)?;

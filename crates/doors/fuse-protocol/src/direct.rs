@@ -1,8 +1,8 @@
-//! A file system that is asked by a kernel of another machine. Who brings its messages runs them: each is answered in the
-//! calling thread, except locks that are waited for.
+//! File system for the kernel of another machine. The thread that brings a message runs it and gets the answer, except
+//! for locks that are waited for.
 //!
-//! D1. The caller's process means nothing here and is not told to the file system.
-//! D2. Nothing is passed through: backing files are descriptors of one machine.
+//! D1. The caller's process id has no meaning here and is not given to the file system.
+//! D2. There is no passthrough: backing files are descriptors of one machine.
 
 use std::cell::RefCell;
 use std::io::{self, IoSlice};
@@ -17,19 +17,20 @@ use crate::session::answer_init;
 use crate::transport::Transport;
 use crate::{BackingId, Envelope, Filesystem, Given, Notifier, Request};
 
-/// Takes what the kernel is told unasked: late answers, and notifications, whose number is 0.
+/// Receiver of messages that the kernel did not wait for: late answers, and notifications, whose number is 0.
 pub trait Events: Send + Sync + 'static {
-    /// One message, whole. An error is told to whom it comes from.
+    /// Handles one whole message. An error is returned to its sender.
     fn tell(&self, message: Vec<u8>) -> io::Result<()>;
 }
 
-/// A file system and another machine's kernel.
+/// File system and the kernel of another machine.
 pub struct Direct {
     server: Dispatcher,
     kernel: u64,
 }
 
-/// The answer to what the thread runs. Two kernels give the same numbers: an answer of another's is none of this.
+/// Answer to the request that a thread runs. Two kernels use the same numbers, so an answer for another kernel does not
+/// match.
 struct Capture {
     kernel: u64,
     unique: u64,
@@ -42,14 +43,14 @@ thread_local! {
     static SCRATCH: RefCell<Scratch> = RefCell::default();
 }
 
-/// Numbers the kernels of a process.
+/// Counter that numbers the kernels of a process.
 static KERNELS: AtomicU64 = AtomicU64::new(0);
 
-/// An answer up to this size is whole in its head.
+/// Largest answer that is returned whole in the head, bytes.
 const HEAD_BYTES: usize = 4096;
 
 impl Direct {
-    /// Agrees with the kernel on what its INIT offers; returns the answer to that too.
+    /// Negotiates with the kernel from its INIT. Returns also the answer to INIT.
     pub fn new(fs: Arc<dyn Filesystem>, events: Arc<dyn Events>, init: &[u8]) -> io::Result<(Direct, Vec<u8>)> {
         let refused = || io::Error::from_raw_os_error(libc::EPROTO);
         let kernel = KERNELS.fetch_add(1, Ordering::Relaxed);
@@ -62,12 +63,13 @@ impl Direct {
         Ok((Direct { server: Dispatcher { handler, channel, agreed, foreign: true }, kernel }, answer))
     }
 
-    /// Sends notifications, from any thread.
+    /// Returns a sender of notifications, usable from any thread.
     pub fn notifier(&self) -> Notifier {
         Notifier::new(Arc::clone(&self.server.channel.transport))
     }
 
-    /// Runs a message. Its answer: all of it, or only its header and the rest in `out`; empty if there is none, or not yet.
+    /// Runs a message and returns the answer: all of it, or only its header with the rest in `out`. Empty if there is
+    /// no answer, or not yet.
     pub fn run(&self, message: &[u8], out: &mut Vec<u8>) -> Vec<u8> {
         let unique = Envelope::of(message).map_or(0, |envelope| envelope.unique);
         let (head, body) = capture((self.kernel, unique), std::mem::take(out), || {
@@ -78,12 +80,12 @@ impl Direct {
         head
     }
 
-    /// Whether a request has run and is not answered: it waits for a lock.
+    /// Returns whether a request has run and is not answered, because it waits for a lock.
     pub fn is_waiting(&self, unique: u64) -> bool {
         self.server.channel.interrupts.is_running(unique)
     }
 
-    /// Takes back what an answer gave that the kernel never got.
+    /// Takes back what an answer gave the kernel that never received it.
     pub fn take_back(&self, given: &Given) {
         let Handler::Files(fs) = &self.server.handler else { return };
         if let Some((node, handle)) = given.opened {
@@ -98,14 +100,14 @@ impl Direct {
         }
     }
 
-    /// The kernel is gone: who waits is interrupted, what is open is closed. No call may follow.
+    /// Interrupts all waiting requests and closes all open files, because the kernel is gone. No call may follow.
     pub fn close(&self) {
         self.server.channel.interrupts.close();
         self.server.handler.destroy();
     }
 }
 
-/// Runs `work` and catches what is answered to `unique` meanwhile; `body` is the room for a large one.
+/// Runs `work` and captures the answer to `unique` meanwhile; `body` is the buffer for a large one.
 fn capture((kernel, unique): (u64, u64), mut body: Vec<u8>, work: impl FnOnce()) -> (Vec<u8>, Vec<u8>) {
     body.clear();
     CAPTURE.set(Some(Capture { kernel, unique, head: Vec::new(), body }));
@@ -122,7 +124,7 @@ impl Capture {
     }
 }
 
-/// Answers go to the thread that runs the request, everything else is an event.
+/// Transport that returns answers to the thread that runs the request and passes other messages on as events.
 struct Outlet {
     kernel: u64,
     events: Arc<dyn Events>,
@@ -207,7 +209,7 @@ mod tests {
         assert!(Direct::new(fs, Arc::new(Nobody), &message(3, &[])).is_err(), "no INIT");
     }
 
-    /// Whoever waits for a lock is answered while somebody else is asked something.
+    /// File system in which a waiting lock is answered during another request.
     #[derive(Default)]
     struct Granting(parking_lot::Mutex<Option<Parked>>);
 

@@ -1,4 +1,4 @@
-//! From an operation to the file system's method and back to a reply.
+//! Dispatch of operations to the file system's methods, and of their results to replies.
 
 use std::ffi::CStr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,36 +14,36 @@ use crate::{
     AttrReply, DirSink, Entry, Envelope, Errno, Filesystem, NodeId, OpenReply, Parked, Raw, ReadBytes, Request,
 };
 
-/// The attribute that holds a file's capabilities.
+/// Name of the attribute that holds a file's capabilities.
 const CAPABILITY: &CStr = c"security.capability";
 
-/// What a thread keeps from one request to the next.
+/// Buffers that a thread keeps from one request to the next.
 #[derive(Default)]
 pub(crate) struct Scratch {
     data: Vec<u8>,
     listing: Vec<u8>,
 }
 
-/// How a message is to be treated before anything is known of its arguments.
+/// Treatment of a message before its arguments are decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Urgency {
-    /// Never blocks and is never answered late: interrupts and forgets.
+    /// Interrupt or forget, which never blocks and is never answered late.
     Immediate,
-    /// A request that may take its time.
+    /// Request that may take long.
     Request(Arrival),
 }
 
-/// A request at first sight.
+/// Request before its arguments are decoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Arrival {
     pub unique: u64,
-    /// The thread that asks; 0 if the kernel asks by itself.
+    /// Thread id of the caller; 0 if the kernel asks by itself.
     pub caller: u32,
-    /// It is not of those that commonly wait for a disk or the global store.
+    /// Whether such requests usually wait for neither a disk nor the global store.
     pub brief: bool,
 }
 
-/// Whom messages go to.
+/// Receiver of messages.
 #[derive(Clone)]
 pub(crate) enum Handler {
     Files(Arc<dyn Filesystem>),
@@ -51,7 +51,7 @@ pub(crate) enum Handler {
 }
 
 impl Handler {
-    /// The session has ended.
+    /// Ends the session of the receiver.
     pub fn destroy(&self) {
         match self {
             Handler::Files(fs) => fs.destroy(),
@@ -60,17 +60,17 @@ impl Handler {
     }
 }
 
-/// One file system and its way back to the kernel.
+/// File system and its connection to the kernel.
 pub(crate) struct Dispatcher {
     pub handler: Handler,
     pub channel: Arc<Channel>,
     pub agreed: Agreed,
-    /// The kernel is another machine's: its processes are none of ours, and are not told to the file system.
+    /// Whether the kernel is another machine's. Its process ids have no meaning here and are not passed on.
     pub foreign: bool,
 }
 
 impl Dispatcher {
-    /// Notes that a request is here, so that an interrupt finds it. To be called as soon as it was read.
+    /// Notes that a request has arrived, so that an interrupt finds it. To be called as soon as it was read.
     pub fn arrived(&self, message: &[u8]) -> Urgency {
         let Some((header, body)) = take::<InHeader>(message) else { return Urgency::Immediate };
         match Opcode::of(header.opcode) {
@@ -86,7 +86,7 @@ impl Dispatcher {
         }
     }
 
-    /// Runs one message that has [`Dispatcher::arrived`] and answers it, except a lock, which the file system answers.
+    /// Runs one message that has [`Dispatcher::arrived`], and answers it. A lock is answered by the file system.
     pub fn serve(&self, message: &[u8], scratch: &mut Scratch) {
         let (header, operation) = match decode(message, &self.agreed) {
             Ok(decoded) => decoded,
@@ -96,7 +96,7 @@ impl Dispatcher {
             }
             Err(NotARequest::Answer { unique, errno }) => {
                 if errno != Errno::ENOSYS {
-                    tracing::error!(unique, ?errno, "a request from the kernel is malformed");
+                    tracing::error!(unique, ?errno, "the kernel sent a malformed request: answered with an error");
                 }
                 self.channel.error(unique, errno);
                 return;
@@ -106,7 +106,7 @@ impl Dispatcher {
             Handler::Files(fs) => &**fs,
             Handler::Raw(raw) => return self.pass(&**raw, message, &header, operation),
         };
-        // Who answers after a panic: the session, or a parked reply when it is dropped.
+        // After a panic these are answered by the session; others by a parked reply when it is dropped.
         let answers_itself = !matches!(
             operation,
             Operation::Setlk { .. }
@@ -123,11 +123,11 @@ impl Dispatcher {
         };
         let answer = Answer { server: self, fs, req: &request, node: header.nodeid };
         fs.begins(header.unique);
-        // The file system's own locks do not poison; what it left half done is its affair, the others go on.
+        // The file system's own locks do not poison. Work left half done is its own matter; other requests go on.
         let outcome = catch_unwind(AssertUnwindSafe(|| answer.run(operation, scratch)));
         fs.ends();
         if outcome.is_err() {
-            tracing::error!(opcode = header.opcode, unique = header.unique, "a handler panicked");
+            tracing::error!(opcode = header.opcode, unique = header.unique, "a handler panicked: answered EIO");
             if answers_itself {
                 self.channel.error(header.unique, Errno::EIO);
             }
@@ -136,19 +136,19 @@ impl Dispatcher {
 }
 
 impl Dispatcher {
-    /// Marks a running request; `own` is the number of the interrupt itself. False: it does not run here.
+    /// Interrupts a running request; `own` is the interrupt's number. Returns false if the request does not run here.
     fn interrupt(&self, own: u64, unique: u64) -> bool {
         let runs = self.channel.interrupts.interrupt(unique);
         if !runs {
-            // Read but not yet noted by another thread, or answered meanwhile. EAGAIN makes the kernel send it again
-            // in the first case; in the second it no longer knows the request and refuses this (ENOENT).
+            // Read but not yet noted by another thread, or answered meanwhile. In the first case EAGAIN makes the
+            // kernel send it again. In the second the kernel no longer knows the request and refuses this (ENOENT).
             self.channel.error(own, Errno::EAGAIN);
             std::thread::yield_now();
         }
         runs
     }
 
-    /// Hands a message on to somebody who takes it as it is.
+    /// Passes a message on unchanged.
     fn pass(&self, raw: &dyn Raw, message: &[u8], header: &InHeader, operation: Operation<'_>) {
         match operation {
             Operation::Interrupt { unique } => {
@@ -163,21 +163,21 @@ impl Dispatcher {
                     raw.forget(one.nodeid, one.nlookup);
                 }
             }
-            // The end comes with ENODEV.
+            // The end of the session comes with ENODEV.
             Operation::Destroy => _ = self.channel.ok(header.unique, &[]),
             _ => {
                 let (envelope, reply) =
                     (Envelope::new(header, message), Parked::new(Arc::clone(&self.channel), header.unique));
                 // The reply answers EIO when it is dropped by a panic.
                 if catch_unwind(AssertUnwindSafe(|| raw.request(&envelope, message, reply))).is_err() {
-                    tracing::error!(opcode = header.opcode, unique = header.unique, "a handler panicked");
+                    tracing::error!(opcode = header.opcode, unique = header.unique, "a handler panicked: answered EIO");
                 }
             }
         }
     }
 }
 
-/// One request being answered.
+/// One request that is being answered.
 struct Answer<'a> {
     server: &'a Dispatcher,
     fs: &'a dyn Filesystem,
@@ -209,7 +209,7 @@ impl Answer<'_> {
         self.plain(outcome.map(|reply| attr_reply_out(&reply)));
     }
 
-    /// The kernel takes a reference to the node with the answer; when it does not get it, it never gives it back.
+    /// Answers with an entry. The kernel then refers to the node; if it gets no answer, forgets that reference.
     fn entry(&self, outcome: Result<Entry, Errno>) {
         let node = outcome.as_ref().map_or(0, |entry| entry.node);
         let delivered =
@@ -219,7 +219,7 @@ impl Answer<'_> {
         }
     }
 
-    /// As with entries: an open file that the kernel does not hear of is never released by it.
+    /// Answers with an open file. If the answer is not delivered, releases the file, because the kernel never will.
     fn opened(&self, outcome: Result<OpenReply, Errno>, flags: i32, directory: bool) {
         let handle = outcome.as_ref().ok().map(|opened| opened.handle);
         let delivered =
@@ -243,7 +243,7 @@ impl Answer<'_> {
         }
     }
 
-    /// Values of unknown size: a size query, the whole value, or `ERANGE`.
+    /// Answers with a value of unknown size: its size for a size query, the whole value, or `ERANGE`.
     fn sized(&self, outcome: Result<Vec<u8>, Errno>, room: usize) {
         match outcome {
             Ok(value) if room == 0 => self.plain(Ok(abi::GetxattrOut { size: value.len() as u32, padding: 0 })),
@@ -265,7 +265,7 @@ impl Answer<'_> {
                     fs.forget(one.nodeid, one.nlookup);
                 }
             }
-            // The end comes with ENODEV; `destroy` is called once, then.
+            // The end of the session comes with ENODEV; `destroy` is called once, then.
             O::Destroy => self.unit(Ok(())),
             O::Getattr { handle } => self.attr(fs.getattr(req, node, handle)),
             O::Statx { handle } => {
@@ -290,7 +290,7 @@ impl Answer<'_> {
         }
     }
 
-    /// Requests about names.
+    /// Runs requests about names.
     fn name(&self, operation: Operation<'_>, scratch: &mut Scratch) {
         use Operation as O;
         let (fs, req, node) = (self.fs(), self.req, self.node);
@@ -317,7 +317,7 @@ impl Answer<'_> {
         }
     }
 
-    /// Requests about open files and directories.
+    /// Runs requests about open files and directories.
     fn open_file(&self, operation: Operation<'_>, scratch: &mut Scratch) {
         use Operation as O;
         let (fs, req, node) = (self.fs(), self.req, self.node);
@@ -372,7 +372,7 @@ impl Answer<'_> {
             O::Ioctl { handle, command, input, out_size } => {
                 self.ioctl(fs.ioctl(req, node, handle, command, input, out_size), out_size);
             }
-            // Taken by `run` and `name`.
+            // Handled by `run` and `name`.
             other => {
                 debug_assert!(false, "{other:?} is not dispatched");
                 self.unit(Err(Errno::ENOSYS));

@@ -1,4 +1,4 @@
-//! What can be told of a message without knowing what it means, and the few messages that a relay makes itself.
+//! Header information of messages, and the few messages that a relay makes itself.
 
 use crate::abi::{
     self, BatchForgetIn, EntryOut, FileLock, ForgetOne, InHeader, InterruptIn, LkIn, Opcode, OpenOut, OutHeader,
@@ -6,22 +6,22 @@ use crate::abi::{
 };
 use crate::{Handle, LockArgs, NodeId};
 
-/// The outside of a request.
+/// Header of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Envelope {
-    /// What is asked; `None` for what this layer does not know.
+    /// Kind of the request; `None` if this layer does not know it.
     pub opcode: Option<Opcode>,
-    /// Its number.
+    /// Number of the request.
     pub unique: u64,
-    /// The file that it is about.
+    /// Node of the request.
     pub node: NodeId,
     /// The caller's file system user id.
     pub uid: u32,
     /// The caller's file system group id.
     pub gid: u32,
-    /// The caller's thread, as the machine of its kernel counts them.
+    /// Thread id of the caller, in the numbering of its kernel's machine.
     pub pid: u32,
-    /// The first eight bytes of its arguments: an open file, flags, or another directory. 0 if there are fewer.
+    /// First eight bytes of the arguments: an open file, flags, or another directory. 0 if there are fewer.
     pub first: u64,
 }
 
@@ -39,30 +39,30 @@ impl Envelope {
         }
     }
 
-    /// Of a message, or of its beginning; `None` if there is not even a header.
+    /// Decodes the envelope of a message or of its beginning. Returns `None` if it is shorter than a header.
     pub fn of(message: &[u8]) -> Option<Envelope> {
         take::<InHeader>(message).map(|(header, _)| Envelope::new(&header, message))
     }
 
-    /// The flags of OPEN and CREATE, as open(2) has them.
+    /// Returns the flags of OPEN and CREATE, as of open(2).
     pub fn open_flags(&self) -> i32 {
         (self.first as u32).cast_signed()
     }
 }
 
-/// What an answer gave the kernel, which it gives back one day: a lookup, an open file, both.
+/// References that an answer gave to the kernel, to be given back later: a lookup, an open file, or both.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Given {
-    /// The node that was looked up; 0: none.
+    /// Node that was looked up; 0: none.
     pub looked_up: NodeId,
-    /// The open file or directory, and whose it is.
+    /// Open file or directory, with its node.
     pub opened: Option<(NodeId, Handle)>,
-    /// It is a directory.
+    /// Whether it is a directory.
     pub directory: bool,
 }
 
 impl Given {
-    /// Of an answer, header and all. `None`: nothing, or an error.
+    /// Reads what an answer, header included, gave. Returns `None` for nothing or an error.
     pub fn by(envelope: &Envelope, answer: &[u8]) -> Option<Given> {
         let (header, body) = take::<OutHeader>(answer)?;
         if header.error != 0 {
@@ -84,7 +84,7 @@ impl Given {
         (looked_up != 0 || opened.is_some()).then_some(Given { looked_up, opened, directory })
     }
 
-    /// Whether answers to such a request can give something.
+    /// Returns whether answers to such a request can give a reference.
     pub fn may_be(opcode: Opcode) -> bool {
         use Opcode as O;
         matches!(
@@ -102,7 +102,7 @@ fn message(opcode: u32, (unique, nodeid): (u64, NodeId), body: &[&[u8]]) -> Vec<
     message
 }
 
-/// The message that gives lookups back, of so many nodes.
+/// Makes the message that gives lookups back, for pairs of node and count.
 pub fn forgets(ones: &[(NodeId, u64)]) -> Vec<u8> {
     let ones: Vec<u8> =
         ones.iter().flat_map(|&(nodeid, nlookup)| bytes_of(&ForgetOne { nodeid, nlookup }).to_vec()).collect();
@@ -110,16 +110,16 @@ pub fn forgets(ones: &[(NodeId, u64)]) -> Vec<u8> {
     message(abi::BATCH_FORGET, (0, 0), &[bytes_of(&BatchForgetIn { count, dummy: 0 }), &ones])
 }
 
-/// The message that interrupts a request.
+/// Makes the message that interrupts a request.
 pub fn interrupt(unique: u64) -> Vec<u8> {
-    // As the kernel numbers them.
+    // Numbered as the kernel does.
     message(abi::INTERRUPT, (unique | 1, 0), &[bytes_of(&InterruptIn { unique })])
 }
 
-/// The number of a request that no kernel makes: theirs are even, and begin behind it.
+/// Number for requests made here, which no kernel uses: kernels use even numbers, starting after it.
 const OURS: u64 = 1;
 
-/// The message that takes or releases a lock, at once or not at all.
+/// Makes the message that takes or releases a lock without waiting.
 pub fn set_lock(node: NodeId, handle: Handle, lock: &LockArgs) -> Vec<u8> {
     let lk = FileLock { start: lock.start, end: lock.end, kind: lock.kind.cast_unsigned(), pid: lock.pid };
     let lk_flags = if lock.flock { abi::LK_FLOCK } else { 0 };
@@ -127,13 +127,13 @@ pub fn set_lock(node: NodeId, handle: Handle, lock: &LockArgs) -> Vec<u8> {
     message(abi::SETLK, (OURS, node), &[bytes_of(&body)])
 }
 
-/// The message that closes an open file. Flocks are not released with it.
+/// Makes the message that closes an open file. Flocks are not released with it.
 pub fn release(node: NodeId, handle: Handle) -> Vec<u8> {
     message(abi::RELEASE, (OURS, node), &[bytes_of(&ReleaseIn { fh: handle, ..ReleaseIn::default() })])
 }
 
-/// The notification that all cached bytes and the attributes of a node are no longer so: the kernel writes the pages that mappings have
-/// changed, and drops all.
+/// Makes the notification that the cached data and attributes of a node are no longer valid. The kernel writes back the
+/// pages changed by mappings and drops all pages.
 pub fn drops_pages(node: NodeId) -> Vec<u8> {
     let body = abi::NotifyInvalInodeOut { ino: node, off: 0, len: 0 };
     let len = size_of::<abi::OutHeader>() + size_of_val(&body);

@@ -1,4 +1,4 @@
-//! What a FUSE file system implements: one method an operation, synchronous, called from the session's threads.
+//! Interface of a FUSE file system: one synchronous method per operation, called from the session's threads.
 
 use std::ffi::{CStr, OsStr};
 
@@ -9,25 +9,26 @@ use crate::{
     ReadBytes, Request, SetAttr, StatFs, WriteFlags,
 };
 
-/// A file as the kernel names it: 1 is the root, others are minted by the file system and die at `forget`.
+/// Number of a file towards the kernel. 1 is the root; other numbers are chosen by the file system and end at `forget`.
 pub type NodeId = u64;
-/// An open file or directory as the file system names it, from `open` to `release`.
+/// Number of an open file or directory, chosen by the file system. Valid from `open` to `release`.
 pub type Handle = u64;
 
-/// The operations of a mounted file system. The default of every operation is `ENOSYS`; the kernel then falls back
-/// where it can. A handler may block its thread (the session starts another, up to its bound); one that may wait for
-/// another request - a lock - takes a [`Parked`] reply and answers later from wherever it likes.
+/// Operations of a mounted file system. Every operation answers `ENOSYS` by default; the kernel then uses a fallback if
+/// there is one. A handler may block its thread: the session starts another, up to its bound. A handler that may wait
+/// for another request (a lock) takes a [`Parked`] reply and answers later from any thread.
 #[allow(unused_variables, clippy::too_many_arguments, reason = "the kernel's own argument lists")]
 pub trait Filesystem: Send + Sync + 'static {
-    /// Agrees on features, once, before anything else.
+    /// Negotiates features. Called once, before all other calls.
     fn init(&self, kernel: &KernelConfig) -> Result<InitReply, Errno>;
-    /// The session ends; no call follows.
+    /// Ends the session; no call follows.
     fn destroy(&self) {}
-    /// This thread begins with a request, before anything else is called for it.
+    /// Announces that this thread begins a request. Called before all other calls for that request.
     fn begins(&self, unique: u64) {}
-    /// And has ended.
+    /// Announces that this thread has ended its request.
     fn ends(&self) {}
-    /// Asked again and again of a request that is not answered for long, from another thread. Must not wait.
+    /// Decides about a request that has not been answered for long. Called repeatedly, from another thread. Must not
+    /// wait.
     fn late(&self, request: &Late) -> DelayAction {
         DelayAction::Wait
     }
@@ -35,13 +36,13 @@ pub trait Filesystem: Send + Sync + 'static {
     fn lookup(&self, req: &Request, parent: NodeId, name: &OsStr) -> Result<Entry, Errno> {
         Err(Errno::ENOSYS)
     }
-    /// Takes `count` from a node's lookup count; never answered. Batches arrive one by one here.
+    /// Subtracts `count` from a node's lookup count; never answered. A batch arrives here one by one.
     fn forget(&self, node: NodeId, count: u64) {}
-    /// Attributes; `handle` when the kernel has an open file.
+    /// Returns attributes. `handle` is present if the kernel has an open file.
     fn getattr(&self, req: &Request, node: NodeId, handle: Option<Handle>) -> Result<AttrReply, Errno> {
         Err(Errno::ENOSYS)
     }
-    /// As getattr, with the time of birth if it is known; asked only for a caller that wants that time.
+    /// Returns attributes and the time of birth, if known. Called only for a caller that wants that time.
     fn statx(
         &self,
         req: &Request,
@@ -50,11 +51,11 @@ pub trait Filesystem: Send + Sync + 'static {
     ) -> Result<(AttrReply, Option<Timestamp>), Errno> {
         Err(Errno::ENOSYS)
     }
-    /// chmod, chown, truncate, utimens: any mix.
+    /// Changes attributes, in any combination: chmod, chown, truncate, utimens.
     fn setattr(&self, req: &Request, node: NodeId, set: &SetAttr) -> Result<AttrReply, Errno> {
         Err(Errno::ENOSYS)
     }
-    /// The target of a symbolic link.
+    /// Returns the target of a symbolic link.
     fn readlink(&self, req: &Request, node: NodeId) -> Result<Vec<u8>, Errno> {
         Err(Errno::ENOSYS)
     }
@@ -62,7 +63,8 @@ pub trait Filesystem: Send + Sync + 'static {
     fn symlink(&self, req: &Request, parent: NodeId, name: &OsStr, target: &OsStr) -> Result<Entry, Errno> {
         Err(Errno::ENOSYS)
     }
-    /// Creates a file, fifo, socket or device. `mode` has the type; `umask` is to be applied unless ACLs rule it out.
+    /// Creates a file, fifo, socket or device. `mode` contains the type; `umask` must be applied unless ACLs rule it
+    /// out.
     fn mknod(
         &self,
         req: &Request,
@@ -78,7 +80,7 @@ pub trait Filesystem: Send + Sync + 'static {
     fn mkdir(&self, req: &Request, parent: NodeId, name: &OsStr, mode: u32, umask: u32) -> Result<Entry, Errno> {
         Err(Errno::ENOSYS)
     }
-    /// Removes a name that is no directory.
+    /// Removes a name that is not a directory.
     fn unlink(&self, req: &Request, parent: NodeId, name: &OsStr) -> Result<(), Errno> {
         Err(Errno::ENOSYS)
     }
@@ -86,7 +88,7 @@ pub trait Filesystem: Send + Sync + 'static {
     fn rmdir(&self, req: &Request, parent: NodeId, name: &OsStr) -> Result<(), Errno> {
         Err(Errno::ENOSYS)
     }
-    /// Renames; `flags` are those of renameat2.
+    /// Renames a file; `flags` are those of renameat2.
     fn rename(
         &self,
         req: &Request,
@@ -102,12 +104,12 @@ pub trait Filesystem: Send + Sync + 'static {
     fn link(&self, req: &Request, node: NodeId, to: NodeId, new_name: &OsStr) -> Result<Entry, Errno> {
         Err(Errno::ENOSYS)
     }
-    /// Opens; `flags` are those of open(2) without `O_CREAT`, `O_EXCL`; `O_TRUNC` is there if atomic truncation was agreed.
-    /// `kill_suidgid` asks to clear the set-id bits on truncation.
+    /// Opens a file. `flags` are those of open(2) without `O_CREAT` and `O_EXCL`. They contain `O_TRUNC` if atomic
+    /// truncation was agreed. `kill_suidgid` asks to clear the set-id bits on truncation.
     fn open(&self, req: &Request, node: NodeId, flags: i32, kill_suidgid: bool) -> Result<OpenReply, Errno> {
         Err(Errno::ENOSYS)
     }
-    /// Creates and opens.
+    /// Creates and opens a file.
     fn create(
         &self,
         req: &Request,
@@ -130,7 +132,8 @@ pub trait Filesystem: Send + Sync + 'static {
     ) -> Result<(Entry, OpenReply), Errno> {
         Err(Errno::ENOSYS)
     }
-    /// Fills `buffer` from `offset`; fewer bytes than asked mean the end of the file.
+    /// Reads into `buffer` from `offset` and returns the number of bytes. Fewer than asked for mean the end of the
+    /// file.
     fn read(
         &self,
         req: &Request,
@@ -141,7 +144,7 @@ pub trait Filesystem: Send + Sync + 'static {
     ) -> Result<usize, Errno> {
         Err(Errno::ENOSYS)
     }
-    /// The same where the bytes may lie in memory already: they are answered from there.
+    /// Reads as [`Filesystem::read`] does, or returns buffers that are in memory already and are sent in place.
     fn read_or_share(
         &self,
         req: &Request,
@@ -152,7 +155,7 @@ pub trait Filesystem: Send + Sync + 'static {
     ) -> Result<ReadBytes, Errno> {
         self.read(req, node, handle, offset, buffer).map(ReadBytes::Copied)
     }
-    /// Writes; all of `data` or an error, unless it says how much.
+    /// Writes all of `data` or returns an error. A partial write returns its number of bytes.
     fn write(
         &self,
         req: &Request,
@@ -164,13 +167,14 @@ pub trait Filesystem: Send + Sync + 'static {
     ) -> Result<usize, Errno> {
         Err(Errno::ENOSYS)
     }
-    /// A descriptor was closed; others of the same open file may remain. `owner` identifies the closer's POSIX locks.
+    /// Handles the close of one descriptor (FUSE's flush); others of this open file may remain. `owner` identifies the
+    /// closer's POSIX locks.
     fn flush(&self, req: &Request, node: NodeId, handle: Handle, owner: u64) -> Result<(), Errno> {
         Err(Errno::ENOSYS)
     }
-    /// The last descriptor of an open file is gone. `flock_owner`: release that owner's flock.
+    /// Closes an open file, whose last descriptor is gone. `flock_owner`: release that owner's flock.
     fn release(&self, req: &Request, node: NodeId, handle: Handle, flags: i32, flock_owner: Option<u64>) {}
-    /// fsync or fdatasync.
+    /// Syncs an open file: fsync or fdatasync.
     fn fsync(&self, req: &Request, node: NodeId, handle: Handle, data_only: bool) -> Result<(), Errno> {
         Err(Errno::ENOSYS)
     }
@@ -178,8 +182,8 @@ pub trait Filesystem: Send + Sync + 'static {
     fn opendir(&self, req: &Request, node: NodeId, flags: i32) -> Result<OpenReply, Errno> {
         Err(Errno::ENOSYS)
     }
-    /// Fills `sink` with entries that follow `offset` (0: from the start; else the offset given with an entry). With
-    /// `plus` entries carry attributes and count as lookups; those that did not fit do not.
+    /// Fills `sink` with entries that follow `offset`: 0 for the start, otherwise the offset given with an entry. With
+    /// `plus`, entries carry attributes and count as lookups; entries that did not fit do not count.
     fn readdir(
         &self,
         req: &Request,
@@ -193,11 +197,11 @@ pub trait Filesystem: Send + Sync + 'static {
     }
     /// Closes a directory.
     fn releasedir(&self, req: &Request, node: NodeId, handle: Handle) {}
-    /// fsync of a directory.
+    /// Syncs a directory (fsync).
     fn fsyncdir(&self, req: &Request, node: NodeId, handle: Handle, data_only: bool) -> Result<(), Errno> {
         Err(Errno::ENOSYS)
     }
-    /// File system statistics.
+    /// Returns file system statistics.
     fn statfs(&self, req: &Request, node: NodeId) -> Result<StatFs, Errno> {
         Err(Errno::ENOSYS)
     }
@@ -205,7 +209,8 @@ pub trait Filesystem: Send + Sync + 'static {
     fn syncfs(&self, req: &Request, node: NodeId) -> Result<(), Errno> {
         Err(Errno::ENOSYS)
     }
-    /// Sets an extended attribute; `flags` are those of setxattr(2). `kill_sgid`: an ACL change must clear set-group-id.
+    /// Sets an extended attribute; `flags` are those of setxattr(2). `kill_sgid`: an ACL change must clear
+    /// set-group-id.
     fn setxattr(
         &self,
         req: &Request,
@@ -217,11 +222,12 @@ pub trait Filesystem: Send + Sync + 'static {
     ) -> Result<(), Errno> {
         Err(Errno::ENOSYS)
     }
-    /// The whole value; the session answers size queries and `ERANGE`.
+    /// Returns the whole value of an extended attribute. The session answers size queries and `ERANGE`.
     fn getxattr(&self, req: &Request, node: NodeId, name: &CStr) -> Result<Vec<u8>, Errno> {
         Err(Errno::ENOSYS)
     }
-    /// All names, each ended by a NUL; the session answers size queries and `ERANGE`.
+    /// Returns the names of all extended attributes, each ended by a NUL. The session answers size queries and
+    /// `ERANGE`.
     fn listxattr(&self, req: &Request, node: NodeId) -> Result<Vec<u8>, Errno> {
         Err(Errno::ENOSYS)
     }
@@ -229,20 +235,20 @@ pub trait Filesystem: Send + Sync + 'static {
     fn removexattr(&self, req: &Request, node: NodeId, name: &CStr) -> Result<(), Errno> {
         Err(Errno::ENOSYS)
     }
-    /// access(2); never asked when the mount checks permissions itself.
+    /// Checks access(2). Never called if the mount checks permissions itself.
     fn access(&self, req: &Request, node: NodeId, mask: i32) -> Result<(), Errno> {
         Err(Errno::ENOSYS)
     }
-    /// Finds a lock that would conflict; `F_UNLCK` in the answer's `kind` when none does.
+    /// Finds a conflicting lock. Returns `F_UNLCK` in `kind` if there is none.
     fn getlk(&self, req: &Request, node: NodeId, handle: Handle, lock: LockArgs) -> Result<LockArgs, Errno> {
         Err(Errno::ENOSYS)
     }
-    /// Takes, changes or releases a POSIX lock or flock (`lock.flock`). With `wait`, answer `reply` when it is granted,
-    /// or with `EINTR` once `reply.interrupted()`; without, at once.
+    /// Takes, changes or releases a POSIX lock or flock (`lock.flock`). Without `wait`, answers at once. With `wait`,
+    /// answers `reply` when the lock is granted, or with `EINTR` once `reply.interrupted()`.
     fn setlk(&self, req: &Request, node: NodeId, handle: Handle, lock: LockArgs, wait: bool, reply: Parked) {
         reply.error(Errno::ENOSYS);
     }
-    /// fallocate(2), with its mode bits.
+    /// Changes the allocation of a range: fallocate(2), with its mode bits.
     fn fallocate(
         &self,
         req: &Request,
@@ -254,11 +260,11 @@ pub trait Filesystem: Send + Sync + 'static {
     ) -> Result<(), Errno> {
         Err(Errno::ENOSYS)
     }
-    /// `SEEK_DATA` and `SEEK_HOLE`.
+    /// Finds data or a hole: `SEEK_DATA` and `SEEK_HOLE`.
     fn lseek(&self, req: &Request, node: NodeId, handle: Handle, offset: u64, whence: i32) -> Result<u64, Errno> {
         Err(Errno::ENOSYS)
     }
-    /// copy_file_range(2); the number of bytes copied.
+    /// Copies a range as copy_file_range(2). Returns the number of bytes copied.
     fn copy_file_range(
         &self,
         req: &Request,
@@ -269,7 +275,8 @@ pub trait Filesystem: Send + Sync + 'static {
     ) -> Result<usize, Errno> {
         Err(Errno::ENOSYS)
     }
-    /// An ioctl whose argument is described by its number; `input` has what the caller passed in, at most `out_size` bytes go back.
+    /// Handles an ioctl whose number describes its argument. `input` is the caller's data; at most `out_size` bytes are
+    /// returned.
     fn ioctl(
         &self,
         req: &Request,

@@ -1,12 +1,15 @@
-//! Keeping the only reader on its caller's processor, where waking it wakes no other processor. The caller is left where
-//! it is. A caller of real-time priority is not followed: while it computes nobody else runs there, and then nobody would
-//! read the requests of others.
+//! Placement of the only reader on its caller's processor, where waking the reader wakes no other processor. The caller
+//! is not moved. A caller of real-time priority is not followed: while it computes, nothing else runs there, and nobody
+//! would read the requests of other programs.
 //!
-//! A scheduler that wakes the caller sees its processor taken by the reader and puts it on an idle one, if there is one:
-//! then each request wakes two. A reader of the policy `SCHED_IDLE` does not count as taking a processor, so where the
-//! agent may take that policy back it is *modest*: it has it while it follows. While others compute on that processor it
-//! would hardly run: the watch looks for requests that it leaves lying and *raises* it ([`raise`]). The watch stays on the same
-//! processor, or its own waking would make the scheduler spread the two again.
+//! A scheduler that wakes the caller finds its processor taken by the reader. If another processor is idle, the
+//! scheduler moves the caller there, and each request wakes two processors. A reader of the policy `SCHED_IDLE` does
+//! not count as taking a processor. So a reader that may give that policy up again is *modest*: it has the policy while
+//! it follows.
+//!
+//! A modest reader would hardly run while other threads compute on that processor. The watch looks for requests that it
+//! leaves waiting and *raises* it ([`raise`]). The watch stays on the same processor, or its own wake-ups would make
+//! the scheduler separate the two again.
 
 use std::sync::Arc;
 
@@ -15,22 +18,22 @@ use rustix::thread::{CapabilitySet, CpuSet, Pid, capabilities, sched_getaffinity
 use crate::limits;
 use crate::shift::Follow;
 
-/// One thread's place.
+/// Placement of one thread.
 pub(crate) struct Follower {
-    /// Where the session's threads may run; `None` if that is unknown: then nobody follows.
+    /// Processors on which the session's threads may run. `None` if unknown: no thread follows then.
     allowed: Option<Arc<CpuSet>>,
-    /// The one processor where this thread stays.
+    /// Processor to which this thread is pinned.
     pinned: Option<usize>,
-    /// It has the policy `SCHED_IDLE`.
+    /// Whether the thread has the policy `SCHED_IDLE`.
     modest: bool,
 }
 
-/// Where the calling thread may run.
+/// Returns the processors on which the calling thread may run.
 pub(crate) fn allowed() -> Option<Arc<CpuSet>> {
     sched_getaffinity(None).ok().map(Arc::new)
 }
 
-/// Whether threads can be modest and come back, and it serves: there is another processor that may be idle.
+/// Returns whether threads can become modest and return, and whether that helps: another processor may be idle.
 pub(crate) fn may_be_modest(allowed: Option<&CpuSet>) -> bool {
     let several = allowed.is_some_and(|allowed| allowed.count() > 1);
     // SAFETY: asks for the calling thread's policy; no pointer.
@@ -38,7 +41,7 @@ pub(crate) fn may_be_modest(allowed: Option<&CpuSet>) -> bool {
     several && usual && capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_NICE))
 }
 
-/// Gives a thread of ours the policy `SCHED_IDLE`, or takes it back; whether it has been done.
+/// Gives a thread of this process the policy `SCHED_IDLE`, or takes it back. Returns whether that succeeded.
 fn set_modest(thread: i32, modest: bool) -> bool {
     let policy = if modest { libc::SCHED_IDLE } else { libc::SCHED_OTHER };
     let none = libc::sched_param { sched_priority: 0 };
@@ -46,7 +49,7 @@ fn set_modest(thread: i32, modest: bool) -> bool {
     unsafe { libc::sched_setscheduler(thread, policy, &raw const none) == 0 }
 }
 
-/// A thread is of the usual policy, and runs wherever there is room among `allowed`. It may be gone.
+/// Gives a thread the usual policy, and lets it run on all of `allowed`. The thread may have ended.
 pub(crate) fn raise(thread: i32, allowed: Option<&CpuSet>) {
     set_modest(thread, false);
     if let Some(allowed) = allowed {
@@ -55,7 +58,8 @@ pub(crate) fn raise(thread: i32, allowed: Option<&CpuSet>) {
 }
 
 impl Follower {
-    /// For the calling thread, which may have been started by one that follows: it may run everywhere again.
+    /// Makes a follower for the calling thread and lets it run everywhere. The thread may have been started by one that
+    /// follows.
     pub fn new(allowed: Option<Arc<CpuSet>>) -> Follower {
         let mut follower = Follower { allowed, pinned: None, modest: true };
         follower.be_modest(false);
@@ -67,8 +71,8 @@ impl Follower {
         self.pinned.is_some()
     }
 
-    /// Moves the calling thread and `watch`, or lets them go. Where the system refuses, it stays as it was: this is for
-    /// speed alone.
+    /// Pins the calling thread and `watch` to the caller's processor, or releases them. If the system refuses, nothing
+    /// changes: this is only for speed.
     pub fn follow(&mut self, whom: Follow, watch: i32) {
         match whom {
             Follow::AsBefore => {}
@@ -84,7 +88,7 @@ impl Follower {
                 };
                 let mut only = CpuSet::new();
                 only.set(processor);
-                // Again and again: we may have been raised.
+                // Repeat even if pinned already: the thread may have been raised.
                 if sched_setaffinity(None, &only).is_ok() {
                     self.pinned = Some(processor);
                     self.move_watch(watch, Some(&only));
@@ -94,7 +98,7 @@ impl Follower {
         }
     }
 
-    /// The thread may run everywhere again.
+    /// Lets the thread run everywhere again.
     pub fn release(&mut self) {
         self.be_modest(false);
         if self.pinned.take().is_some() {
@@ -121,7 +125,8 @@ impl Follower {
     }
 }
 
-/// The processor on which a thread last ran; `None` if it is not seen from here, or not to be followed.
+/// Returns the processor on which a thread last ran. `None` if the thread cannot be seen from here, or must not be
+/// followed.
 fn processor_of(thread: u32) -> Option<usize> {
     use rustix::fs::{CWD, Mode, OFlags, openat};
     let mut line = [0; limits::PROC_STAT_BYTES];
@@ -130,8 +135,8 @@ fn processor_of(thread: u32) -> Option<usize> {
     processor_in(&line[..read])
 }
 
-/// The 39th field of `/proc/PID/stat`, unless the 41st names a real-time policy. The second is a name of any bytes in
-/// parentheses.
+/// Returns the 39th field of `/proc/PID/stat`, unless the 41st is a real-time policy. The second field is a name of any
+/// bytes in parentheses.
 fn processor_in(stat: &[u8]) -> Option<usize> {
     let after_name = stat.iter().rposition(|byte| *byte == b')')? + 1;
     let mut fields = stat[after_name..].split(|byte| *byte == b' ').filter(|field| !field.is_empty());
@@ -180,7 +185,7 @@ mod tests {
         assert!(follower.is_pinned());
         assert_eq!(sched_getaffinity(None).unwrap().count(), 1);
         assert_eq!(policy() == libc::SCHED_IDLE, modest);
-        // A thread that is started by one that follows does not.
+        // A thread started by a follower does not follow.
         let inherited = everywhere.clone();
         let started = std::thread::spawn(move || {
             let _follower = Follower::new(Some(inherited));

@@ -1,10 +1,12 @@
-//! Names that programs stand on, which the kernel must not be told to forget.
+//! Names in use by programs, which the kernel must not be told to forget.
 //!
-//! To forget a name takes it from whoever has it (`/proc` says "(deleted)", `getcwd` fails) and ends what is mounted on it or below it.
-//! The kernel looks at nobody's working directory first, so it is done here, in `/proc`: working directories and roots of all processes, and
-//! the mounts of all their namespaces. Open files and directories the door knows. Only the words of paths are compared, so that more names
-//! count as in use than are. Not seen are processes outside of this process namespace, working directories of single threads,
-//! namespaces in which no process is, and descriptors with `O_PATH`.
+//! Forgetting a name breaks its users: `/proc` says "(deleted)", `getcwd` fails, and mounts on or below it end. The
+//! kernel does not look at working directories first. This module does so in `/proc`: working directories and roots of
+//! all processes, and the mounts of all their namespaces. The door itself knows open files and directories.
+//!
+//! Only the components of paths are compared, so that more names count as in use than are. Not seen are processes
+//! outside of this process namespace, working directories of single threads, namespaces without a process, and `O_PATH`
+//! descriptors.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
@@ -12,15 +14,15 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 use std::{fs, io};
 
-/// The words of all paths in use on FUSE file systems.
+/// Set of the components of all paths in use on FUSE file systems.
 #[derive(Debug, Default)]
 pub struct InUse(HashSet<OsString>);
 
-/// Where FUSE file systems are mounted in a namespace.
+/// Mount points of FUSE file systems in a namespace.
 type Points = Vec<PathBuf>;
 
 impl InUse {
-    /// Looks at all processes, which costs some microseconds each. Errors: those of reading `/proc`.
+    /// Looks at all processes, at some microseconds each. Errors: those of reading `/proc`.
     pub fn look() -> io::Result<InUse> {
         let (mut found, mut namespaces) = (InUse::default(), HashMap::new());
         for entry in fs::read_dir("/proc")?.flatten() {
@@ -32,16 +34,16 @@ impl InUse {
         Ok(found)
     }
 
-    /// Whether a name may be in use.
+    /// Returns whether a name may be in use.
     pub fn has(&self, name: &OsStr) -> bool {
         self.0.contains(name)
     }
 
     fn add_process(&mut self, process: &Path, namespaces: &mut HashMap<PathBuf, Points>) {
-        // One that has ended, or is not to be looked into, as for an agent without root: its mounts are not ours.
+        // The process has ended, or may not be inspected, as for an agent without root: its mounts are not ours.
         let Ok(namespace) = fs::read_link(process.join("ns/mnt")) else { return };
         let root = fs::read_link(process.join("root"));
-        // Paths of a process with a root of its own are seen from another place than its mounts.
+        // Paths of a process with its own root are relative to another place than its mounts.
         let is_whole = root.as_deref().is_ok_and(|root| root == "/");
         if !namespaces.contains_key(&namespace) {
             let table = fs::read(process.join("mountinfo")).unwrap_or_default();
@@ -59,7 +61,7 @@ impl InUse {
         }
     }
 
-    /// The mounts on FUSE file systems of a table of mounts; where those are mounted.
+    /// Adds the mounts on FUSE file systems of a mount table. Returns the mount points of those file systems.
     fn add_mounts(&mut self, table: &[u8]) -> Points {
         let lines = table.split(|byte| *byte == b'\n').filter_map(|line| {
             let mut words = line.split(|byte| *byte == b' ');
@@ -93,7 +95,7 @@ impl InUse {
     }
 }
 
-/// A word of a table of mounts, in which blanks and the like stand as octal numbers.
+/// Decodes a word of a mount table, in which blanks and some other characters are octal numbers.
 fn unescaped(word: &[u8]) -> PathBuf {
     let mut path = Vec::with_capacity(word.len());
     let mut rest = word;

@@ -1,50 +1,50 @@
-//! What kernel and file system agree on before anything else.
+//! Negotiation between kernel and file system at INIT.
 
 use crate::abi::{InitCompatIn, InitOut, KERNEL_MAJOR, init_flags};
 use crate::limits;
 
-/// What the kernel offers.
+/// Features that the kernel offers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KernelConfig {
     /// Protocol minor, at least [`limits::MINOR_MIN`].
     pub minor: u32,
-    /// Offered features, [`crate::init_flags`].
+    /// Offered features, as bits of [`crate::init_flags`].
     pub flags: u64,
     /// Bytes of read-ahead that the kernel would do.
     pub max_readahead: u32,
-    /// Whether backing files can be registered; that the process may (`CAP_SYS_ADMIN`) shows at the first try.
+    /// Whether backing files can be registered. Only the first attempt shows whether the process may (`CAP_SYS_ADMIN`).
     pub can_passthrough: bool,
 }
 
-/// What the file system wants.
+/// Features that the file system wants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct InitReply {
-    /// Wanted features; the session leaves out what the kernel does not offer and adds its own
-    /// (`INIT_EXT`, `MAX_PAGES`, `BIG_WRITES`, `SETXATTR_EXT`, `ABORT_ERROR`; `PASSTHROUGH` with a stack depth).
+    /// Wanted features. The session removes those that the kernel does not offer and adds its own. These are
+    /// `INIT_EXT`, `MAX_PAGES`, `BIG_WRITES`, `SETXATTR_EXT`, `ABORT_ERROR`, and `PASSTHROUGH` with a stack depth.
     pub flags: u64,
-    /// Most bytes of a write request, 4096 to [`limits::WRITE_MAX`]; larger values are cut.
+    /// Maximum bytes of a write request, 4096 to [`limits::WRITE_MAX`]; other values are clamped.
     pub max_write: u32,
-    /// 1 + the stacking depth of the file systems that hold backing files, at most 2; 0: no passthrough.
+    /// 1 + the stacking depth of the file systems that hold backing files, at most 2. 0: no passthrough.
     pub max_stack_depth: u32,
-    /// Most asynchronous requests (read-ahead, direct I/O, write-back) under way; 0: the kernel's default of 12.
+    /// Maximum concurrent asynchronous requests (read-ahead, direct I/O, write-back). 0: the kernel's default of 12.
     pub max_background: u16,
     /// Granularity of time stamps, nanoseconds: 1 to 1e9.
     pub time_gran: u32,
 }
 
 impl Default for InitReply {
-    /// No features of choice, the largest requests, nanoseconds.
+    /// Returns no optional features, the largest requests and a granularity of one nanosecond.
     fn default() -> InitReply {
         InitReply { flags: 0, max_write: limits::WRITE_MAX, max_stack_depth: 0, max_background: 0, time_gran: 1 }
     }
 }
 
-/// What the decoder and dispatcher must remember of the agreement.
+/// Part of the agreement that decoder and dispatcher need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Agreed {
     /// All agreed features.
     pub flags: u64,
-    /// Bytes that a read buffer needs.
+    /// Maximum bytes of a write's data, for which a read buffer needs space.
     pub max_write: u32,
 }
 
@@ -54,7 +54,7 @@ impl Agreed {
     }
 }
 
-/// The kernel's offer: the fixed part of INIT and what follows it.
+/// Decodes the kernel's offer from the fixed part of INIT and the bytes after it.
 pub(crate) fn offer(fixed: &InitCompatIn, rest: &[u8]) -> KernelConfig {
     let mut flags = u64::from(fixed.flags);
     if flags & init_flags::INIT_EXT != 0
@@ -70,7 +70,7 @@ pub(crate) fn offer(fixed: &InitCompatIn, rest: &[u8]) -> KernelConfig {
     }
 }
 
-/// Masks what is wanted by what is offered.
+/// Masks the wanted features by the offered ones. Returns the agreement and the reply.
 pub(crate) fn agree(kernel: &KernelConfig, wanted: &InitReply) -> (Agreed, InitOut) {
     use init_flags::*;
     let mut flags = wanted.flags & !PASSTHROUGH;

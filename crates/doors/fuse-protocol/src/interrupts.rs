@@ -1,4 +1,4 @@
-//! Which requests are running, and which of them the kernel wants ended early.
+//! Table of running requests, and the interrupts of them.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,19 +8,19 @@ use parking_lot::Mutex;
 use crate::NodeId;
 use crate::limits::INTERRUPT_SHARDS;
 
-/// Runs at most once, when a request is interrupted.
+/// Callback that runs at most once, when a request is interrupted.
 pub(crate) type OnInterrupt = Box<dyn FnOnce() + Send>;
 
-/// A request that runs, or waits for a thread.
+/// Request that runs or waits for a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Arrived {
     pub unique: u64,
     pub node: NodeId,
-    /// The thread that asks; 0 if the kernel asks by itself, or we cannot see it.
+    /// Thread id of the caller. 0 if the kernel asks by itself, or if the caller cannot be seen from here.
     pub caller: u32,
-    /// It asks for attributes.
+    /// Whether the request asks for attributes.
     pub attributes: bool,
-    /// It asks for capabilities.
+    /// Whether the request asks for capabilities.
     pub capabilities: bool,
 }
 
@@ -28,37 +28,37 @@ struct Running {
     interrupted: bool,
     on_interrupt: Option<OnInterrupt>,
     arrived: Arrived,
-    /// How often [`Interrupts::late`] has seen it.
+    /// Number of times that [`Interrupts::late`] has seen it.
     seen: u32,
 }
 
-/// The table of running requests, from their arrival to their answer.
+/// Table of running requests, from their arrival to their answer.
 #[derive(Default)]
 pub(crate) struct Interrupts {
-    /// The session has ended: whatever still arrives counts as interrupted.
+    /// Whether the session has ended: all later requests count as interrupted.
     closed: AtomicBool,
     shards: [Mutex<HashMap<u64, Running>>; INTERRUPT_SHARDS],
 }
 
 impl Interrupts {
     fn shard(&self, unique: u64) -> &Mutex<HashMap<u64, Running>> {
-        // Bit 0 marks interrupts, so uniques are even.
+        // Bit 0 marks interrupts, so request numbers are even.
         &self.shards[(unique >> 1) as usize % INTERRUPT_SHARDS]
     }
 
-    /// A request has arrived.
+    /// Adds a request that has arrived.
     pub fn begin(&self, arrived: Arrived) {
         let unique = arrived.unique;
         let mut shard = self.shard(unique).lock();
-        // Read under the lock: `close` sets it before it looks at the shard.
+        // Read under the lock: `close` sets it before looking at the shard.
         let interrupted = self.closed.load(Ordering::SeqCst);
         shard.insert(unique, Running { interrupted, on_interrupt: None, arrived, seen: 0 });
     }
 
-    /// It is answered.
+    /// Removes a request that was answered.
     pub fn end(&self, unique: u64) {
         let running = self.shard(unique).lock().remove(&unique);
-        // The callback's own drop may take locks: never under ours.
+        // The callback's own drop may take locks, so never drop it under this lock.
         drop(running);
     }
 
@@ -66,7 +66,7 @@ impl Interrupts {
         self.shard(unique).lock().get(&unique).is_some_and(|running| running.interrupted)
     }
 
-    /// Keeps `call` for the interrupt, or runs it now if that has come. Dropped when the request is answered.
+    /// Keeps `call` for the interrupt, or runs it now if that has come. Drops it when the request is answered.
     pub fn on_interrupt(&self, unique: u64, call: OnInterrupt) {
         let mut shard = self.shard(unique).lock();
         match shard.get_mut(&unique) {
@@ -83,7 +83,8 @@ impl Interrupts {
         }
     }
 
-    /// Keeps `call` for the interrupt; false, and nothing kept, if that has come. Never runs `call` itself.
+    /// Keeps `call` for the interrupt. Returns false, without keeping it, if the interrupt has come. Never runs `call`
+    /// itself.
     pub fn keep(&self, unique: u64, call: OnInterrupt) -> bool {
         match self.shard(unique).lock().get_mut(&unique) {
             Some(running) if !running.interrupted => {
@@ -94,7 +95,7 @@ impl Interrupts {
         }
     }
 
-    /// Marks a request; false when it is not running here: not yet, or no more.
+    /// Interrupts a request. Returns false if it does not run here: not yet, or not any more.
     pub fn interrupt(&self, unique: u64) -> bool {
         let mut shard = self.shard(unique).lock();
         let Some(running) = shard.get_mut(&unique) else { return false };
@@ -107,8 +108,8 @@ impl Interrupts {
         true
     }
 
-    /// Requests that were there at the last look already: whether each is interrupted, and how many looks ago it came. Returns
-    /// whether there are any requests at all.
+    /// Collects the requests that were there at the last look already. For each, adds whether it is interrupted and how
+    /// many looks ago it came. Returns whether there are any requests at all.
     pub fn late(&self, late: &mut Vec<(Arrived, bool, u32)>) -> bool {
         let mut any = false;
         for shard in &self.shards {
@@ -123,17 +124,18 @@ impl Interrupts {
         any
     }
 
-    /// Whether it is not answered yet.
+    /// Returns whether a request has not been answered yet.
     pub fn is_running(&self, unique: u64) -> bool {
         self.shard(unique).lock().contains_key(&unique)
     }
 
-    /// Whether the session has ended.
+    /// Returns whether the session has ended.
     pub fn is_closed(&self) -> bool {
         self.closed.load(Ordering::SeqCst)
     }
 
-    /// Marks all, and all to come: the session has ended, and nobody else will wake those who wait.
+    /// Interrupts all requests, present and future, because the session has ended. Nobody else would wake those that
+    /// wait.
     pub fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
         for shard in &self.shards {

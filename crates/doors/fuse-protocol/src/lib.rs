@@ -1,4 +1,4 @@
-//! Our own thin FUSE protocol layer: the kernel's structures, the session, notifications, passthrough, the mount.
+//! Thin FUSE protocol layer of Forebay: the kernel's structures, the session, notifications, passthrough, the mount.
 
 mod abi;
 mod decode;

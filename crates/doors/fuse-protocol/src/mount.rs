@@ -1,4 +1,4 @@
-//! Opening `/dev/fuse`, mounting it over a directory, unmounting.
+//! Opening `/dev/fuse`, mounting it over a directory, and unmounting.
 
 use std::ffi::CString;
 use std::io;
@@ -9,32 +9,32 @@ use std::path::Path;
 use rustix::fs::{Mode, OFlags};
 use rustix::mount::{MountFlags, UnmountFlags};
 
-/// How a file system is mounted.
+/// Options of a mount.
 #[derive(Debug, Clone)]
 pub struct MountOptions {
-    /// What `findmnt` shows as the source.
+    /// Source that `findmnt` shows.
     pub source: String,
-    /// The type is shown as `fuse.` and this; only `fuse` when empty.
+    /// Subtype: the type is shown as `fuse.` and this, or as `fuse` if empty.
     pub subtype: String,
-    /// Users other than the mounter may enter.
+    /// Whether users other than the mounter may enter.
     pub allow_other: bool,
-    /// The kernel checks modes and ACLs itself.
+    /// Whether the kernel checks modes and ACLs itself.
     pub default_permissions: bool,
-    /// No change passes.
+    /// Whether the mount is read-only.
     pub read_only: bool,
-    /// Further flags, commonly those of the mount below: [`flags_of`].
+    /// Further mount flags, usually those of the file system below: [`flags_of`].
     pub flags: MountFlags,
-    /// Most bytes of one read request, at most [`crate::limits::READ_MAX`]; 0: that.
+    /// Maximum bytes of one read request, at most [`crate::limits::READ_MAX`]; 0 means that maximum.
     pub max_read: u32,
 }
 
-/// Opens `/dev/fuse`. `ENOENT` or `ENODEV` when the kernel has no FUSE.
+/// Opens `/dev/fuse`. Errors: `ENOENT` or `ENODEV` if the kernel has no FUSE.
 pub fn device() -> io::Result<OwnedFd> {
     Ok(rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?)
 }
 
-/// Mounts over `dir`, which then shows what the session of `device` serves. Returns before INIT is answered. Errors are
-/// those of mount(2): `EPERM` without `CAP_SYS_ADMIN`.
+/// Mounts over `dir`, which then shows the file system that the session of `device` serves. Returns before INIT is
+/// answered. Errors: those of mount(2), such as `EPERM` without `CAP_SYS_ADMIN`.
 pub fn mount(dir: &Path, device: BorrowedFd<'_>, options: &MountOptions) -> io::Result<()> {
     let mut kind = String::from("fuse");
     if !options.subtype.is_empty() {
@@ -61,15 +61,15 @@ fn data(device: BorrowedFd<'_>, options: &MountOptions) -> String {
     data
 }
 
-/// Unmounts `dir`. `EBUSY` while it is in use, unless `lazy`, which takes it out of the tree at once and ends it with
-/// its last user.
+/// Unmounts `dir`. With `lazy`, takes the mount out of the tree at once and ends it with its last user. Errors: `EBUSY`
+/// if the mount is in use and `lazy` is false.
 pub fn unmount(dir: &Path, lazy: bool) -> io::Result<()> {
     let flags = if lazy { UnmountFlags::DETACH } else { UnmountFlags::empty() };
     Ok(rustix::mount::unmount(dir, flags | UnmountFlags::NOFOLLOW)?)
 }
 
-/// The mount flags of the file system that holds `dir` (`nosuid`, `nodev`, `noexec`, `noatime`, ...), so that what is
-/// mounted over it behaves alike, and whether it is read-only ([`MountOptions::read_only`]).
+/// Returns the mount flags of the file system that holds `dir` (`nosuid`, `nodev`, `noexec`, `noatime`, ...), so that a
+/// mount over it behaves alike. Returns also whether that file system is read-only ([`MountOptions::read_only`]).
 pub fn flags_of(dir: BorrowedFd<'_>) -> io::Result<(MountFlags, bool)> {
     use rustix::fs::StatVfsMountFlags as Below;
     let below = rustix::fs::fstatvfs(dir)?.f_flag;
@@ -88,9 +88,9 @@ pub fn flags_of(dir: BorrowedFd<'_>) -> io::Result<(MountFlags, bool)> {
     Ok((flags, below.contains(Below::RDONLY)))
 }
 
-/// Whether something is mounted exactly at `dir`, as this mount namespace sees it.
+/// Returns whether a file system is mounted exactly at `dir`, as this mount namespace sees it.
 pub fn is_mounted(dir: &Path) -> io::Result<bool> {
-    // Without AT_NO_AUTOMOUNT or a look inside: a hanging server must not hang us.
+    // Without automounting and without looking inside: a hanging server must not hang us.
     let stat = rustix::fs::statx(
         rustix::fs::CWD,
         dir.as_os_str().as_bytes(),

@@ -1,4 +1,4 @@
-//! What we tell the kernel unasked: that what it cached is no longer so; and which backing files there are.
+//! Notifications to the kernel (cached data is no longer valid), and backing files.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -14,12 +14,12 @@ use crate::abi::{
 };
 use crate::transport::Transport;
 
-/// A backing file registered with the kernel.
+/// Id of a backing file registered with the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct BackingId(pub i32);
 
-/// Sends notifications. Never from a handler that serves the same inode or directory: the kernel may hold its lock
-/// until the handler answers, and the notification waits for that lock.
+/// Sender of notifications. Never to be used from a handler that serves the notified inode or directory. The kernel may
+/// hold a lock until the handler answers, and the notification waits for that lock.
 #[derive(Clone)]
 pub struct Notifier {
     transport: Arc<dyn Transport>,
@@ -36,38 +36,39 @@ impl Notifier {
         Notifier { transport }
     }
 
-    /// The name is to be looked up again, and the node under it let go when unused. Of whoever has it open, stands in it or has mounted
-    /// something there the kernel takes it all the same: [`crate::InUse`]. `ENOENT` when the kernel has no such name cached, which is as good.
+    /// Invalidates a name: the kernel looks it up again and drops its node when unused. The kernel drops a name even if
+    /// a program has it open, works in it, or has mounted something there: see [`crate::InUse`]. Errors: `ENOENT` if
+    /// the kernel has no such name cached, which is just as good.
     pub fn inval_entry(&self, parent: NodeId, name: &OsStr) -> io::Result<()> {
         self.entry(parent, name, 0)
     }
 
-    /// The name is to be looked up again; unlike [`Notifier::inval_entry`] nothing below it is unmounted or let go.
-    /// Needs `HAS_EXPIRE_ONLY`, else it is an invalidation.
+    /// Makes the kernel look a name up again. Unlike [`Notifier::inval_entry`], nothing below it is unmounted or
+    /// dropped. Without `HAS_EXPIRE_ONLY` this is an invalidation.
     pub fn expire_entry(&self, parent: NodeId, name: &OsStr) -> io::Result<()> {
         self.entry(parent, name, INVAL_ENTRY_EXPIRE_ONLY)
     }
 
-    /// The name of `child` is gone. Errors as [`Notifier::inval_entry`], and `ENOTEMPTY`.
+    /// Reports that the name of `child` was removed. Errors: those of [`Notifier::inval_entry`], and `ENOTEMPTY`.
     pub fn delete(&self, parent: NodeId, child: NodeId, name: &OsStr) -> io::Result<()> {
         let body = NotifyDeleteOut { parent, child, namelen: name.len() as u32, padding: 0 };
         self.send(notify_code::DELETE, bytes_of(&body), name.as_bytes(), true)
     }
 
-    /// Attributes and `len` bytes of cached data from `offset` are no longer so; `len` 0 means to the end, `offset` -1
-    /// attributes alone. `ENOENT` when the kernel does not know the node.
+    /// Invalidates attributes and `len` bytes of cached data from `offset`. `len` 0 means to the end; `offset` -1 means
+    /// attributes alone. Errors: `ENOENT` if the kernel does not know the node.
     pub fn inval_inode(&self, node: NodeId, offset: i64, len: i64) -> io::Result<()> {
         let body = NotifyInvalInodeOut { ino: node, off: offset, len };
         self.send(notify_code::INVAL_INODE, bytes_of(&body), &[], false)
     }
 
-    /// Registers a file - an `O_PATH` descriptor serves - for [`crate::OpenReply::backing`]. `EPERM` without
-    /// `CAP_SYS_ADMIN`, `ELOOP` when its file system is stacked deeper than agreed.
+    /// Registers a file for [`crate::OpenReply::backing`]; an `O_PATH` descriptor is enough. Errors: `EPERM` without
+    /// `CAP_SYS_ADMIN`, `ELOOP` if its file system is stacked deeper than agreed.
     pub fn backing_open(&self, file: BorrowedFd<'_>) -> io::Result<BackingId> {
         self.transport.backing_open(file)
     }
 
-    /// Takes a registration back; files opened with it go on.
+    /// Removes a registration. Files opened with it keep working.
     pub fn backing_close(&self, id: BackingId) -> io::Result<()> {
         self.transport.backing_close(id)
     }
@@ -78,7 +79,7 @@ impl Notifier {
     }
 
     fn send(&self, code: i32, body: &[u8], name: &[u8], named: bool) -> io::Result<()> {
-        // The kernel takes names with their terminating NUL, which `namelen` does not count.
+        // The kernel expects names with their terminating NUL, which `namelen` does not count.
         let end: &[u8] = if named { &[0] } else { &[] };
         let len = size_of::<OutHeader>() + body.len() + name.len() + end.len();
         let header = OutHeader { len: len as u32, error: code, unique: 0 };
@@ -87,7 +88,7 @@ impl Notifier {
     }
 }
 
-/// The name that a kernel's message asks it to forget ([`Notifier::inval_entry`]); `None`: the message is another.
+/// Returns the name that a message to the kernel invalidates ([`Notifier::inval_entry`]), or `None` for other messages.
 pub fn name_to_forget(message: &[u8]) -> Option<&OsStr> {
     let (header, body) = message.split_at_checked(size_of::<OutHeader>())?;
     let word = |bytes: &[u8], at: usize| Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk::<4>()?));

@@ -1,10 +1,10 @@
-//! The threads of a session. Each reads a request into its own buffer and runs it itself.
+//! Threads of a session. Each reads a request into its own buffer and runs it itself.
 //!
-//! P1. While the session lives, some thread is reading or about to, or one runs a request alone and the watch makes a
-//!     spare read in its stead if that takes long: `shift.rs` keeps this, and says how.
-//! P2. At the bound of threads the last reader keeps reading. It runs interrupts and forgets itself and leaves the rest
-//!     to the first handler that ends, in order. Only when [`limits::WAITING_REQUESTS_MAX`] wait does it run one.
-//! P3. A request that waits so and is interrupted is answered `EINTR` at once.
+//! P1. While the session lives, some thread is reading or about to. Otherwise one thread runs a request alone, and the
+//! watch makes a spare read instead if that takes long. `shift.rs` ensures this and says how.
+//! P2. At the bound of threads the last reader keeps reading. It runs interrupts and forgets itself and leaves other
+//! requests to the first handlers that end, in order. Only when [`limits::WAITING_REQUESTS_MAX`] wait does it run one.
+//! P3. A request that waits this way and is interrupted is answered `EINTR` at once.
 
 mod late;
 mod watch;
@@ -25,14 +25,14 @@ use crate::{Errno, ThreadCounts, limits};
 
 struct State {
     shift: Shift,
-    /// Requests that no thread was free for.
+    /// Requests for which no thread was free.
     waiting: VecDeque<(u64, Vec<u8>)>,
     waiting_bytes: usize,
-    /// Requests whose handlers are stuck: another thread stands for each.
+    /// Requests with stuck handlers; another thread works in the place of each.
     stuck: HashSet<u64>,
-    /// Why the session ended.
+    /// Reason why the session ended.
     ended: Option<io::Error>,
-    /// How often the watch has looked.
+    /// Number of times that the watch has looked.
     looks: u64,
 }
 
@@ -43,7 +43,7 @@ impl State {
     }
 }
 
-/// What a thread does after a request.
+/// Next action of a thread after a request.
 enum Next {
     Run(Vec<u8>),
     Read,
@@ -53,29 +53,29 @@ enum Next {
 pub(crate) struct ThreadPool {
     server: Dispatcher,
     state: Mutex<State>,
-    /// Spares wait here, the watch there.
+    /// Condition of spares; the next one is that of the watch.
     spare: Condvar,
     watch: Condvar,
     gone: Condvar,
-    /// Where the threads may run.
+    /// Processors on which the threads may run.
     processors: Option<Arc<CpuSet>>,
-    /// Readers may be modest.
+    /// Whether readers may be modest.
     modest: bool,
-    /// No request is run alone: handlers wait as a rule.
+    /// Whether no request is run alone, because handlers usually wait.
     wait: bool,
-    /// The thread of the watch; 0: none.
+    /// Thread id of the watch; 0: none.
     watcher: AtomicI32,
-    /// Some handler is stuck.
+    /// Whether some handler is stuck.
     lent: AtomicBool,
-    /// Readers that may be modest. Only threads that are not take this lock.
+    /// Thread ids of readers that may be modest. Only threads that are not modest take this lock.
     following: Mutex<Vec<i32>>,
     myself: Weak<ThreadPool>,
 }
 
-/// What a thread has for itself.
+/// State of one thread.
 struct Reader {
     thread: i32,
-    /// Among those that may be modest.
+    /// Whether the thread is in `following`.
     listed: bool,
     scratch: Scratch,
     follower: Follower,
@@ -111,7 +111,7 @@ impl ThreadPool {
         })
     }
 
-    /// Serves until the transport ends and the last handler has returned; why it ended.
+    /// Serves until the transport ends and the last handler has returned. Returns the reason of the end.
     pub fn run(&self) -> io::Error {
         let (watch, late) = (self.start_watch(), self.start_late());
         let mut state = self.state.lock();
@@ -122,41 +122,41 @@ impl ThreadPool {
             self.gone.wait(&mut state);
         }
         let ended = state.ended.take().unwrap_or_else(|| io::Error::other("the threads of the session died"));
-        // The watch looks whether there is an end to come.
+        // Tell the watch that the session has ended.
         state.ended = Some(io::Error::from(io::ErrorKind::NotConnected));
         drop(state);
         self.watch.notify_all();
         for looking in watch.into_iter().chain(late) {
             looking.thread().unpark();
-            // It does nothing that could panic.
+            // These threads do nothing that could panic.
             let _ = looking.join();
         }
         ended
     }
 
-    /// Counts a reader and starts it.
+    /// Starts a reader and counts it.
     fn start_thread(&self, state: &mut MutexGuard<'_, State>) -> io::Result<()> {
         let Some(pool) = self.myself.upgrade() else { return Ok(()) };
         std::thread::Builder::new().name("fuse".into()).spawn(move || pool.thread(false))?;
-        // The thread cannot look before we let go of the lock.
+        // The thread cannot see the state before this lock is released.
         state.shift.started();
         Ok(())
     }
 
-    /// Without a watch no request is run alone.
+    /// Starts the watch. Without it no request is run alone.
     fn start_watch(&self) -> Option<std::thread::JoinHandle<()>> {
         let pool = self.myself.upgrade().filter(|pool| !pool.wait)?;
         self.state.lock().shift.watch();
         let started = std::thread::Builder::new().name("fuse-watch".into()).spawn(move || pool.keep_watch());
         started
             .inspect_err(|error| {
-                tracing::warn!(%error, "no thread for the watch: every request wakes another reader");
+                tracing::warn!(%error, "could not start the watch: every request wakes another reader");
                 self.state.lock().shift.unwatch();
             })
             .ok()
     }
 
-    /// `runs`: it begins with what waits for a thread.
+    /// Runs a thread of the pool. `runs`: it begins with the requests that wait for a thread.
     fn thread(&self, runs: bool) {
         let gone = Gone(self);
         let mut buffer = vec![0; limits::HEADER_ROOM + self.server.agreed.max_write as usize];
@@ -174,7 +174,7 @@ impl ThreadPool {
         drop(gone);
     }
 
-    /// Reads and runs until the thread is to end.
+    /// Reads and runs requests until the thread must end.
     fn read(&self, reader: &mut Reader, buffer: &mut [u8]) {
         loop {
             let received = match self.server.channel.transport.receive(buffer) {
@@ -190,7 +190,7 @@ impl ThreadPool {
                         continue;
                     }
                     if !request.brief {
-                        // Threads that its handler may start are to run everywhere.
+                        // Threads that the handler may start must run everywhere.
                         self.leave_place(reader);
                     }
                     true
@@ -210,7 +210,7 @@ impl ThreadPool {
         }
     }
 
-    /// After a request, and those that wait for a thread; false: the thread is to end.
+    /// Continues after a request: runs the requests that wait for a thread. Returns false if the thread must end.
     fn reads_again(&self, reader: &mut Reader) -> bool {
         loop {
             match self.next(reader) {
@@ -221,7 +221,7 @@ impl ThreadPool {
         }
     }
 
-    /// Whether the reader stops reading to run what cannot be left.
+    /// Returns whether the reader stops reading to run a message that cannot be left.
     fn takes_at_once(&self, thread: i32) -> bool {
         let mut state = self.state.lock();
         self.take(&mut state, thread, Arrival { unique: 0, caller: 0, brief: true }, false) != Take::Leave
@@ -233,7 +233,7 @@ impl ThreadPool {
         }
     }
 
-    /// Decides whether the reader runs what it read (P1) or goes on reading (P2).
+    /// Decides whether the reader runs the request (P1) or leaves it and reads on (P2).
     fn takes(&self, thread: i32, request: Arrival, message: &[u8]) -> bool {
         let mut state = self.state.lock();
         let full = state.is_full(message);
@@ -251,7 +251,7 @@ impl ThreadPool {
             Take::Start => match self.start_thread(state) {
                 Ok(()) => return state.shift.take_for_started(),
                 Err(error) => {
-                    tracing::warn!(%error, threads = state.shift.total, "cannot start another thread");
+                    tracing::warn!(%error, threads = state.shift.total, "cannot start a thread: requests wait");
                     return state.shift.take_without_thread(full);
                 }
             },
@@ -269,7 +269,7 @@ impl ThreadPool {
                 pool.withdraw(unique);
             }
         };
-        // Under our lock, which `withdraw` takes: before a handler can see the request and set a callback of its own.
+        // Under the lock that `withdraw` takes: no handler can see the request and set its own callback before.
         if self.server.channel.interrupts.keep(unique, Box::new(withdraw)) {
             state.waiting_bytes += message.len();
             state.waiting.push_back((unique, message.to_vec()));
@@ -279,21 +279,21 @@ impl ThreadPool {
         }
     }
 
-    /// An interrupted request that no handler has seen (P3). A callback that is left after it was taken finds nothing.
+    /// Answers an interrupted request that no handler has seen (P3). Does nothing if a thread has taken the request.
     fn withdraw(&self, unique: u64) {
         if self.state.lock().take_waiting(unique) {
             self.server.channel.error(unique, Errno::EINTR);
         }
     }
 
-    /// After a request: run one that waits, become a reader again, or wait as a spare. One decision under one lock:
-    /// a request that is left to us is never overlooked.
+    /// Decides after a request: run one that waits, become a reader again, or wait as a spare. One decision under one
+    /// lock, so that a waiting request is never overlooked.
     fn next(&self, reader: &mut Reader) -> Next {
         let mut state = self.state.lock();
         match state.shift.follows() {
             Follow::AsBefore => {}
             Follow::Nobody if !reader.follower.is_pinned() => {}
-            // Without the lock, but before we read again: as long as this takes, the watch looks after it.
+            // Without the lock, but before reading again: the watch supervises the request for as long as this takes.
             follow => {
                 drop(state);
                 self.follow(reader, follow);
@@ -310,7 +310,7 @@ impl ThreadPool {
         self.stand_by(state, reader)
     }
 
-    /// Moves the reader. Whoever may be modest is listed before, and as long as it may.
+    /// Moves the reader. A thread that may be modest is in `following` before, and as long as it may be.
     fn follow(&self, reader: &mut Reader, follow: Follow) {
         let follow = match follow {
             Follow::Caller { thread, modest } => Follow::Caller { thread, modest: modest && self.modest },
@@ -325,7 +325,7 @@ impl ThreadPool {
         }
     }
 
-    /// The reader runs where there is room, as all others do.
+    /// Lets the reader run on all processors again, as all other threads do.
     fn leave_place(&self, reader: &mut Reader) {
         reader.follower.release();
         if std::mem::take(&mut reader.listed) {
@@ -352,7 +352,7 @@ impl ThreadPool {
             timeout = if state.shift.has_spares_to_go() {
                 self.spare.wait_for(&mut state, limits::SPARE_THREAD).timed_out()
             } else if self.wait || state.shift.watch_sleeps() {
-                // The one that stays: nothing wakes while nothing happens.
+                // The last spare waits without a timeout: nothing wakes while nothing happens.
                 self.spare.wait(&mut state);
                 false
             } else {
@@ -377,7 +377,7 @@ impl ThreadPool {
     }
 }
 
-/// Counts a thread out, also when it panics.
+/// Counts a thread out when dropped, also by a panic.
 struct Gone<'a>(&'a ThreadPool);
 
 impl Drop for Gone<'_> {

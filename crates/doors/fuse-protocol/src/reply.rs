@@ -1,4 +1,4 @@
-//! Replies on their way to the kernel.
+//! Replies to the kernel.
 
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::limits::READ_PARTS_MAX;
 use crate::transport::Transport;
 use crate::{Attr, AttrReply, Entry, Errno, OpenReply, StatFs, fopen};
 
-/// What every answer needs: where it goes, and who is still running.
+/// Shared state of all answers: the transport, and the running requests.
 pub(crate) struct Channel {
     pub transport: Arc<dyn Transport>,
     pub interrupts: Interrupts,
@@ -23,12 +23,12 @@ impl Channel {
         Channel { transport, interrupts: Interrupts::default() }
     }
 
-    /// Answers success with a body; false when nobody waits for it any more.
+    /// Answers success with a body. Returns false if nobody waits for it any more.
     pub fn ok(&self, unique: u64, body: &[&[u8]]) -> bool {
         self.send(unique, 0, body)
     }
 
-    /// Answers a read of at most `size` bytes by what lies in memory: nothing is copied on the way.
+    /// Answers a read of at most `size` bytes with data in memory, which is not copied on the way.
     pub fn in_place(&self, unique: u64, body: &[Box<dyn AsRef<[u8]>>], size: usize) -> bool {
         let mut parts: [&[u8]; READ_PARTS_MAX] = [&[]; READ_PARTS_MAX];
         let bytes: usize = parts
@@ -45,7 +45,7 @@ impl Channel {
         self.ok(unique, &parts[..body.len()])
     }
 
-    /// Answers an error; false when nobody waits for it any more.
+    /// Answers an error. Returns false if nobody waits for it any more.
     pub fn error(&self, unique: u64, errno: Errno) -> bool {
         // A number outside the kernel's range would make the reply invalid and leave the caller hanging.
         let errno = if (1..=4095).contains(&errno.0) { errno.0 } else { libc::EIO };
@@ -63,10 +63,10 @@ impl Channel {
         self.pass(unique, &parts[..=body.len()])
     }
 
-    /// Sends an answer that has its header already; false when nobody waits for it any more.
+    /// Sends an answer that has its header already. Returns false if nobody waits for it any more.
     pub fn pass(&self, unique: u64, parts: &[IoSlice<'_>]) -> bool {
         let sent = self.transport.send(parts);
-        // Only now: an interrupt that comes before the kernel has the answer must still find the request.
+        // Only after sending: an interrupt that comes before the kernel has the answer must still find the request.
         self.interrupts.end(unique);
         match sent {
             Ok(()) => true,
@@ -192,7 +192,7 @@ mod tests {
     use super::*;
     use crate::BackingId;
 
-    /// Keeps what was sent last.
+    /// Transport that keeps the last sent message.
     #[derive(Default)]
     struct Sent(Mutex<Vec<u8>>);
 

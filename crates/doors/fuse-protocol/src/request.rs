@@ -1,4 +1,4 @@
-//! A request as a handler sees it, and the reply that is given later.
+//! Request as a handler sees it, and the reply that is given later.
 
 use std::fmt;
 use std::io;
@@ -10,15 +10,15 @@ use crate::interrupts::{Arrived, OnInterrupt};
 use crate::reply::Channel;
 use crate::transport::Transport;
 
-/// Who asks, and whether they still want to know.
+/// Caller of a request, and whether it still waits for the answer.
 pub struct Request {
-    /// The kernel's number of this request, never used twice in a session.
+    /// Number of this request, chosen by the kernel and never used twice in a session.
     pub unique: u64,
     /// The caller's file system user id.
     pub uid: u32,
     /// The caller's file system group id.
     pub gid: u32,
-    /// The caller's process id as the mounting namespace sees it; 0 from elsewhere and for write-back.
+    /// Process id of the caller in the mounting namespace. 0 for callers outside of it and for write-back.
     pub pid: u32,
     pub(crate) channel: Arc<Channel>,
 }
@@ -30,26 +30,26 @@ impl fmt::Debug for Request {
 }
 
 impl Request {
-    /// Whether the caller got a signal. A handler that waits should then answer `EINTR`; one that has done its work
-    /// answers as usual.
+    /// Returns whether the caller got a signal. A handler that waits should then answer `EINTR`; one that has done its
+    /// work answers as usual.
     pub fn interrupted(&self) -> bool {
         self.channel.interrupts.interrupted(self.unique)
     }
 
-    /// The same question for somebody who does not have the request.
+    /// Returns a function equal to [`Request::interrupted`], for code that does not have the request.
     pub fn interruption(&self) -> impl Fn() -> bool + use<> {
         let (channel, unique) = (Arc::clone(&self.channel), self.unique);
         move || channel.interrupts.interrupted(unique)
     }
 
-    /// A request of no session, for tests of handlers.
+    /// Makes a request without a session, for tests of handlers.
     pub fn detached(uid: u32, gid: u32, pid: u32) -> Request {
         Request { unique: 0, uid, gid, pid, channel: Arc::new(Channel::new(Arc::new(Nowhere(None)))) }
     }
 }
 
-/// The reply to a request that is answered later, from any thread. Answers exactly once: dropped without an answer it
-/// says `EIO`.
+/// Reply to a request that is answered later, from any thread. Answers exactly once: dropping it without an answer
+/// sends `EIO`.
 pub struct Parked {
     channel: Arc<Channel>,
     unique: u64,
@@ -67,45 +67,45 @@ impl Parked {
         Parked { channel, unique, answered: false }
     }
 
-    /// Answers success.
+    /// Answers with success.
     pub fn done(mut self) {
         self.answer(None);
     }
 
-    /// Answers an error.
+    /// Answers with an error.
     pub fn error(mut self, errno: Errno) {
         self.answer(Some(errno));
     }
 
-    /// Answers with bytes that somebody else made, header and all; false when nobody waits for them any more.
+    /// Answers with bytes made elsewhere, header included. Returns false if nobody waits for them any more.
     pub fn bytes(mut self, head: &[u8], body: &[u8]) -> bool {
         self.answered = true;
         self.channel.pass(self.unique, &[io::IoSlice::new(head), io::IoSlice::new(body)])
     }
 
-    /// Whether the caller got a signal.
+    /// Returns whether the caller got a signal.
     pub fn interrupted(&self) -> bool {
         self.channel.interrupts.interrupted(self.unique)
     }
 
-    /// Whether the session has ended: nobody waits for anything any more.
+    /// Returns whether the session has ended, so that nobody waits for an answer.
     pub fn is_over(&self) -> bool {
         self.channel.interrupts.is_closed()
     }
 
-    /// Runs `call` at most once: when the interrupt comes, from the session's thread that got it, or now if it has come.
-    /// Dropped unrun when the request is answered. `call` must not wait.
+    /// Runs `call` at most once: when the interrupt comes, in the session's thread that received it, or now if it has
+    /// come. Drops `call` unrun when the request is answered. `call` must not wait.
     pub fn on_interrupt(&self, call: OnInterrupt) {
         self.channel.interrupts.on_interrupt(self.unique, call);
     }
 
-    /// The kernel's number of the request.
+    /// Returns the kernel's number of the request.
     pub fn unique(&self) -> u64 {
         self.unique
     }
 
-    /// A reply of no session, for tests: the answer comes out of the receiver. The interrupt is raised by the returned
-    /// function.
+    /// Makes a reply without a session, for tests: the answer comes out of the receiver. The returned function raises
+    /// the interrupt.
     pub fn detached(unique: u64) -> (Parked, Receiver<Result<(), Errno>>, impl Fn() + Send + Sync) {
         let (sender, receiver) = mpsc::channel();
         let channel = Arc::new(Channel::new(Arc::new(Nowhere(Some(sender)))));
@@ -116,8 +116,8 @@ impl Parked {
 
     fn answer(&mut self, error: Option<Errno>) {
         self.answered = true;
-        // Nobody waiting any more (`false`) is fine: a lock that was granted to a caller who is gone is released by
-        // the flush or release that the kernel sends for it.
+        // Ignore whether anybody still waits. A lock granted to a caller that is gone is released by the kernel's flush
+        // or release for it.
         match error {
             None => self.channel.ok(self.unique, &[]),
             Some(errno) => self.channel.error(self.unique, errno),
@@ -128,13 +128,13 @@ impl Parked {
 impl Drop for Parked {
     fn drop(&mut self) {
         if !self.answered {
-            tracing::error!(unique = self.unique, "a parked request was dropped without an answer");
+            tracing::error!(unique = self.unique, "a request was dropped without an answer: it fails with EIO");
             self.answer(Some(Errno::EIO));
         }
     }
 }
 
-/// The transport of detached requests: hands the outcome of replies to a test.
+/// Transport of detached requests: passes the outcome of replies to a test.
 struct Nowhere(Option<mpsc::Sender<Result<(), Errno>>>);
 
 impl Transport for Nowhere {

@@ -1,4 +1,4 @@
-//! One mounted file system from INIT to its end.
+//! Session of a mounted file system, from INIT to the end.
 
 use std::fmt;
 use std::io;
@@ -13,14 +13,16 @@ use crate::reply::Channel;
 use crate::transport::{Device, Transport};
 use crate::{Errno, Filesystem, Notifier, Raw, limits};
 
-/// How many threads serve.
+/// Numbers of serving threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ThreadCounts {
-    /// These many read while several programs ask or handlers are slow; at least 1. For a lone program it is one.
+    /// Number of threads that read while several programs ask or handlers are slow; at least 1. For a lone program one
+    /// thread reads.
     pub readers: usize,
-    /// Never more than these; at least 2 are used, so that an interrupt is read while a handler blocks.
+    /// Maximum number of threads. At least 2 are used, so that an interrupt is read while a handler blocks.
     pub max: usize,
-    /// Handlers wait as a rule, as those of a server that plays a slow store do: another thread always reads meanwhile.
+    /// Whether handlers usually wait, as those of a server that simulates a slow store. Another thread then always
+    /// reads meanwhile.
     pub wait: bool,
 }
 
@@ -30,16 +32,16 @@ impl Default for ThreadCounts {
     }
 }
 
-/// How a session ended.
+/// End of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SessionEnd {
     /// The last mount is gone.
     Unmounted,
-    /// The connection was cut (`/sys/fs/fuse/connections/N/abort`, `umount -f`) while mounted.
+    /// The connection was cut while mounted (`/sys/fs/fuse/connections/N/abort`, `umount -f`).
     Aborted,
 }
 
-/// A file system and its connection to the kernel.
+/// File system and its connection to the kernel.
 pub struct Session {
     handler: Handler,
     channel: Arc<Channel>,
@@ -53,35 +55,35 @@ impl fmt::Debug for Session {
 }
 
 impl Session {
-    /// A session over `/dev/fuse`; it serves once [`Session::run`] is called.
+    /// Makes a session over `/dev/fuse`, which serves once [`Session::run`] is called.
     pub fn new<F: Filesystem>(fs: Arc<F>, device: OwnedFd, threads: ThreadCounts) -> Session {
         Session::over(fs, Arc::new(Device::new(device)), threads)
     }
 
-    /// A session over any transport.
+    /// Makes a session over any transport.
     pub fn over<F: Filesystem>(fs: Arc<F>, transport: Arc<dyn Transport>, threads: ThreadCounts) -> Session {
         Session { handler: Handler::Files(fs), channel: Arc::new(Channel::new(transport)), threads }
     }
 
-    /// A session over `/dev/fuse` whose requests are handed on as they are.
+    /// Makes a session over `/dev/fuse` that passes its requests on unchanged.
     pub fn raw(raw: Arc<dyn Raw>, device: OwnedFd, threads: ThreadCounts) -> Session {
         let channel = Arc::new(Channel::new(Arc::new(Device::new(device))));
         Session { handler: Handler::Raw(raw), channel, threads }
     }
 
-    /// Sends the kernel a notification that somebody else made, header and all.
+    /// Returns a function that sends the kernel a notification made elsewhere, header included.
     pub fn passer(&self) -> impl Fn(&[u8]) -> io::Result<()> + Send + Sync + use<> {
         let transport = Arc::clone(&self.channel.transport);
         move |message| transport.send(&[io::IoSlice::new(message)])
     }
 
-    /// Sends notifications and registers backing files, from any thread.
+    /// Returns a sender of notifications, which also registers backing files. Usable from any thread.
     pub fn notifier(&self) -> Notifier {
         Notifier::new(Arc::clone(&self.channel.transport))
     }
 
-    /// Serves until unmounted or aborted, then waits for running handlers (all are told that they are interrupted) and
-    /// calls `destroy`. Errors: INIT failed, or the device cannot be read.
+    /// Serves until unmounted or aborted. Then interrupts all running handlers, waits for them and calls `destroy`.
+    /// Errors: INIT failed, or the device cannot be read.
     pub fn run(&self) -> io::Result<SessionEnd> {
         let agreed = match self.agree() {
             Ok(agreed) => agreed,
@@ -96,7 +98,7 @@ impl Session {
 
     /// Reads requests until INIT is answered.
     fn agree(&self) -> io::Result<Agreed> {
-        // The kernel demands this much room even for INIT.
+        // The kernel demands a buffer of this size even for INIT.
         let mut buffer = vec![0; limits::HEADER_ROOM + limits::WRITE_MAX as usize];
         loop {
             let received = match self.channel.transport.receive(&mut buffer) {
@@ -115,7 +117,8 @@ impl Session {
     }
 }
 
-/// Answers INIT; `None`: the kernel asks again.
+/// Answers INIT. Returns `None` if the kernel must ask again. Errors: the kernel is too old, or the file system
+/// refused.
 pub(crate) fn answer_init(handler: &Handler, channel: &Channel, message: &[u8]) -> io::Result<Option<Agreed>> {
     let Some((header, body)) = take::<InHeader>(message) else { return Ok(None) };
     let init = take::<InitCompatIn>(body).filter(|_| Opcode::of(header.opcode) == Some(Opcode::Init));
@@ -124,7 +127,7 @@ pub(crate) fn answer_init(handler: &Handler, channel: &Channel, message: &[u8]) 
         return Ok(None);
     };
     if fixed.major > KERNEL_MAJOR {
-        // The kernel asks again with our major.
+        // The kernel asks again with our major version.
         let ours = crate::abi::InitOut { major: KERNEL_MAJOR, minor: limits::MINOR, ..Default::default() };
         channel.ok(header.unique, &[bytes_of(&ours)]);
         return Ok(None);
@@ -155,13 +158,13 @@ pub(crate) fn answer_init(handler: &Handler, channel: &Channel, message: &[u8]) 
     })
 }
 
-/// Hands INIT on, and its answer back; what was agreed is in that.
+/// Passes INIT and its answer on. Returns the agreement that the answer contains.
 fn pass_init(raw: &dyn Raw, channel: &Channel, unique: u64, message: &[u8]) -> Result<Agreed, Errno> {
     let answer = raw.init(message)?;
     let (header, body) = take::<OutHeader>(&answer).ok_or(Errno(libc::EPROTO))?;
     let (out, _) = take::<InitOut>(body).filter(|_| header.error == 0).ok_or(Errno(libc::EPROTO))?;
     let flags = u64::from(out.flags) | u64::from(out.flags2) << 32;
-    // Passthrough needs descriptors of this machine, and buffers have a bound.
+    // Passthrough needs descriptors of this machine, and our buffers have a bound.
     if flags & init_flags::PASSTHROUGH != 0 || out.max_write > limits::WRITE_MAX {
         return Err(Errno(libc::EPROTO));
     }
@@ -169,7 +172,7 @@ fn pass_init(raw: &dyn Raw, channel: &Channel, unique: u64, message: &[u8]) -> R
     Ok(Agreed { flags, max_write: out.max_write })
 }
 
-/// A signal, or a request that was withdrawn while it was being read: read again.
+/// Returns whether to read again: after a signal, or when a request was withdrawn while it was being read.
 pub(crate) fn is_transient(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::ENOENT))
 }

@@ -1,4 +1,4 @@
-//! A session over a kernel that the test plays: what cannot be brought about at will with the real one.
+//! A session over a simulated kernel, for cases that cannot be brought about at will with the real one.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -16,11 +16,11 @@ use crate::{BackingId, DirSink, Entry, Handle, InitReply, KernelConfig, NodeId, 
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The kernel's side: messages go in, replies come out.
+/// Simulated kernel: messages go in, replies come out.
 struct Played {
     messages: Mutex<Receiver<Vec<u8>>>,
     replies: Mutex<Sender<(u64, i32)>>,
-    /// Replies to these are refused, as after an abort.
+    /// Requests whose replies are refused, as after an abort.
     gone: Mutex<HashSet<u64>>,
 }
 
@@ -56,7 +56,7 @@ struct Blocking {
     released: AtomicU64,
     forgotten: AtomicU64,
     destroyed: AtomicU64,
-    /// A forget of this many blocks until this is something else.
+    /// Count of a forget that blocks until this value changes.
     stuck: AtomicU64,
 }
 
@@ -127,7 +127,7 @@ fn init() -> Vec<u8> {
     message(26, 2, &[bytes_of(&fixed)])
 }
 
-/// The directory whose listing fails after some names.
+/// Directory whose listing fails after some names.
 const FAILS: NodeId = 100;
 
 const FORGET: u32 = 2;
@@ -140,7 +140,7 @@ fn interrupt(unique: u64) -> Vec<u8> {
     message(36, unique | 1, &[&unique.to_ne_bytes()])
 }
 
-/// The session, its thread, the kernel's ends.
+/// Session with its thread and the ends of the simulated kernel.
 struct Playing {
     fs: Arc<Blocking>,
     transport: Arc<Played>,
@@ -171,7 +171,7 @@ impl Playing {
         self.replies.recv_timeout(PATIENCE).expect("a reply")
     }
 
-    /// Interrupts a request that was sent, again when told to, as the kernel does, until it is answered.
+    /// Interrupts a request that was sent, and repeats that on `EAGAIN` as the kernel does, until it is answered.
     fn interrupted(&self, unique: u64) {
         loop {
             self.send(interrupt(unique));
@@ -182,7 +182,7 @@ impl Playing {
         }
     }
 
-    /// The kernel hangs up.
+    /// Ends the connection as the kernel does.
     fn end(mut self) -> Arc<Blocking> {
         self.kernel = None;
         assert_eq!(self.thread.join().unwrap().unwrap(), SessionEnd::Unmounted);
@@ -197,11 +197,11 @@ fn a_request_that_waits_for_a_thread_is_interrupted_while_all_handlers_block() {
     for unique in (10..30).step_by(2) {
         played.send(message(READLINK, unique, &[]));
     }
-    // In any order, those that run and those that wait alike.
+    // In any order: running and waiting requests alike.
     for unique in [28, 10, 20, 12] {
         played.interrupted(unique);
     }
-    // The end interrupts the rest.
+    // The end of the session interrupts the rest.
     let fs = played.end();
     assert!(fs.blocked.load(Ordering::SeqCst) >= 1);
 }
@@ -228,7 +228,7 @@ fn whatever_handlers_wait_for_others_are_served() {
     is_served();
     for round in 0..15 {
         for (kind, stuck) in stuck.iter().enumerate() {
-            // After other requests, which find a lone reader, and at once, when readers are ready.
+            // After other requests, which find a lone reader, and immediately, when readers are ready.
             (0..round % 3).for_each(|_| is_served());
             played.send(stuck(10_000 + round * 100 + kind as u64 * 2));
             is_served();
@@ -278,7 +278,7 @@ fn the_lookups_of_a_listing_that_nobody_takes_or_that_fails_are_forgotten() {
     assert_eq!(played.reply(), (42, libc::EIO));
     played.transport.gone.lock().insert(44);
     played.send(list(1, 44));
-    // An end that came before a thread was free for it would interrupt it, and nothing would be listed.
+    // If the session ended before a thread was free for the request, it would be interrupted and nothing listed.
     let all = 1011 + 1021 + 21 + 31;
     let begun = Instant::now();
     while played.fs.forgotten.load(Ordering::SeqCst) < all && begun.elapsed() < PATIENCE {

@@ -1,19 +1,21 @@
-//! Who reads and who runs: the book-keeping of the session's threads, without the threads.
+//! Shift: decides which threads read and which run. Only the book-keeping of the session's threads, without the
+//! threads.
 //!
-//! Waking another processor costs more than a short request, so as long as one program asks and handlers are short, one
-//! thread reads, runs what it read *alone*, and reads again. [`Shift::take`] and [`Shift::done`] stand around each
-//! request, [`Shift::tick`] is called by the watch (in `pool.rs`) at a steady rhythm; each is one step under one lock.
+//! Waking another processor costs more than a short request. So as long as one program asks and handlers are short, one
+//! thread reads, runs the request *alone*, and reads again. [`Shift::take`] and [`Shift::done`] stand around each
+//! request. The watch (in `pool.rs`) calls [`Shift::tick`] at a steady rhythm. Each call is one step under one lock.
 //!
-//! S1. While the session lives, some thread is reading or about to; or the reader runs a request alone, then a spare
-//!     stands by and the watch ticks.
-//! S2. From its second tick on within one request run alone, the watch makes the spare a reader if another request waits. So
-//!     whatever a handler waits for, nobody waits for it longer than two ticks, and for some time after readers stay
-//!     ready as if all were slow. While nobody waits, a slow handler is no reason to.
-//! S4. A request that waits while nothing is taken for two ticks finds the reader held up by others on its processor: it is
-//!     raised, and for long not modest (`follow.rs`).
-//! S3. Neither holds only when no further thread may be, as many requests wait as may (`Take::Run` with `full`).
+//! S1. While the session lives, some thread is reading or about to. Otherwise the reader runs a request alone, a spare
+//! stands by and the watch ticks.
+//! S2. From its second tick within one request run alone, the watch makes the spare a reader if another request waits.
+//! So no request waits longer than two ticks for a blocked handler. For some time afterwards readers stay ready, as if
+//! all handlers were slow. A slow handler has no such effect while no request waits.
+//! S3. Neither S1 nor S2 needs to hold while no further thread is allowed and the maximum of requests waits
+//! (`Take::Run` with `full`).
+//! S4. If a request waits and nothing is taken for two ticks, other threads on the reader's processor hold it up. The
+//! reader is then raised, and not modest for a long time (`follow.rs`).
 
-/// How the watch's ticks are counted.
+/// Numbers of ticks for the decisions of the watch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Rhythm {
     /// Ticks for which readers stay ready after handlers were slow or programs took turns.
@@ -28,107 +30,107 @@ pub(crate) struct Rhythm {
     pub proud: u32,
 }
 
-/// A request that the only reader runs.
+/// Request that the only reader runs alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Alone {
-    /// A tick has seen it.
+    /// Whether a tick has seen it.
     seen: bool,
-    /// The reader.
+    /// Thread id of the reader.
     thread: i32,
 }
 
-/// What becomes of a message that was read.
+/// Decision about a message that was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Take {
-    /// Its reader runs it.
+    /// The reader runs it.
     Run,
-    /// Its reader runs it alone.
+    /// The reader runs it alone.
     RunAlone,
-    /// Its reader runs it; a spare is to be woken, which reads instead.
+    /// The reader runs it. A spare must be woken, which reads instead.
     WakeSpare,
-    /// A thread is to be started, which reads instead; then its reader runs it ([`Shift::started`]). If none can be:
-    /// [`Shift::take_without_thread`].
+    /// A thread must be started ([`Shift::started`]), which reads instead; then the reader runs the message. If no
+    /// thread can be started: [`Shift::take_without_thread`].
     Start,
-    /// Its reader goes on reading; it waits for a handler that ends. What must not wait - interrupts, forgets, whose
-    /// handlers never block - its reader runs while it counts as reading.
+    /// The reader goes on reading; the message waits for a handler that ends. Interrupts and forgets must not wait, and
+    /// their handlers never block. The reader runs those while it counts as reading.
     Leave,
 }
 
-/// What a thread does after a request.
+/// Next role of a thread after a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Done {
     Read,
     Spare,
 }
 
-/// What a tick of the watch found.
+/// Result of a tick of the watch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tick {
     /// Nothing to do.
     Go,
-    /// A spare is to be woken: it reads now.
+    /// A spare must be woken, which reads now.
     WakeSpare,
-    /// Nothing happens: the watch sleeps until it is woken by the next request.
+    /// No requests come: the watch sleeps until the next request wakes it.
     Sleep,
 }
 
-/// On whose processor a reader is best.
+/// Processor on which a reader should run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Follow {
-    /// Several programs ask: wherever there is room.
+    /// Any processor, because several programs ask.
     Nobody,
-    /// Nothing is to be changed.
+    /// Unchanged.
     AsBefore,
-    /// The one program's.
+    /// Processor of the only program that asks.
     Caller {
-        /// Who asks.
+        /// Thread id of the caller.
         thread: u32,
-        /// The reader may be modest.
+        /// Whether the reader may be modest.
         modest: bool,
     },
 }
 
-/// The counts.
+/// Counts of threads, and the state of the decisions.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Shift {
     max: usize,
     readers: usize,
     rhythm: Rhythm,
-    /// Threads that live.
+    /// Living threads.
     pub total: usize,
     /// Threads that read or are about to.
     reading: usize,
     /// Threads that stand by.
     spares: usize,
-    /// Spares told to read, that did not run yet. They are counted as reading.
+    /// Spares that were told to read and have not run yet. They count as reading.
     woken: usize,
     alone: Option<Alone>,
-    /// There is a watch: requests may be run alone.
+    /// Whether there is a watch, so that requests may be run alone.
     watched: bool,
     watch_sleeps: bool,
-    /// Ticks for which readers stay ready.
+    /// Ticks left for which readers stay ready.
     eager: u32,
     /// Ticks since the last request.
     quiet: u32,
-    /// Handlers that ran at the last tick, and those that ended since.
+    /// Handlers that ran at the last tick. The next field is how many of them, at most, ended since.
     ran: usize,
     ended: usize,
     caller: u32,
     turns: u32,
     /// Ticks since the caller's processor was looked up.
     followed: u32,
-    /// Something was taken since the last tick.
+    /// Whether a message was taken since the last tick.
     took: bool,
-    /// The last tick found a request that nobody took.
+    /// Whether the last tick found a request that nobody took.
     lies: bool,
-    /// Ticks for which no reader is modest.
+    /// Ticks left for which no reader is modest.
     proud: u32,
 }
 
 impl Shift {
-    /// Nobody yet. `readers`: how many read when several programs ask.
+    /// Makes an empty shift. `readers`: number of readers when several programs ask.
     pub fn new(max: usize, readers: usize, rhythm: Rhythm) -> Shift {
-        // Two, or a blocked handler would leave nobody to read.
+        // At least two, or a blocked handler would leave nobody to read.
         let max = max.max(2);
         Shift {
             max,
@@ -154,38 +156,38 @@ impl Shift {
         }
     }
 
-    /// The watch ticks from now on.
+    /// Notes that the watch ticks from now on.
     pub fn watch(&mut self) {
         self.watched = true;
     }
 
-    /// The watch ends: whoever runs alone has been dealt with by the end of the session.
+    /// Notes that the watch has ended. The end of the session handles a thread that runs alone.
     pub fn unwatch(&mut self) {
         self.watched = false;
     }
 
-    /// A thread was started; it reads.
+    /// Counts a thread that was started and reads.
     pub fn started(&mut self) {
         self.total += 1;
         self.reading += 1;
     }
 
-    /// A reader stops for good.
+    /// Counts out a reader that stops for good.
     pub fn stopped_reading(&mut self) {
         self.reading -= 1;
     }
 
-    /// A thread was started that has something to run already.
+    /// Counts a thread that was started with a request to run.
     pub fn started_running(&mut self) {
         self.total += 1;
     }
 
-    /// A handler is stuck: another thread may be.
+    /// Allows one more thread, because a handler is stuck.
     pub fn lend(&mut self) {
         self.max += 1;
     }
 
-    /// It has come back.
+    /// Takes that allowance back, because the stuck handler has returned.
     pub fn returned(&mut self) {
         self.max -= 1;
     }
@@ -194,13 +196,14 @@ impl Shift {
         self.watched && self.eager == 0
     }
 
-    /// Whether the watch is to be woken before a request is run. The caller wakes it.
+    /// Returns whether the caller must wake the watch before a request is run.
     pub fn rouses_watch(&mut self) -> bool {
         self.quiet = 0;
         std::mem::take(&mut self.watch_sleeps)
     }
 
-    /// A reader has read a request. `brief`: its handler commonly waits for nothing; `full`: no more can be left.
+    /// Decides about a request that a reader has read. `brief`: its handler usually waits for nothing. `full`: no more
+    /// requests can be left.
     pub fn take(&mut self, thread: i32, caller: u32, brief: bool, full: bool) -> Take {
         self.took = true;
         if caller != 0 && caller != self.caller {
@@ -214,7 +217,7 @@ impl Shift {
             self.begin_alone(thread);
             Take::RunAlone
         } else if self.spares > 0 {
-            // It takes our place among the readers.
+            // The spare takes this reader's place.
             self.spares -= 1;
             self.woken += 1;
             Take::WakeSpare
@@ -225,7 +228,7 @@ impl Shift {
         }
     }
 
-    /// Whether the only reader may stop reading for a moment.
+    /// Returns whether the only reader may stop reading for a moment.
     fn can_be_alone(&self) -> bool {
         self.is_lone() && self.spares > 0 && self.reading == 1 && self.alone.is_none() && !self.watch_sleeps
     }
@@ -235,18 +238,18 @@ impl Shift {
         self.alone = Some(Alone { seen: false, thread });
     }
 
-    /// As [`Shift::take`] that said `Start`, when that thread was started: it reads.
+    /// Completes a [`Shift::take`] that returned `Start`, when that thread was started and reads.
     pub fn take_for_started(&mut self) -> Take {
         self.reading -= 1;
         Take::Run
     }
 
-    /// Whether the watch is to be woken by somebody.
+    /// Returns whether the watch sleeps, so that it must be woken.
     pub fn watch_sleeps(&self) -> bool {
         self.watch_sleeps
     }
 
-    /// As [`Shift::take`], when no spare and no further thread can read.
+    /// Completes a [`Shift::take`] when no spare and no further thread can read.
     pub fn take_without_thread(&mut self, full: bool) -> Take {
         if full || self.total == 1 {
             self.reading -= 1;
@@ -255,7 +258,7 @@ impl Shift {
         Take::Leave
     }
 
-    /// A handler has ended, and no request waits for one.
+    /// Decides the next role of a thread whose handler has ended, when no request waits for a thread.
     pub fn done(&mut self, thread: i32) -> Done {
         self.ended = (self.ended + 1).min(self.ran);
         let was_alone = self.alone.is_some_and(|alone| alone.thread == thread);
@@ -271,36 +274,37 @@ impl Shift {
         Done::Spare
     }
 
-    /// Whether a spare was told to read. It does then.
+    /// Returns whether a spare was told to read. The calling spare must then read.
     pub fn is_called(&mut self) -> bool {
         let called = self.woken > 0;
         self.woken -= usize::from(called);
         called
     }
 
-    /// Whether one of the spares is to go if none of them is needed for long. One stays, to stand by.
+    /// Returns whether a spare must end if none is needed for long. One stays to stand by.
     pub fn has_spares_to_go(&self) -> bool {
         self.spares > 1
     }
 
-    /// A spare has waited long; true: it ends.
+    /// Returns whether a spare that has waited long must end.
     pub fn spare_may_go(&mut self) -> bool {
         let goes = self.has_spares_to_go();
         self.spares -= usize::from(goes);
         goes
     }
 
-    /// A spare ends with the session.
+    /// Counts out a spare that ends with the session.
     pub fn spare_goes(&mut self) {
         self.spares -= 1;
     }
 
-    /// Whether a request that is run alone takes longer than a tick already.
+    /// Returns whether a request that is run alone has taken longer than a tick already.
     pub fn is_late(&self) -> bool {
         self.alone.is_some_and(|alone| alone.seen)
     }
 
-    /// Before a tick: whether a request waits to be read. True: who should have read it is to be raised.
+    /// Returns whether the reader is held up and must be raised. To be called before a tick; `waits`: a request waits
+    /// to be read.
     pub fn is_held_up(&mut self, waits: bool) -> bool {
         let took = std::mem::take(&mut self.took);
         let lies = waits && !took;
@@ -313,11 +317,11 @@ impl Shift {
         held_up
     }
 
-    /// The watch looks; a request `waits` to be read, or may.
+    /// Makes one tick of the watch. `waits`: a request waits to be read, or may wait.
     pub fn tick(&mut self, waits: bool) -> Tick {
         self.quiet = (self.quiet + 1).min(self.rhythm.quiet + 1);
         self.followed = (self.followed + 1).min(self.rhythm.follow);
-        // One of those that ran at the last tick still does, or as many others took as long together.
+        // A handler that ran at the last tick still runs, or others took as long together.
         let slow = waits && self.ended < self.ran;
         let takes_turns = std::mem::take(&mut self.turns) >= self.rhythm.turns;
         self.eager = if slow || takes_turns { self.rhythm.eager } else { self.eager.saturating_sub(1) };
@@ -329,7 +333,7 @@ impl Shift {
                 self.alone = None;
                 self.eager = self.rhythm.eager;
                 if self.reading > 0 || self.spares == 0 {
-                    // Another handler ended meanwhile; and what it read then may be one too many (S3).
+                    // Another handler ended meanwhile. The request that it then read may be the one too many of S3.
                     return Tick::Go;
                 }
                 self.reading += 1;
@@ -349,7 +353,7 @@ impl Shift {
         }
     }
 
-    /// Who asks, once in a while, if it is one program alone: time to look on which processor.
+    /// Returns now and then the caller to follow, if only one program asks. That is the time to look up its processor.
     pub fn follows(&mut self) -> Follow {
         if !self.is_lone() {
             return Follow::Nobody;

@@ -1,4 +1,5 @@
-//! Every order of events of a few threads, in which any handler may block for ever: the rules hold in each state.
+//! Search of all orders of events of a few threads, in which any handler may block for ever. The rules hold in each
+//! state.
 
 use std::collections::HashSet;
 
@@ -14,18 +15,18 @@ enum Role {
     Gone,
 }
 
-/// The counts, beside what each thread really does.
+/// Counts of a shift, beside the real role of each thread.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 struct World {
     shift: Shift,
     roles: Vec<Role>,
-    /// Requests that wait for a thread; one fills the room.
+    /// Requests that wait for a thread; one fills the space.
     waiting: usize,
-    /// The exception of S3 was made, and nobody has come back to read.
+    /// Whether the exception of S3 was made and nobody has returned to reading.
     overloaded: bool,
 }
 
-/// What was seen at least once, so that the search is known to go there.
+/// Situations seen at least once, which shows that the search reaches them.
 #[derive(Default)]
 struct Seen {
     alone: bool,
@@ -74,7 +75,7 @@ impl World {
         next
     }
 
-    /// What cannot be left: an interrupt or a forget.
+    /// Receives an interrupt or a forget, which cannot be left.
     fn at_once(&self, thread: usize, can_start: bool) -> World {
         self.taken(thread, 0, true, can_start, false).0
     }
@@ -201,7 +202,7 @@ fn a_lone_program_is_served_by_one_thread_and_a_slow_handler_ends_that() {
     assert_eq!(ticks, [Tick::Go, Tick::Go, Tick::WakeSpare]);
     world = world.spare_looks(0);
     assert_eq!(world.roles[..2], [Role::Reading, Role::Running]);
-    // Eager: the reader does not run alone, another takes its place.
+    // Eager: the reader does not run alone; another thread takes its place.
     world = world.received(0, 7, true, true);
     assert_eq!(world.roles[..3], [Role::Running, Role::Running, Role::Reading]);
     assert!(world.shift.alone.is_none());
@@ -225,7 +226,7 @@ fn a_reader_that_leaves_a_request_lying_is_not_modest_for_some_time() {
         }
     };
     assert!(modest(&mut world));
-    // What was taken since the last tick says that it runs.
+    // A message taken since the last tick shows that the reader runs.
     world = world.received(1, 7, true, true).ended(1);
     let found = [true, true, false, true, true].map(|waits| world.shift.is_held_up(waits));
     assert_eq!(found, [false, false, false, false, true]);

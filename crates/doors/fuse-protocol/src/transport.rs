@@ -1,4 +1,4 @@
-//! How messages travel between the kernel and us: the seam for `/dev/fuse` now and io_uring later.
+//! Transport of messages between the kernel and this layer: `/dev/fuse` now, perhaps io_uring later.
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -6,30 +6,31 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use crate::BackingId;
 use crate::abi::{BackingMap, IOC_BACKING_CLOSE, IOC_BACKING_OPEN};
 
-/// A connection to the kernel. All calls may come from many threads at once.
+/// Connection to the kernel. All calls may come from many threads at once.
 pub trait Transport: Send + Sync + 'static {
-    /// Waits for one message and puts it into `buffer`; its length in bytes. Errors are those of read(2) on
-    /// `/dev/fuse`: `ENODEV` once unmounted, `ECONNABORTED` once aborted.
+    /// Waits for one message and puts it into `buffer`. Returns its length in bytes. Errors: those of read(2) on
+    /// `/dev/fuse`, such as `ENODEV` once unmounted and `ECONNABORTED` once aborted.
     fn receive(&self, buffer: &mut [u8]) -> io::Result<usize>;
-    /// Whether a message waits to be received, or may. Never blocks.
+    /// Returns whether a message waits to be received, or may wait. Never blocks.
     fn has_waiting(&self) -> bool {
         true
     }
-    /// Sends one message, whole. `ENOENT`: nobody waits for this reply any more, or the kernel no longer has what a
-    /// notification is about.
+    /// Sends one whole message. Errors: `ENOENT` if nobody waits for this reply any more, or if the kernel does not
+    /// have the object of a notification any more.
     fn send(&self, parts: &[IoSlice<'_>]) -> io::Result<()>;
-    /// Registers a backing file. `EPERM` without `CAP_SYS_ADMIN`, `ELOOP` when its file system is stacked too deep.
+    /// Registers a backing file. Errors: `EPERM` without `CAP_SYS_ADMIN`, `ELOOP` if its file system is stacked too
+    /// deep.
     fn backing_open(&self, file: BorrowedFd<'_>) -> io::Result<BackingId>;
-    /// Forgets a backing file; open files that use it go on.
+    /// Removes the registration of a backing file. Open files that use it keep working.
     fn backing_close(&self, id: BackingId) -> io::Result<()>;
 }
 
-/// `/dev/fuse`.
+/// Connection by `/dev/fuse`.
 #[derive(Debug)]
 pub struct Device(OwnedFd);
 
 impl Device {
-    /// Takes over an open `/dev/fuse`, before or after it is mounted.
+    /// Wraps an open `/dev/fuse`, before or after it is mounted.
     pub fn new(device: OwnedFd) -> Device {
         Device(device)
     }
@@ -38,7 +39,7 @@ impl Device {
 impl Transport for Device {
     fn receive(&self, buffer: &mut [u8]) -> io::Result<usize> {
         match rustix::io::read(&self.0, &mut *buffer) {
-            // Also of a message that was on its way while the file system was unmounted: asked again, the kernel says which.
+            // Also the result for a message in transit during an unmount. Reading again shows which case it is.
             Err(rustix::io::Errno::CONNABORTED) => Ok(rustix::io::read(&self.0, buffer)?),
             read => Ok(read?),
         }
@@ -48,7 +49,7 @@ impl Transport for Device {
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
         let mut device = [PollFd::new(&self.0, PollFlags::IN)];
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-        // A connection that has ended is told as an error: reading it tells more.
+        // A closed connection is reported as an error here; reading it then says more.
         poll(&mut device, Some(&at_once)) != Ok(0)
     }
 

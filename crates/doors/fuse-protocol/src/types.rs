@@ -1,4 +1,4 @@
-//! The values that requests and replies carry, free of the kernel's layout (which is in `abi.rs` alone).
+//! Values of requests and replies, independent of the kernel's layout (which only `abi` knows).
 
 use std::time::Duration;
 
@@ -6,15 +6,15 @@ use types::Timestamp;
 
 use crate::NodeId;
 
-/// The bytes of a read; fewer than asked mean the end of the file.
+/// Bytes of a read. Fewer than asked for mean the end of the file.
 pub enum ReadBytes {
-    /// So many, in the buffer that came with the request.
+    /// Number of bytes, in the buffer that came with the request.
     Copied(usize),
-    /// These, one after the other, where they lie; at most [`READ_PARTS_MAX`](crate::limits::READ_PARTS_MAX).
+    /// Buffers sent in place, one after the other. At most [`READ_PARTS_MAX`](crate::limits::READ_PARTS_MAX).
     InPlace(Vec<Box<dyn AsRef<[u8]>>>),
 }
 
-/// An errno, 1..=4095.
+/// Error number, 1..=4095.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Errno(pub i32);
 
@@ -63,25 +63,25 @@ impl From<rustix::io::Errno> for Errno {
 /// Attributes of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Attr {
-    /// Inode number, as programs see it.
+    /// Inode number that programs see.
     pub ino: u64,
-    /// Bytes.
+    /// Size, bytes.
     pub size: u64,
-    /// Blocks of 512 bytes.
+    /// Allocated blocks of 512 bytes.
     pub blocks: u64,
-    /// Last access.
+    /// Time of last access.
     pub atime: Timestamp,
-    /// Last change of content.
+    /// Time of last change of content.
     pub mtime: Timestamp,
-    /// Last change of content or attributes.
+    /// Time of last change of content or attributes.
     pub ctime: Timestamp,
     /// Type and permission bits.
     pub mode: u32,
-    /// Names.
+    /// Number of names.
     pub nlink: u32,
-    /// Owner.
+    /// User id of the owner.
     pub uid: u32,
-    /// Group.
+    /// Group id.
     pub gid: u32,
     /// Device number of a device node.
     pub rdev: u32,
@@ -89,55 +89,55 @@ pub struct Attr {
     pub blksize: u32,
 }
 
-/// The answer to a lookup: a node, or - with node 0 - a name that is known not to exist for `entry_valid`.
+/// Answer to a lookup: a node, or, with node 0, a name that does not exist for the time of `entry_valid`.
 #[derive(Debug, Clone, Copy)]
 pub struct Entry {
-    /// The node; never reused while the kernel knows it.
+    /// Node id, never reused while the kernel knows it.
     pub node: NodeId,
-    /// Its attributes.
+    /// Attributes of the node.
     pub attr: Attr,
-    /// How long the name may be trusted.
+    /// Time for which the name may be cached.
     pub entry_valid: Duration,
-    /// How long the attributes may be trusted.
+    /// Time for which the attributes may be cached.
     pub attr_valid: Duration,
 }
 
-/// The answer to getattr and setattr.
+/// Answer to getattr and setattr.
 #[derive(Debug, Clone, Copy)]
 pub struct AttrReply {
-    /// The attributes.
+    /// Attributes of the node.
     pub attr: Attr,
-    /// How long they may be trusted.
+    /// Time for which the attributes may be cached.
     pub valid: Duration,
 }
 
-/// A time to set: a moment, or the moment of setting.
+/// Time to set: a given moment or the current time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TimeOrNow {
-    /// This moment.
+    /// Given moment.
     At(Timestamp),
-    /// Now, by the clock of whoever applies it.
+    /// Current time, by the clock of whoever applies it.
     Now,
 }
 
-/// What setattr changes.
+/// Attributes that setattr changes.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SetAttr {
-    /// Permission bits.
+    /// New permission bits.
     pub mode: Option<u32>,
-    /// Owner.
+    /// New owner.
     pub uid: Option<u32>,
-    /// Group.
+    /// New group.
     pub gid: Option<u32>,
-    /// Size, bytes.
+    /// New size, bytes.
     pub size: Option<u64>,
-    /// Access time.
+    /// New time of access.
     pub atime: Option<TimeOrNow>,
-    /// Modification time.
+    /// New time of modification.
     pub mtime: Option<TimeOrNow>,
-    /// The open file, for ftruncate and the like.
+    /// Open file, for ftruncate and similar calls.
     pub handle: Option<u64>,
-    /// Clear set-id bits as a truncation or chown does.
+    /// Whether to clear set-id bits, as a truncation or chown does.
     pub kill_suidgid: bool,
 }
 
@@ -155,18 +155,18 @@ pub struct StatFs {
     pub frsize: u32,
 }
 
-/// How an open is answered.
+/// Answer to an open.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct OpenReply {
-    /// Ours, given back with every later request.
+    /// Handle chosen by the file system, returned with every later request.
     pub handle: u64,
     /// `FOPEN_*` bits of [`crate::fopen`] except `PASSTHROUGH`, which `backing` implies.
     pub flags: u32,
-    /// The backing file that the kernel reads and writes directly.
+    /// Backing file that the kernel reads and writes directly.
     pub backing: Option<crate::BackingId>,
 }
 
-/// A lock of getlk and setlk.
+/// Lock of getlk and setlk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LockArgs {
     /// First byte.
@@ -175,57 +175,59 @@ pub struct LockArgs {
     pub end: u64,
     /// `F_RDLCK`, `F_WRLCK` or `F_UNLCK`.
     pub kind: i32,
-    /// Who holds it, as a process id.
+    /// Process id of the holder.
     pub pid: u32,
-    /// Identifies the holder among the users of the file system.
+    /// Number that identifies the holder among the users of the file system.
     pub owner: u64,
-    /// A whole-file flock instead of a POSIX range lock.
+    /// Whether this is a whole-file flock and not a POSIX range lock.
     pub flock: bool,
 }
 
-/// How the bytes of a write come.
+/// Conditions of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct WriteFlags {
-    /// By somebody who may not keep set-id bits: they go.
+    /// Whether set-id bits must be cleared, because the writer may not keep them.
     pub kill_suidgid: bool,
-    /// Written back from the page cache (a mapping), not by write(2).
+    /// Whether the data is written back from the page cache (a mapping), not by write(2).
     pub cached: bool,
-    /// They must be durable when it is answered: a descriptor opened `O_DSYNC` or `O_SYNC`, or this one write asks.
+    /// Whether the data must be durable when the write is answered. True for a descriptor opened with `O_DSYNC` or
+    /// `O_SYNC`, or if this one write asks for it.
     pub sync: bool,
-    /// To the end of the file: `O_APPEND`, as the descriptor has it now and not when it was opened.
+    /// Whether to write at the end of the file (`O_APPEND`), as the descriptor is set now and not when it was opened.
     pub append: bool,
 }
 
-/// A request that is not answered yet.
+/// Request that has not been answered yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Late {
-    /// Its number.
+    /// Number of the request.
     pub unique: u64,
-    /// What it is about.
+    /// Node of the request.
     pub node: NodeId,
-    /// The thread that asks; 0 if the kernel asks by itself, or it cannot be seen from here.
+    /// Thread id of the caller. 0 if the kernel asks by itself, or if the caller cannot be seen from here.
     pub pid: u32,
-    /// It asks for attributes, and [`DelayAction::Attributes`] is an answer.
+    /// Whether the request asks for attributes, so that [`DelayAction::Attributes`] is a valid answer.
     pub attributes: bool,
-    /// It asks whether the file has capabilities, as the kernel does before a write: `ENODATA` says no.
+    /// Whether the request asks if the file has capabilities, as the kernel does before a write. `ENODATA` means no.
     pub capabilities: bool,
-    /// The caller got a signal.
+    /// Whether the caller got a signal.
     pub interrupted: bool,
-    /// It waits for a thread: no handler has seen it.
+    /// Whether the request waits for a thread, so that no handler has seen it.
     pub queued: bool,
-    /// For how long it is here, at least.
+    /// Time since the request arrived, at least.
     pub waited: std::time::Duration,
 }
 
-/// What becomes of a request that is not answered for long.
+/// Decision about a request that has not been answered for long.
 #[derive(Debug, Clone, Copy)]
 pub enum DelayAction {
-    /// Its handler goes on.
+    /// The handler goes on.
     Wait,
-    /// The same, and it is stuck: another thread may work meanwhile.
+    /// The handler goes on but is stuck: another thread may work meanwhile.
     Stuck,
-    /// It is answered with this error. What its handler answers later nobody gets, and it takes back what that gave.
+    /// The request is answered with this error. A later answer of the handler reaches nobody, and the handler takes
+    /// back what that answer gave.
     GiveUp(Errno),
-    /// It is answered with these attributes.
+    /// The request is answered with these attributes.
     Attributes(AttrReply),
 }

@@ -1,4 +1,5 @@
-//! What a program says of its reads to come: the kernel keeps it to itself, and an agent that reads ahead of the program is to know.
+//! Access advice of a program (`posix_fadvise`). The kernel does not pass it on, but an agent that reads ahead should
+//! know it.
 
 use core::ffi::c_int;
 
@@ -9,12 +10,13 @@ use crate::agent;
 
 type Advise = unsafe extern "C-unwind" fn(c_int, off_t, off_t, c_int) -> c_int;
 
-/// `posix_fadvise`. What will be needed the agent fetches, where that is nothing for the kernel's own memory: else the kernel reads it.
+/// Replacement of `posix_fadvise`. Data announced as needed is fetched by the agent. If the agent leaves that to the
+/// kernel, whose own page cache serves such reads, the kernel reads the data.
 pub unsafe fn advise(original: Advise, fd: c_int, offset: off_t, length: off_t, advice: c_int) -> c_int {
     if advice == libc::POSIX_FADV_WILLNEED && told(fd, offset, length, advice) {
         return 0;
     }
-    // SAFETY: the call as it came.
+    // SAFETY: the call is forwarded unchanged.
     let result = unsafe { original(fd, offset, length, advice) };
     if result == 0 && matches!(advice, libc::POSIX_FADV_NORMAL | libc::POSIX_FADV_RANDOM | libc::POSIX_FADV_SEQUENTIAL)
     {
@@ -23,7 +25,7 @@ pub unsafe fn advise(original: Advise, fd: c_int, offset: off_t, length: off_t, 
     result
 }
 
-/// Whether an agent has the file, and heard it.
+/// Sends the advice to the agent. Returns whether an agent has the file and was told.
 #[cold]
 fn told(fd: c_int, offset: off_t, length: off_t, advice: c_int) -> bool {
     let said = Control { token: offset as u64, state: advice as u32, ..Control::new(Command::Advise, length as u64) };

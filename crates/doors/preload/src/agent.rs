@@ -1,5 +1,5 @@
-//! The connection of this process to the agent, made when the first file is opened that may have a window; a forked child makes
-//! one of its own.
+//! Connection of this process to the agent. Made at the first open of a file that may have a window; a forked child
+//! makes its own.
 
 use core::cell::UnsafeCell;
 use core::ffi::c_int;
@@ -17,7 +17,7 @@ use crate::own::{self, DONE, OWN};
 use crate::signals::{AbortOnPanic, Blocked, KeptErrno, Uncancelled};
 use crate::{allocator, asynchronous, descriptors, lifetime, stdio};
 
-/// By which `forebay` knows the library.
+/// Mark by which `forebay` recognises the library.
 #[used]
 static MARK: [u8; LIBRARY_MARK.len()] = {
     let mut bytes = [0; LIBRARY_MARK.len()];
@@ -25,23 +25,23 @@ static MARK: [u8; LIBRARY_MARK.len()] = {
     bytes
 };
 
-/// Where the agent listens, as the environment said when the library was loaded.
+/// Path of the agent's socket, from the environment when the library was loaded.
 struct SocketPath(UnsafeCell<[u8; SOCKET_PATH_MAX]>);
-// SAFETY: written by `configure` alone, before PATH_BYTES is stored.
+// SAFETY: written only by `configure`, before PATH_BYTES is stored.
 unsafe impl Sync for SocketPath {}
 static PATH: SocketPath = SocketPath(UnsafeCell::new([0; SOCKET_PATH_MAX]));
-/// 0: this process asks for no windows: no agent was named, or none answered.
+/// Length of the path. 0: this process asks for no windows, because no agent was named or none answered.
 static PATH_BYTES: AtomicUsize = AtomicUsize::new(0);
-/// An agent was named, whatever became of it here: others may have windows in it.
+/// Whether an agent was named in the environment, even if it is not used here. Other processes may then have windows.
 static NAMED: AtomicBool = AtomicBool::new(false);
-/// Wanted size of a window; 0: as the policy says.
+/// Wanted size of a window in bytes; 0: as the policy says.
 static WINDOW_BYTES: AtomicU64 = AtomicU64::new(0);
 
-/// A process registered, this one or one that it is a fork of.
+/// Whether this process, or one that it was forked from, has registered.
 static HAS_REGISTERED: AtomicBool = AtomicBool::new(false);
-/// This process asks for no windows any more, nor do its children.
+/// Whether this process and its children ask for no more windows.
 static GIVEN_UP: AtomicBool = AtomicBool::new(false);
-/// And makes no system call of ours: it may be ended for one.
+/// Whether this process may make no system calls of the library, because a filter may end it for them.
 static FILTERED: AtomicBool = AtomicBool::new(false);
 
 /// Reads the environment. Called by the loader.
@@ -49,7 +49,7 @@ pub fn configure() {
     let value = |name: &core::ffi::CStr| {
         // SAFETY: a C string; the environment does not change while libraries are loaded.
         let found = unsafe { libc::getenv(name.as_ptr()) };
-        // SAFETY: what getenv finds is a C string, used before anybody changes it.
+        // SAFETY: the result of getenv is a C string, used before anybody changes it.
         (!found.is_null()).then(|| unsafe { core::ffi::CStr::from_ptr(found) }.to_bytes())
     };
     let size = value(c"FOREBAY_WINDOW").unwrap_or_default();
@@ -59,7 +59,7 @@ pub fn configure() {
     let bytes = match wish(size) {
         Some(Wish::Off) => return end_inherited(),
         Some(Wish::Bytes(bytes)) => bytes,
-        // `forebay run` has refused what is none.
+        // An invalid value was refused by `forebay run` already.
         Some(Wish::Policy) | None => 0,
     };
     let wiped = own::wipe_on_fork(&OWN) && allocator::wipe_on_fork() && descriptors::wipe_on_fork();
@@ -70,43 +70,44 @@ pub fn configure() {
         stdio::configure(bytes);
     }
     WINDOW_BYTES.store(bytes, Relaxed);
-    // SAFETY: nobody reads it before PATH_BYTES is stored.
+    // SAFETY: not read before PATH_BYTES is stored.
     unsafe { (&mut *PATH.0.get())[..path.len()].copy_from_slice(path) };
     PATH_BYTES.store(path.len(), Release);
     NAMED.store(true, Release);
 }
 
-/// Whether this process may ask an agent for windows.
+/// Returns whether this process may ask an agent for windows.
 pub fn is_offered() -> bool {
     PATH_BYTES.load(Relaxed) != 0
 }
 
-/// Whether a descriptor may have a window of somebody's: an agent was named when the program began.
+/// Returns whether the file of a descriptor may have a window, here or in another process. False if no agent was named
+/// when the program began.
 pub fn may_be_windowed(fd: c_int) -> bool {
     fd >= 0 && NAMED.load(Relaxed) && !is_filtered() && may_be_accelerated(fd)
 }
 
-/// Whether this process filters its system calls: none of ours may be among them.
+/// Returns whether this process filters its system calls, so that the library may make none.
 pub fn is_filtered() -> bool {
     FILTERED.load(Acquire)
 }
 
-/// Whether this process asks the agent for anything.
+/// Returns whether this process asks the agent for anything.
 fn asks() -> bool {
     is_offered() && !GIVEN_UP.load(Acquire)
 }
 
-/// Whether this process, not a child that shares its memory, is the one that registered.
+/// Returns whether this process is the one that registered, and not a child that shares its memory.
 pub fn is_owner() -> bool {
     OWN.owner.load(Relaxed) == rustix::process::getpid().as_raw_nonzero().get() as u64
 }
 
 fn registration() -> Option<&'static Registration> {
-    // SAFETY: never freed once it was stored.
+    // SAFETY: never freed once stored.
     unsafe { OWN.registration.load(Acquire).as_ref() }
 }
 
-/// Runs `act` unless somebody talks to the agent already.
+/// Runs `act`, or returns `None` if another thread talks to the agent already.
 fn talk<T>(act: impl FnOnce() -> Option<T>) -> Option<T> {
     let _errno = KeptErrno::here();
     let _blocked = Blocked::all();
@@ -121,7 +122,7 @@ fn talk<T>(act: impl FnOnce() -> Option<T>) -> Option<T> {
     result
 }
 
-/// Announces an open that is about to be made, `mildly` if it reads as well; `None` where there are no windows.
+/// Announces an open that is about to be made, `mildly` if it also reads. Returns `None` if there are no windows.
 pub fn announce(mildly: bool) -> Option<Announcement<'static>> {
     if !asks() {
         return None;
@@ -139,7 +140,7 @@ fn register() -> Option<&'static Registration> {
     talk(registered)
 }
 
-/// The registration, made if there is none. Within [`talk`].
+/// Returns the registration, made if there is none. Must be called within [`talk`].
 fn registered() -> Option<&'static Registration> {
     if let Some(registration) = registration() {
         return Some(registration);
@@ -151,7 +152,7 @@ fn registered() -> Option<&'static Registration> {
         descriptors::abandon_inherited();
     }
     let Ok(registration) = Registration::connect_from(path, OWN_DESCRIPTORS_FROM) else {
-        PATH_BYTES.store(0, Relaxed); // no agent, or one of another version: no second try
+        PATH_BYTES.store(0, Relaxed); // no agent, or one of another version: no second attempt
         return None;
     };
     OWN.owner.store(rustix::process::getpid().as_raw_nonzero().get() as u64, Relaxed);
@@ -160,15 +161,17 @@ fn registered() -> Option<&'static Registration> {
     Some(registration)
 }
 
-/// The registration of a process that has not given up, whose agent answers just now. What is asked over the socket of another table
-/// of descriptors, or by a child that shares our memory, might be something else's. Within [`talk`].
+/// Returns the registration if this process has not given up and the agent answers at the moment. `None` in a child
+/// that shares our memory, or with another descriptor table, where the socket's number might mean something else. Must
+/// be called within [`talk`].
 fn answering() -> Option<&'static Registration> {
     let is_ours = || asks() && (registration().is_none() || is_owner());
     let found = is_ours().then(registered).flatten()?;
     (is_ours() && found.is_here() && found.is_answered()).then_some(found)
 }
 
-/// A regular file of a FUSE file system. Asks nobody behind one, who may have stopped, and no network.
+/// Returns whether the descriptor is a regular file of a FUSE file system. Asks no FUSE server, which may have stopped,
+/// and no network.
 fn may_be_accelerated(fd: c_int) -> bool {
     use rustix::fs::{AtFlags, FileType, StatxFlags, statx};
     let _errno = KeptErrno::here();
@@ -179,8 +182,8 @@ fn may_be_accelerated(fd: c_int) -> bool {
         && might_answer(file)
 }
 
-/// Tells the agent something of an open file. False: it is no agent's, or nobody was told, for the agent hangs, another thread asks it
-/// something just now, or this process asks for nothing any more.
+/// Sends the agent a command about an open file. Returns false if the file is not an agent's, or if the agent was not
+/// told: it hangs, another thread talks to it, or this process has given up.
 #[cold]
 pub fn tell(fd: c_int, said: &Control) -> bool {
     let told = || {
@@ -191,7 +194,8 @@ pub fn tell(fd: c_int, said: &Control) -> bool {
     fd >= 0 && asks() && may_be_accelerated(fd) && talk(told).is_some()
 }
 
-/// Has the agent make all that was written to its files durable, if a descriptor is of one. An errno: some of it may not be.
+/// Makes the agent sync all data written to its files, if the descriptor is one of them. Errors: an errno if some data
+/// may not be durable.
 #[cold]
 pub fn sync_all(fd: c_int) -> Result<(), c_int> {
     if !may_be_windowed(fd) {
@@ -204,15 +208,15 @@ pub fn sync_all(fd: c_int) -> Result<(), c_int> {
         match control(file, &Control::new(Command::SyncAll, 0)).map_err(|error| error.raw_os_error()) {
             Ok(_) => return Ok(()),
             Err(Some(libc::EINTR)) => {}
-            // No file of an agent's, or not of one that knows the question.
+            // Not an agent's file, or an agent that does not know the command.
             Err(None | Some(libc::ENOTTY | libc::ENOSYS | libc::EINVAL | libc::EOPNOTSUPP)) => return Ok(()),
             Err(Some(errno)) => return Err(errno),
         }
     }
 }
 
-/// The program closes descriptors `first` to `last`: if ours is among them all windows are given back, and there are none any
-/// more.
+/// Notes that the program closes descriptors `first` to `last`. If the library's own is among them, all windows are
+/// given back and no more are asked for.
 pub fn closes(first: u32, last: u32) {
     let Some(registration) = registration() else { return };
     let own = registration.socket().as_raw_fd() as u32;
@@ -223,12 +227,12 @@ pub fn closes(first: u32, last: u32) {
     }
 }
 
-/// Asks for the window of an open file: what came of it, and the writes until it may be asked for again.
+/// Asks for the window of an open file. Returns the window, if any, and the number of writes before asking again.
 #[cold]
 pub fn attach(fd: c_int) -> (Option<Window>, u32) {
     let answer = talk(|| {
         let registration = (!size_is_limited()).then(answering).flatten()?;
-        // SAFETY: the program's descriptor, which a call of its own is using.
+        // SAFETY: the program's descriptor, in use by a call of the program.
         let file = unsafe { BorrowedFd::borrow_raw(fd) };
         Some(registration.attach(file, WINDOW_BYTES.load(Relaxed)))
     });
@@ -242,23 +246,23 @@ pub fn attach(fd: c_int) -> (Option<Window>, u32) {
     }
 }
 
-/// Whether the kernel would have to refuse writes past a size.
+/// Returns whether a limit on file size is set, past which the kernel refuses writes.
 fn size_is_limited() -> bool {
     rustix::process::getrlimit(rustix::process::Resource::Fsize).current.is_some()
 }
 
-/// Ends the window of a descriptor, drained, and leaves it to the kernel: others are about to see its file in ways that
-/// reach no agent. Errors as [`end`] has them.
+/// Ends the window of a descriptor after its records are applied, and leaves the descriptor to the kernel. To be called
+/// before the file is accessed in ways that do not reach the agent. Errors: as of [`end`].
 #[cold]
 pub fn give_back(fd: c_int) -> Result<(), c_int> {
     if descriptors::forget(fd) { end(fd) } else { Ok(()) }
 }
 
-/// Has the agent drain and end whatever window the open file has, and permit none. An errno: the window has ended, and what it
-/// acknowledged is not where the kernel looks.
+/// Makes the agent apply the records of any window of the open file, end the window, and allow no new one. Errors: an
+/// errno if the window has ended but its acknowledged data is not visible to the kernel.
 pub fn end(fd: c_int) -> Result<(), c_int> {
     let _errno = KeptErrno::here();
-    // SAFETY: the program's descriptor, which a call of its own is using.
+    // SAFETY: the program's descriptor, in use by a call of the program.
     let file = unsafe { BorrowedFd::borrow_raw(fd) };
     let ask = |command| control(file, &Control { state: state::ENDS, ..Control::new(command, 0) });
     let ended = loop {
@@ -268,17 +272,18 @@ pub fn end(fd: c_int) -> Result<(), c_int> {
         }
     };
     if ended.is_err() && ask(Command::Get).is_err() {
-        return Ok(()); // no file of an agent's, or the agent has gone, which the call itself will tell
+        return Ok(()); // not an agent's file, or the agent has gone, as the call itself will report
     }
-    // What was appended the kernel does not know of; by the size that it is told now it appends and copies.
+    // The kernel does not know of appended data. By the size that it is told now, it appends and copies.
     let _ = rustix::fs::fstat(file);
     ended.map(drop)
 }
 
-/// All of them, and for good: what is read and written from now on may be seen by nobody here. Also what others that share an
-/// open file of ours have appended. Whoever calls meanwhile waits until that is done. Also before [`configure`].
+/// Gives all windows back for good, because later reads and writes may be invisible to this library. This includes
+/// windows of other processes that share our open files. Concurrent callers wait until it is done. May be called before
+/// [`configure`].
 pub fn give_up() {
-    // A child that shares the memory of its parent has nothing to give back, and leaves that its own.
+    // A child that shares its parent's memory has nothing to give back and leaves the parent's windows alone.
     if OWN.giving_up.load(Acquire) == DONE || (registration().is_some() && !is_owner()) {
         return;
     }
@@ -288,11 +293,12 @@ pub fn give_up() {
     }
 }
 
-/// The same before the program says which system calls it may make: a filter that ends it for others knows nothing of ours.
+/// Gives all windows back, and makes no system calls afterwards. To be called before the program installs a system call
+/// filter, which may end it for calls of the library.
 #[cold]
 pub fn give_up_calls() {
     give_up();
-    // Not where that left a parent its own.
+    // Not in a child that shares its parent's memory, which has given nothing up.
     FILTERED.store(GIVEN_UP.load(Acquire), Release);
 }
 
@@ -305,31 +311,32 @@ fn give_up_once() {
         Ok(_) => {
             end_all();
             OWN.giving_up.store(DONE, Release);
-            // It fails only for an address that is not mapped.
+            // The wake fails only for an address that is not mapped.
             let _ = futex::wake(&OWN.giving_up, futex::Flags::PRIVATE, i32::MAX as u32);
         }
-        // A handler of our own signals, which cannot wait.
+        // A signal handler of this very thread, which cannot wait.
         Err(by) if by == here => end_all(),
         Err(by) => {
             while OWN.giving_up.load(Acquire) == by {
-                // Woken, interrupted, or it was done just now.
+                // Woken, interrupted, or done already.
                 let _ = futex::wait(&OWN.giving_up, futex::Flags::PRIVATE, by, None);
             }
         }
     }
 }
 
-/// The windows of all that this process has open, whoever appends to them.
+/// Ends the windows of all open descriptors, whoever appends to them.
 fn end_all() {
     let most = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX);
     for fd in 0..most.min(DESCRIPTORS_MAX as u64) as c_int {
-        // What is not drained fails the writes that follow.
+        // If records could not be applied, the writes that follow fail.
         let _ = lifetime::look_past(fd);
     }
 }
 
-/// The same in a program that is to have none: those of who started it, for good, because nobody sees it look past them. Called by the
-/// loader, when there is one thread: the descriptor that it takes for a moment is in nobody's way.
+/// Ends the windows of all inherited descriptors, for good, in a program that is to have none. Later accesses that
+/// bypass the agent would not be seen. Called by the loader while there is one thread, so that the descriptor taken for
+/// a moment disturbs nobody.
 #[cold]
 fn end_inherited() {
     use rustix::fs::{Mode, OFlags, RawDir, open};
@@ -340,16 +347,16 @@ fn end_inherited() {
     while let Some(Ok(entry)) = entries.next() {
         let number = core::str::from_utf8(entry.file_name().to_bytes()).ok().and_then(|name| name.parse().ok());
         if let Some(fd) = number.filter(|fd| may_be_accelerated(*fd)) {
-            // As above.
+            // If records could not be applied, the writes that follow fail.
             let _ = end(fd);
         }
     }
 }
 
-/// All of them, because the program limits the size of files, or what it opens next would not be announced.
+/// Gives all windows back, because the program limits the size of files or closes the library's socket.
 pub fn give_back_all() {
     for fd in 3..DESCRIPTORS_MAX as c_int {
-        // What is not drained fails the writes that follow.
+        // If records could not be applied, the writes that follow fail.
         let _ = give_back(fd);
     }
 }

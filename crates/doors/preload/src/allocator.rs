@@ -1,5 +1,5 @@
-//! Memory for the few values behind a window, none of it from the program's `malloc`: a call may be made by a signal handler that
-//! interrupted `malloc`.
+//! Allocator for the library's own small values. Independent of the program's `malloc`, because a call may come from a
+//! signal handler that interrupted `malloc`.
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::cell::UnsafeCell;
@@ -10,26 +10,27 @@ use core::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
 use crate::limits::ARENA_BYTES;
 use crate::signals::Blocked;
 
-/// Sizes are rounded up to 32 << class; what is larger is mapped by itself.
+/// Number of size classes. Sizes are rounded up to 32 << class; a larger block is mapped by itself.
 const CLASSES: usize = 12;
 const SMALLEST: usize = 32;
 
 struct State {
-    /// Freed blocks, each holding the address of the next.
+    /// Lists of freed blocks, by class. Each block holds the address of the next.
     free: [*mut u8; CLASSES],
     arena: *mut u8,
     left: usize,
 }
 
-/// Blocks by powers of two, from arenas that are never given back. Wiped in a forked child, where a thread that is not there may
-/// have had the lock: the child takes arenas of its own, and what its parent had stays where it is.
+/// Allocator of blocks whose sizes are powers of two, from arenas that are never given back. Wiped in a forked child,
+/// because a thread that the child does not have may have held the lock. The child takes arenas of its own; the
+/// parent's blocks stay where they are.
 #[repr(C, align(4096))]
 pub struct Allocator {
     locked: AtomicBool,
     state: UnsafeCell<State>,
 }
 
-// SAFETY: the state is used under the lock alone.
+// SAFETY: the state is only used under the lock.
 unsafe impl Sync for Allocator {}
 
 #[global_allocator]
@@ -38,7 +39,7 @@ static ALLOCATOR: Allocator = Allocator {
     state: UnsafeCell::new(State { free: [null_mut(); CLASSES], arena: null_mut(), left: 0 }),
 };
 
-/// Has the kernel do so. False if it cannot.
+/// Makes the kernel wipe the allocator in a forked child. Returns false if the kernel cannot.
 pub fn wipe_on_fork() -> bool {
     crate::own::wipe_on_fork(&ALLOCATOR)
 }
@@ -59,7 +60,7 @@ fn map(bytes: usize) -> *mut u8 {
 
 impl Allocator {
     fn with<T>(&self, act: impl FnOnce(&mut State) -> T) -> T {
-        // A handler of this thread's signals must not find the lock taken.
+        // A signal handler of this thread must not find the lock taken.
         let _blocked = Blocked::all();
         while self.locked.swap(true, Acquire) {
             spin_loop();
@@ -80,7 +81,7 @@ impl State {
             return block;
         }
         let size = SMALLEST << class;
-        // Blocks lie at multiples of their size: arenas begin at pages.
+        // Blocks lie at multiples of their size, because arenas begin at pages.
         let skip = self.arena.align_offset(size.min(4096));
         if self.arena.is_null() || self.left < size + skip {
             self.arena = map(ARENA_BYTES.max(size));

@@ -1,13 +1,14 @@
-//! `libaio` and `io_uring`. The kernel reads for them by the size of a file that it was told last, and knows nothing of what was
-//! appended to a window since: a process that uses them has no windows from then on. Nothing of `liburing` is in the table, for
-//! there are many of that name, of versions and copies of their own: a program that comes with one has no windows at all.
+//! `libaio` and `io_uring`. For them the kernel reads by the last file size that it was told, and knows nothing of
+//! later appends to a window. So a process that uses them has no windows from then on. No function of `liburing` is in
+//! the table, because programs bring many versions and copies of it. A program that is loaded with `liburing` has no
+//! windows at all.
 
 use core::ffi::{CStr, c_int, c_long, c_uint, c_void};
 
 use crate::signals::KeptErrno;
 use crate::{agent, lifetime, sharing, unfinished};
 
-/// Before `syscall(2)`. What else it does is the kernel's alone.
+/// Prepares for a call by `syscall(2)`. All other effects of that call are the kernel's alone.
 pub extern "C" fn before_system_call(number: c_long, first: c_long, second: c_long, third: c_long) {
     sharing::before_system_call(number, first, third);
     match number {
@@ -22,24 +23,25 @@ pub extern "C" fn before_system_call(number: c_long, first: c_long, second: c_lo
     }
 }
 
-/// Before `prctl`: a program that may make few system calls from then on might be ended by one of ours.
+/// Prepares for `prctl`. A program that restricts its system calls might be ended by one of the library's.
 pub extern "C" fn before_prctl(option: c_int) {
     if option == libc::PR_SET_SECCOMP {
         agent::give_up_calls();
     }
 }
 
-/// `io_submit` of libaio: minus an errno, or how many requests were taken.
+/// Replacement of libaio's `io_submit`. Returns the number of requests taken, or minus an errno.
 pub unsafe fn io_submit(context: usize, count: c_long, requests: *mut c_void) -> c_int {
     agent::give_up();
     let _errno = KeptErrno::here();
-    // SAFETY: the call as it came.
+    // SAFETY: the call is forwarded unchanged.
     let done = unsafe { libc::syscall(libc::SYS_io_submit, context, count, requests) };
     // SAFETY: the thread's own errno.
     if done < 0 { -unsafe { *libc::__errno_location() } } else { done as c_int }
 }
 
-/// Whether the program came with a library for `io_uring`, which has the system calls inside. Called by the loader.
+/// Returns whether the program was loaded with a library for `io_uring`, which makes the system calls itself. Called by
+/// the loader.
 pub fn has_liburing() -> bool {
     unsafe extern "C" fn look(object: *mut libc::dl_phdr_info, _: usize, found: *mut c_void) -> c_int {
         // SAFETY: the loader's description of one object, whose name is a C string or null.
@@ -48,13 +50,13 @@ pub fn has_liburing() -> bool {
         let named =
             !name.is_null() && unsafe { CStr::from_ptr(name) }.to_bytes().windows(8).any(|part| part == b"liburing");
         if named {
-            // SAFETY: the variable of the caller, who waits.
+            // SAFETY: a variable of the waiting caller.
             unsafe { *found.cast::<bool>() = true };
         }
         c_int::from(named)
     }
     let mut found = false;
-    // SAFETY: `look` takes what it is given, and the variable outlives the call.
+    // SAFETY: `look` accepts these arguments, and the variable outlives the call.
     unsafe { libc::dl_iterate_phdr(Some(look), (&raw mut found).cast()) };
     found
 }

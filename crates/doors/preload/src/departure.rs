@@ -1,27 +1,26 @@
-//! Functions by which a program copies or replaces itself, or goes past the C library: forwarded with whatever arguments they
-//! have.
+//! Functions by which a program copies or replaces itself, or bypasses the C library. Forwarded with any arguments.
 
 use core::ffi::c_void;
 
 use crate::original::{AbsentResult, Original};
 
-/// Where to jump when the C library does not have the function.
+/// Target of the jump if the C library does not have the function.
 extern "C" fn nowhere() -> i32 {
     i32::absent()
 }
 
-/// The address of a departure's original.
+/// Returns the address of the original function, or of `nowhere` if there is none.
 pub extern "C" fn destination(original: &Original) -> *mut c_void {
     let address = original.address();
     if address.is_null() { nowhere as *mut c_void } else { address }
 }
 
-/// Before most of them nothing is to be done.
+/// Does nothing. Most departures need no preparation.
 pub extern "C" fn nothing_before() {}
 
-/// Makes of a row a function that has something looked at, which gets the first arguments, asks for the original's address and
-/// jumps there with every register and the stack as they were: `execl` has any number of arguments, and `vfork` returns twice, to
-/// a frame that must not be ours.
+/// Makes an exported function that calls `$before` with the first arguments and then jumps to the original. All
+/// registers and the stack are as they were. `execl` has any number of arguments, and `vfork` returns twice, to a frame
+/// that must not be ours.
 macro_rules! depart {
     ($name:ident, $before:path) => {
         #[allow(non_snake_case)] // the C library's name

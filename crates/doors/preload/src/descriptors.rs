@@ -1,12 +1,12 @@
-//! Which descriptors may have windows: one word for each descriptor, empty unless this library saw it opened.
+//! Table of descriptors that may have windows: one word per descriptor, zero unless this library saw the open.
 //!
-//! Losing an entry is always right: positions and bytes are the kernel's and the agent's, so a call that finds none goes to the
-//! kernel. Having one too many is what must not be; hence:
+//! A missing entry is always correct. Positions and bytes are the kernel's and the agent's, so a call without an entry
+//! goes to the kernel. A wrong entry must not exist. Hence:
 //!
-//! 1. an entry is made only after an open that this process made itself, never for descriptors 0, 1 and 2;
-//! 2. it is taken out before a descriptor is closed, and whenever its number turns out to mean something else;
-//! 3. the kernel wipes the table in a forked child, which has entries for what it opens itself;
-//! 4. a window is unmapped by whoever uses it last.
+//! 1. an entry is made only after an open by this process itself, never for descriptors 0, 1 and 2;
+//! 2. an entry is removed before its descriptor is closed, and when its number turns out to mean something else;
+//! 3. the kernel wipes the table in a forked child, which makes entries for its own opens;
+//! 4. a window is unmapped by its last user.
 
 use core::ffi::c_int;
 use core::ptr::from_ref;
@@ -20,26 +20,26 @@ use window::gift::Gift;
 use crate::limits::{ATTACH_AT_WRITE, CALLS_WAITED_FOR_MS, DESCRIPTORS_MAX, LARGE_WRITE, OPENS_MAX};
 use crate::signals::Blocked;
 
-/// In a page of its own, and nothing else in its pages.
+/// Table of words, alone in its pages.
 #[repr(C, align(4096))]
 struct Table([Word; DESCRIPTORS_MAX]);
 
 static TABLE: Table = Table([const { Word::new(NOTHING) }; DESCRIPTORS_MAX]);
 static OPENS: [OpenEntry; OPENS_MAX] = [const { OpenEntry::new() }; OPENS_MAX];
-/// None was ever in use from this one on.
+/// Number of entries of `OPENS` that were ever in use.
 static OPENS_USED: AtomicUsize = AtomicUsize::new(0);
 
-/// Not one of ours.
+/// Word of a descriptor without an entry.
 const NOTHING: usize = 0;
 
-/// One open file that may have a window.
+/// Open file that may have a window.
 pub struct OpenEntry {
     entry_use: EntryUse,
-    /// The number by which it was opened.
+    /// Descriptor number of the open.
     number: AtomicI32,
-    /// The number means something else by now, or nothing.
+    /// Whether that number means something else by now, or nothing.
     replaced: AtomicBool,
-    /// Writes until it is asked for.
+    /// Writes left before the window is asked for.
     patience: AtomicU32,
     window: Gift<Window>,
 }
@@ -55,25 +55,25 @@ impl OpenEntry {
         }
     }
 
-    /// Whether the number by which it was held means something else by now, or nothing. Not more than a moment later, unless signals are
-    /// blocked: then nobody has it mean something else by `dup2` who does not wait for the caller.
+    /// Returns whether the descriptor number means another file by now, or none. The answer may be a moment old, unless
+    /// signals are blocked. A thread that gives the number a new meaning by `dup2` then waits for the caller.
     pub fn is_replaced(&self) -> bool {
         self.replaced.load(SeqCst)
     }
 
-    /// Its window, if it has one.
+    /// Returns the window, if there is one.
     pub fn window(&self) -> Option<&Window> {
         self.window.get()
     }
 
-    /// Counts a write of `bytes` without a window. When it is time one thread asks for one: what came of it, and the writes until it may be
-    /// asked for again. A large write counts for two.
+    /// Counts a write of `bytes` without a window; a large write counts for two. When the count is reached, one thread
+    /// calls `ask`, which returns the window, if any, and the number of writes before asking again.
     pub fn count(&self, bytes: usize, ask: impl FnOnce() -> (Option<Window>, u32)) {
         let weight = if bytes < LARGE_WRITE { 1 } else { 2 };
         if self.window.is_wanted()
             && self.patience.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(weight)).unwrap_or(0) <= weight
         {
-            // A handler that leaves by a jump must not do so between the answer and its place.
+            // No handler may leave by a jump between the answer and storing it.
             let _blocked = Blocked::all();
             self.window.fetch(|| {
                 let (window, patience) = ask();
@@ -83,7 +83,7 @@ impl OpenEntry {
         }
     }
 
-    /// The call that held it is over.
+    /// Ends a hold of [`hold`].
     pub fn release(&self) {
         self.entry_use.exit(|| self.empty());
     }
@@ -93,7 +93,7 @@ impl OpenEntry {
     }
 
     fn empty(&self) {
-        // SAFETY: no descriptor leads here, and nobody who came by an old one looks further than the table.
+        // SAFETY: no descriptor leads here, and a caller that came by an old entry looks no further than the table.
         drop(unsafe { self.window.take() });
     }
 }
@@ -103,17 +103,17 @@ fn slot(fd: c_int) -> Option<&'static Word> {
 }
 
 fn open_at(word: usize) -> Option<&'static OpenEntry> {
-    // SAFETY: words are zero or lead into OPENS.
+    // SAFETY: words are zero or point into OPENS.
     unsafe { (word as *const OpenEntry).as_ref() }
 }
 
-/// Whether the descriptor is not ours: the one question of every call.
+/// Returns whether the descriptor has no entry: the one check of every call.
 #[inline(always)]
 pub fn is_foreign(fd: c_int) -> bool {
     slot(fd).is_none_or(|slot| slot.glance() == NOTHING)
 }
 
-/// The open file of a descriptor, to be released.
+/// Returns the open file of a descriptor. The caller must release it.
 pub fn hold(fd: c_int) -> Option<&'static OpenEntry> {
     let slot = slot(fd)?;
     let found = slot.look();
@@ -121,13 +121,13 @@ pub fn hold(fd: c_int) -> Option<&'static OpenEntry> {
     open.entry_use.enter(slot, found, || open.empty()).then_some(open)
 }
 
-/// Whether the number means that open file still, which the caller holds.
+/// Returns whether the descriptor still means this open file, which the caller holds.
 #[inline]
 pub fn leads_to(fd: c_int, open: &OpenEntry) -> bool {
     slot(fd).is_some_and(|slot| slot.look() == from_ref(open) as usize)
 }
 
-/// Makes an entry. None is made when all are in use.
+/// Makes an entry. Makes none if all are in use.
 pub fn adopt(fd: c_int, patience: u32) {
     forget(fd);
     let Some(slot) = slot(fd).filter(|_| fd > 2) else { return };
@@ -143,17 +143,18 @@ pub fn adopt(fd: c_int, patience: u32) {
     }
 }
 
-/// What calls look at that began when a number of these meant it, whatever the table says of that by now.
+/// Returns the open files in use by calls that began when a number from `first` to `last` meant them. The table may say
+/// otherwise by now.
 fn under_way(first: u32, last: u32) -> impl Iterator<Item = &'static OpenEntry> {
     let used = OPENS_USED.load(SeqCst).min(OPENS_MAX);
     let of_them = move |open: &&OpenEntry| (first..=last).contains(&(open.number.load(SeqCst) as u32));
     OPENS[..used].iter().filter(|open| open.entry_use.entered() > 0).filter(of_them)
 }
 
-/// The patience of a new entry.
+/// Patience of a new entry.
 pub const FRESH: u32 = ATTACH_AT_WRITE;
 
-/// Takes the entry out. True if there was one.
+/// Removes the entry. Returns whether there was one.
 pub fn forget(fd: c_int) -> bool {
     let Some(slot) = slot(fd).filter(|slot| slot.glance() != NOTHING) else { return false };
     let before = open_at(slot.replace(NOTHING));
@@ -161,8 +162,8 @@ pub fn forget(fd: c_int) -> bool {
     before.is_some()
 }
 
-/// Before numbers mean something else, or nothing: calls that still run know it then, and their bytes do not go by the number to where the
-/// position of another file was taken. Takes the entries out.
+/// Removes the entries of descriptors that are about to be closed or replaced. Calls in progress are told. Their bytes
+/// do not go by the number to a file whose position was not taken.
 pub fn closes(first: u32, last: u32) {
     let end = (last as usize).min(DESCRIPTORS_MAX - 1);
     for fd in first as usize..=end {
@@ -171,14 +172,15 @@ pub fn closes(first: u32, last: u32) {
     under_way(first, last).for_each(|open| open.replaced.store(true, SeqCst));
 }
 
-/// The same before the number means something else at once, as `dup2` has it: a call that has looked here and moved the position by this
-/// number moved that of the file that it meant. What calls do after that may take long, and such a call is not waited for longer.
+/// Removes the entry of a descriptor that is replaced at once, as by `dup2`. Waits for calls in progress, up to
+/// [`CALLS_WAITED_FOR_MS`]: a call that has checked the number here and moved the position then has moved it of the
+/// right file. Later steps of a call may take long and are not waited for.
 pub fn closes_at_once(fd: c_int) {
     forget(fd);
     let fd = fd as u32;
     let nap = rustix::thread::Timespec { tv_sec: 0, tv_nsec: 100_000 };
     for round in 0..CALLS_WAITED_FOR_MS * 10 {
-        // One that a handler has left by a jump is there for good, and waited for once.
+        // A call that a handler left by a jump is there for good, and is waited for only once.
         if under_way(fd, fd).all(OpenEntry::is_replaced) {
             return;
         }
@@ -191,13 +193,13 @@ pub fn closes_at_once(fd: c_int) {
     under_way(fd, fd).for_each(|open| open.replaced.store(true, SeqCst));
 }
 
-/// Has the kernel wipe the table in a forked child. False if it cannot.
+/// Makes the kernel wipe the table in a forked child. Returns false if the kernel cannot.
 pub fn wipe_on_fork() -> bool {
     crate::own::wipe_on_fork(&TABLE)
 }
 
-/// In a forked child, whose table was wiped: nothing leads to what its parent had any more. What a call was using stays, for it
-/// may be one of the thread that forked.
+/// Abandons the open files of the parent in a forked child, whose table was wiped. An open file that is in use stays,
+/// because the call may be of the thread that forked.
 #[cold]
 pub fn abandon_inherited() {
     OPENS.iter().filter(|open| open.entry_use.is_occupied()).for_each(OpenEntry::leave);

@@ -1,4 +1,4 @@
-//! Makes of each row of the table an exported function.
+//! Exported functions, one for each row of the table.
 
 use core::ffi::{c_char, c_int, c_long, c_uint, c_void};
 use core::mem::transmute;
@@ -9,7 +9,7 @@ use crate::departure::depart;
 use crate::original::{AbsentResult, Original};
 use crate::{advice, agent, asynchronous, data, descriptors, lifetime, original, stdio};
 
-/// Expands the table.
+/// Expands the table into functions.
 macro_rules! calls {
     (
         by_descriptor { $( $call:ident ( $fd:ident : c_int $(, $a:ident : $t:ty)* ) -> $r:ty => $how:tt $(:: $what:ident)?; )* }
@@ -24,7 +24,7 @@ macro_rules! calls {
         }); )*
         $( exported!($open($($c: $v),*) -> c_int, original => {
             let announced = lifetime::before_open($flags);
-            // SAFETY: the call as it came.
+            // SAFETY: the call is forwarded unchanged.
             let fd = unsafe { original($($c),*) };
             lifetime::after_open(announced, fd);
             fd
@@ -37,12 +37,12 @@ macro_rules! calls {
         $(
             #[unsafe(no_mangle)]
             unsafe extern "C-unwind" fn $whole($($d: $w),*) -> $x {
-                // SAFETY: what the caller owes to that function, it owes to us.
+                // SAFETY: the caller keeps the function's own conditions.
                 unsafe { $mine::$does($($d),*) }
             }
         )*
 
-        /// Finds every function, so that no call from a signal handler has to, and reads the environment.
+        /// Finds all functions, so that no call from a signal handler must do so, and reads the environment.
         extern "C" fn at_load() {
             $( $call::ORIGINAL.find(); )*
             $( $open::ORIGINAL.find(); )*
@@ -55,11 +55,11 @@ macro_rules! calls {
     };
 }
 
-/// What to do with a descriptor that is ours.
+/// Handles a call by descriptor: unknown ones go straight to the original.
 macro_rules! by_descriptor {
     ($original:ident, [$($how:tt)*], $fd:ident $(, $a:ident)*) => {
         if descriptors::is_foreign($fd) {
-            // SAFETY: what the caller owes to that function, it owes to us.
+            // SAFETY: the caller keeps the function's own conditions.
             unsafe { $original($fd $(, $a)*) }
         } else {
             // SAFETY: as above.
@@ -68,15 +68,15 @@ macro_rules! by_descriptor {
     };
 }
 
-/// What to do with any arguments.
+/// Handles a call whatever its arguments.
 macro_rules! always {
     ($original:ident, [$($how:tt)*], $($a:ident),*) => {
-        // SAFETY: what the caller owes to that function, it owes to us.
+        // SAFETY: the caller keeps the function's own conditions.
         unsafe { $($how)*($original, $($a),*) }
     };
 }
 
-/// One function, and a module of its name that holds the original.
+/// Defines one exported function, and a module of its name with the original.
 macro_rules! exported {
     ($name:ident ( $($a:ident : $t:ty),* ) -> $r:ty, $original:ident => $body:block) => {
         mod $name {
@@ -87,7 +87,7 @@ macro_rules! exported {
             unsafe extern "C-unwind" fn $name($($a: $t),*) -> $r {
                 let address = ORIGINAL.known();
                 if address.is_null() {
-                    // SAFETY: as it came.
+                    // SAFETY: the call is forwarded unchanged.
                     return unsafe { find_first($($a),*) };
                 }
                 // SAFETY: the C library's function of this name takes and returns these types.
@@ -95,13 +95,13 @@ macro_rules! exported {
                 $body
             }
 
-            /// Apart, so that whoever comes later saves no registers for it.
+            /// Finds the original at the first call. Separate, so that later calls save no registers for it.
             #[cold]
             #[inline(never)]
             unsafe extern "C-unwind" fn find_first($($a: $t),*) -> $r {
                 match ORIGINAL.find().is_null() {
                     true => <$r as AbsentResult>::absent(),
-                    // SAFETY: as it came.
+                    // SAFETY: the call is forwarded unchanged.
                     false => unsafe { $name($($a),*) },
                 }
             }
@@ -109,7 +109,7 @@ macro_rules! exported {
     };
 }
 
-/// The name as a C string.
+/// Returns the name as a C string.
 macro_rules! c_name {
     ($name:ident) => {
         match core::ffi::CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
@@ -123,7 +123,7 @@ pub(crate) use c_name;
 
 crate::table::table!(calls);
 
-/// Called by the loader.
+/// Constructor, called by the loader.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static AT_LOAD: extern "C" fn() = at_load;

@@ -1,4 +1,4 @@
-//! What opens, duplicates, closes and shares descriptors.
+//! Calls that open, duplicate, close or share descriptors.
 
 use core::ffi::{c_char, c_int, c_uint, c_void};
 
@@ -10,11 +10,12 @@ use crate::descriptors;
 use crate::sharing;
 use crate::stdio;
 
-/// Flags whose writes are not for a window: at the end, durable one by one, past the page cache, or no file at all.
+/// Open flags for which no window is wanted: appending, synchronous writes, direct I/O, or no regular file.
 const NOT_FOR_WINDOWS: c_int = libc::O_APPEND | libc::O_DSYNC | libc::O_DIRECT | libc::O_PATH | libc::O_DIRECTORY;
 
-/// Before an open. Announced are opens for writing; those that keep what is there to be read, mildly: a file that may have a
-/// window is read through the agent, where others may be read by the kernel alone.
+/// Announces an open for writing to the agent; to be called before it. An open that also reads existing data is
+/// announced mildly. The reason is that a file with a window is read through the agent, and other files by the kernel
+/// alone.
 pub fn before_open(flags: c_int) -> Option<Announcement<'static>> {
     let access = flags & libc::O_ACCMODE;
     let reads = access == libc::O_RDWR;
@@ -24,47 +25,47 @@ pub fn before_open(flags: c_int) -> Option<Announcement<'static>> {
     agent::announce(reads && flags & libc::O_TRUNC == 0)
 }
 
-/// After it.
+/// Records the descriptor of an announced open; to be called after it.
 pub fn after_open(announced: Option<Announcement<'static>>, fd: c_int) {
     if !descriptors::is_foreign(fd) {
-        descriptors::closes(fd as c_uint, fd as c_uint); // behind our back
+        descriptors::closes(fd as c_uint, fd as c_uint); // the former file was closed unnoticed
     }
     if announced.is_some_and(Announcement::windowed) && fd > 2 {
         descriptors::adopt(fd, descriptors::FRESH);
     }
 }
 
-/// `close`.
+/// Replacement of `close`.
 pub unsafe fn close(original: unsafe extern "C-unwind" fn(c_int) -> c_int, fd: c_int) -> c_int {
     closes(fd);
-    // SAFETY: the call as it came.
+    // SAFETY: the call is forwarded unchanged.
     unsafe { original(fd) }
 }
 
-/// `syncfs`, which the kernel hands on to no FUSE file system like ours.
+/// Replacement of `syncfs`. The kernel does not pass that call on to a FUSE file system like ours.
 pub unsafe fn syncfs(original: unsafe extern "C-unwind" fn(c_int) -> c_int, fd: c_int) -> c_int {
     if let Err(errno) = agent::sync_all(fd) {
         // SAFETY: the thread's own errno.
         unsafe { *libc::__errno_location() = errno };
         return -1;
     }
-    // SAFETY: the call as it came.
+    // SAFETY: the call is forwarded unchanged.
     unsafe { original(fd) }
 }
 
-/// Before a descriptor means nothing any more, or something else.
+/// Takes a descriptor out of the tables. To be called before the descriptor is closed or replaced.
 pub fn closes(fd: c_int) {
     agent::closes(fd as c_uint, fd as c_uint);
     descriptors::closes(fd as c_uint, fd as c_uint);
 }
 
-/// The same for all from `first` to `last`.
+/// Takes the descriptors `first` to `last` out of the tables, before they are closed or replaced.
 pub fn closes_range(first: c_uint, last: c_uint) {
     agent::closes(first, last);
     descriptors::closes(first, last);
 }
 
-/// `close_range`.
+/// Replacement of `close_range`.
 pub unsafe fn close_range(
     original: unsafe extern "C-unwind" fn(c_uint, c_uint, c_int) -> c_int,
     first: c_uint,
@@ -75,26 +76,26 @@ pub unsafe fn close_range(
     if first <= last && flags & libc::CLOSE_RANGE_CLOEXEC as c_int == 0 {
         closes_range(first, last);
     }
-    // SAFETY: the call as it came.
+    // SAFETY: the call is forwarded unchanged.
     unsafe { original(first, last, flags) }
 }
 
-/// `closefrom`.
+/// Replacement of `closefrom`.
 pub unsafe fn closefrom(original: unsafe extern "C-unwind" fn(c_int), first: c_int) {
     closes_range(first.max(0) as c_uint, c_uint::MAX);
-    // SAFETY: the call as it came.
+    // SAFETY: the call is forwarded unchanged.
     unsafe { original(first) }
 }
 
-/// `dup2`. The duplicate is the kernel's; what its number meant before is closed.
+/// Replacement of `dup2`. The duplicate is left to the kernel; the former file of the new number is closed.
 pub unsafe fn dup2(original: unsafe extern "C-unwind" fn(c_int, c_int) -> c_int, from: c_int, to: c_int) -> c_int {
     replaces(from, to);
-    // SAFETY: the call as it came.
+    // SAFETY: the call is forwarded unchanged.
     let result = unsafe { original(from, to) };
     replaced(from, to, result)
 }
 
-/// `dup3`.
+/// Replacement of `dup3`.
 pub unsafe fn dup3(
     original: unsafe extern "C-unwind" fn(c_int, c_int, c_int) -> c_int,
     from: c_int,
@@ -102,12 +103,12 @@ pub unsafe fn dup3(
     flags: c_int,
 ) -> c_int {
     replaces(from, to);
-    // SAFETY: the call as it came.
+    // SAFETY: the call is forwarded unchanged.
     let result = unsafe { original(from, to, flags) };
     replaced(from, to, result)
 }
 
-/// Before the number is given another meaning: calls under way move no position by it any more.
+/// Prepares for a new meaning of `to`: calls in progress no longer move a file position by this number.
 fn replaces(from: c_int, to: c_int) {
     if from != to {
         descriptors::closes_at_once(to);
@@ -121,9 +122,10 @@ fn replaced(from: c_int, to: c_int, result: c_int) -> c_int {
     result
 }
 
-/// Before the kernel looks at a file without asking the agent, or flags change that all duplicates of the descriptor share. One
-/// that is not known may be a duplicate, or inherited: its file is then written through a window by another number, or by
-/// another process. An errno: what was acknowledged is not there for it to see.
+/// Ends windows of a file that the kernel is about to access without asking the agent. Also to be called before flags
+/// change that all duplicates of the descriptor share. An unknown descriptor may be a duplicate or inherited: its file
+/// is then written through a window under another number, or by another process. Errors: an errno if acknowledged data
+/// is not visible to the kernel.
 pub fn look_past(fd: c_int) -> Result<(), c_int> {
     if !descriptors::is_foreign(fd) {
         agent::give_back(fd)
@@ -134,7 +136,7 @@ pub fn look_past(fd: c_int) -> Result<(), c_int> {
     }
 }
 
-/// The call fails: the kernel would show bytes from before an acknowledged write.
+/// Fails the call with `errno`, because the kernel would show bytes from before an acknowledged write.
 #[cold]
 fn fails<T>(errno: c_int, result: T) -> T {
     // SAFETY: the calling thread's own.
@@ -142,7 +144,7 @@ fn fails<T>(errno: c_int, result: T) -> T {
     result
 }
 
-/// `fcntl`: other flags may send writes elsewhere.
+/// Replacement of `fcntl`. New flags may send writes elsewhere.
 pub unsafe fn fcntl(
     original: unsafe extern "C-unwind" fn(c_int, c_int, usize) -> c_int,
     fd: c_int,
@@ -151,32 +153,32 @@ pub unsafe fn fcntl(
 ) -> c_int {
     let elsewhere = (libc::O_APPEND | libc::O_DIRECT) as usize;
     if command == libc::F_SETFL && (argument & elsewhere != 0 || !descriptors::is_foreign(fd)) {
-        // What could not be drained fails the writes that follow.
+        // If records could not be applied, the writes that follow fail.
         let _ = look_past(fd);
     }
-    // SAFETY: the call as it came.
+    // SAFETY: the call is forwarded unchanged.
     unsafe { original(fd, command, argument) }
 }
 
-/// `fdopen`: stdio closes it behind our back.
+/// Replacement of `fdopen`. Gives the window back, because stdio closes the descriptor inside the C library.
 pub unsafe fn fdopen(
     original: unsafe extern "C-unwind" fn(c_int, *const c_char) -> *mut c_void,
     fd: c_int,
     mode: *const c_char,
 ) -> *mut c_void {
-    // What could not be drained fails the writes that follow.
+    // If records could not be applied, the writes that follow fail.
     let _ = agent::give_back(fd);
-    // SAFETY: the call as it came.
+    // SAFETY: the call is forwarded unchanged.
     unsafe { original(fd, mode) }
 }
 
-/// `fopen`: stdio opened it behind our back, and may have too small a buffer.
+/// Replacement of `fopen`. stdio opens the file inside the C library, and its buffer may be too small.
 pub unsafe fn fopen(
     original: unsafe extern "C-unwind" fn(*const c_char, *const c_char) -> *mut c_void,
     path: *const c_char,
     mode: *const c_char,
 ) -> *mut c_void {
-    // SAFETY: the call as it came.
+    // SAFETY: the call is forwarded unchanged.
     let stream = unsafe { original(path, mode) };
     if !stream.is_null() && agent::is_offered() {
         // SAFETY: the stream just opened.
@@ -186,7 +188,7 @@ pub unsafe fn fopen(
     stream
 }
 
-/// `mmap`: the kernel tells no agent of it.
+/// Replacement of `mmap`, which the kernel does not report to the agent.
 #[allow(clippy::too_many_arguments)] // mmap's own, and the original
 pub unsafe fn mmap(
     original: unsafe extern "C-unwind" fn(*mut c_void, size_t, c_int, c_int, c_int, off_t) -> *mut c_void,
@@ -202,11 +204,11 @@ pub unsafe fn mmap(
     {
         return fails(errno, libc::MAP_FAILED);
     }
-    // SAFETY: the call as it came.
+    // SAFETY: the call is forwarded unchanged.
     unsafe { original(at, length, protection, flags, fd, offset) }
 }
 
-/// `sendfile`.
+/// Replacement of `sendfile`.
 pub unsafe fn sendfile(
     original: unsafe extern "C-unwind" fn(c_int, c_int, *mut off_t, size_t) -> ssize_t,
     to: c_int,
@@ -217,11 +219,11 @@ pub unsafe fn sendfile(
     if let Err(errno) = give_back_both(from, to) {
         return fails(errno, -1);
     }
-    // SAFETY: the call as it came.
+    // SAFETY: the call is forwarded unchanged.
     unsafe { original(to, from, offset, length) }
 }
 
-/// `splice` and `copy_file_range`.
+/// Replacement of `splice` and `copy_file_range`.
 #[allow(clippy::too_many_arguments)] // the calls' own, and the original
 pub unsafe fn splice(
     original: unsafe extern "C-unwind" fn(c_int, *mut off_t, c_int, *mut off_t, size_t, c_uint) -> ssize_t,
@@ -235,18 +237,18 @@ pub unsafe fn splice(
     if let Err(errno) = give_back_both(from, to) {
         return fails(errno, -1);
     }
-    // SAFETY: the call as it came.
+    // SAFETY: the call is forwarded unchanged.
     unsafe { original(from, at, to, there, length, flags) }
 }
 
-/// Before the kernel moves bytes between two descriptors by itself: what it reads comes from its own page cache, as far as it
-/// believes the file to go.
+/// Gives windows back before the kernel moves bytes between two descriptors by itself. The kernel reads from its own
+/// page cache, up to the file size that it knows.
 fn give_back_both(from: c_int, to: c_int) -> Result<(), c_int> {
     look_past(from)?;
     agent::give_back(to)
 }
 
-/// `sendmsg`: descriptors that travel are the kernel's.
+/// Replacement of `sendmsg`. Windows of descriptors that are passed are given back.
 pub unsafe fn sendmsg(
     original: unsafe extern "C-unwind" fn(c_int, *const c_void, c_int) -> ssize_t,
     socket: c_int,
@@ -257,11 +259,11 @@ pub unsafe fn sendmsg(
         // SAFETY: the caller's message.
         unsafe { give_back_passed(message.cast()) };
     }
-    // SAFETY: the call as it came.
+    // SAFETY: the call is forwarded unchanged.
     unsafe { original(socket, message, flags) }
 }
 
-/// `sendmmsg`.
+/// Replacement of `sendmmsg`.
 pub unsafe fn sendmmsg(
     original: unsafe extern "C-unwind" fn(c_int, *mut c_void, c_uint, c_int) -> c_int,
     socket: c_int,
@@ -275,7 +277,7 @@ pub unsafe fn sendmmsg(
             unsafe { give_back_passed(&raw const (*messages.cast::<libc::mmsghdr>().add(number)).msg_hdr) };
         }
     }
-    // SAFETY: the call as it came.
+    // SAFETY: the call is forwarded unchanged.
     unsafe { original(socket, messages, count, flags) }
 }
 
@@ -291,7 +293,7 @@ unsafe fn give_back_passed(message: *const libc::msghdr) {
                 let bytes = ((*header).cmsg_len as usize).saturating_sub(libc::CMSG_LEN(0) as usize);
                 let fds = libc::CMSG_DATA(header).cast::<c_int>();
                 for number in 0..bytes / size_of::<c_int>() {
-                    // Whoever gets it reads through the agent.
+                    // On an error the receiver still reads through the agent.
                     let _ = agent::give_back(fds.add(number).read_unaligned());
                 }
             }
@@ -300,18 +302,18 @@ unsafe fn give_back_passed(message: *const libc::msghdr) {
     }
 }
 
-/// `setrlimit`: the kernel refuses writes past the largest size of a file; a window would not.
+/// Replacement of `setrlimit`. The kernel refuses writes past the maximum file size; a window would accept them.
 pub unsafe fn setrlimit(
     original: unsafe extern "C-unwind" fn(c_int, *const c_void) -> c_int,
     resource: c_int,
     limit: *const c_void,
 ) -> c_int {
-    // SAFETY: the call as it came.
+    // SAFETY: the call is forwarded unchanged.
     let result = unsafe { original(resource, limit) };
     limited(resource, result)
 }
 
-/// `prlimit`.
+/// Replacement of `prlimit`.
 pub unsafe fn prlimit(
     original: unsafe extern "C-unwind" fn(c_int, c_int, *const c_void, *mut c_void) -> c_int,
     process: c_int,
@@ -319,7 +321,7 @@ pub unsafe fn prlimit(
     limit: *const c_void,
     before: *mut c_void,
 ) -> c_int {
-    // SAFETY: the call as it came.
+    // SAFETY: the call is forwarded unchanged.
     let result = unsafe { original(process, resource, limit, before) };
     limited(resource, result)
 }

@@ -1,49 +1,50 @@
-//! The C library's own functions, found once.
+//! Original functions of the C library, each found once.
 
 use core::ffi::{CStr, c_void};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, Ordering::Relaxed};
 
-/// One function of the next library in line, usually libc.
+/// Function of the next library in line, usually libc.
 pub struct Original {
     name: &'static CStr,
     address: AtomicPtr<c_void>,
 }
 
 impl Original {
-    /// Not looked for yet.
+    /// Makes an original that has not been looked up yet.
     pub const fn new(name: &'static CStr) -> Original {
         Original { name, address: AtomicPtr::new(null_mut()) }
     }
 
-    /// Its address, or null if nobody has looked for it, or found it.
+    /// Returns the address, or null if it was not looked up or not found.
     #[inline(always)]
     pub fn known(&self) -> *mut c_void {
         self.address.load(Relaxed)
     }
 
-    /// Its address. Null if the C library has no such function: it is older than the call.
+    /// Returns the address, looked up if necessary. Null if the C library is older than the function.
     #[inline(always)]
     pub fn address(&self) -> *mut c_void {
         let known = self.known();
         if known.is_null() { self.find() } else { known }
     }
 
-    /// Looks for it. Here before our own constructor ran, from the constructor of another library, or by it.
+    /// Looks the function up. Reached outside our own constructor only if another library's constructor calls us before
+    /// it.
     #[cold]
     #[inline(never)]
     pub fn find(&self) -> *mut c_void {
         // SAFETY: the name is a C string; RTLD_NEXT asks for the definition after this library's.
         let address = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
-        // Relaxed: the code it points to was there before us; all who look find the same.
+        // Relaxed: the code pointed to existed before this library, and all lookups find the same address.
         self.address.store(address, Relaxed);
         address
     }
 }
 
-/// What a call answers that the C library does not have.
+/// Results of calls that the C library does not have.
 pub trait AbsentResult {
-    /// The result; `errno` is `ENOSYS`.
+    /// Returns the failure value and sets `errno` to `ENOSYS`.
     fn absent() -> Self;
 }
 
@@ -88,19 +89,19 @@ impl AbsentResult for () {
 
 static TEST: Original = Original::new(c"pthread_testcancel");
 
-/// Finds what no row of the table is about.
+/// Finds the originals that have no row in the table.
 pub fn find_others() {
     TEST.find();
 }
 
-/// The calls that a window takes from the kernel are cancellation points all the same.
+/// Tests for cancellation. Calls that a window takes from the kernel remain cancellation points.
 #[inline(always)]
 pub fn test_cancel() {
     let address = TEST.address();
     if !address.is_null() {
         // SAFETY: the C library's function of this name takes and returns nothing.
         let test = unsafe { core::mem::transmute::<*mut c_void, unsafe extern "C-unwind" fn()>(address) };
-        // SAFETY: it may end the thread, whose frames of ours hold nothing.
+        // SAFETY: it may end the thread, on which our frames hold nothing.
         unsafe { test() };
     }
 }

@@ -1,27 +1,28 @@
-//! What is this process's and no child's: the kernel wipes it in a forked child, which begins anew.
+//! State of this process only. The kernel wipes it in a forked child, which begins anew.
 
 use core::ptr::from_ref;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64};
 
 use window::client::Registration;
 
-/// In a page of its own, and nothing else in its pages. All zero, as the kernel leaves it.
+/// State of this process, alone in its pages. All zero initially, which is also what the kernel leaves in a forked
+/// child.
 #[repr(C, align(4096))]
 pub struct Own {
-    /// The connection to the agent; null until there is one.
+    /// Connection to the agent; null until there is one.
     pub registration: AtomicPtr<Registration>,
-    /// The process that made it: a child that shares the memory of its parent (`vfork`) is another.
+    /// Process id that made the connection. A child that shares its parent's memory (`vfork`) has another.
     pub owner: AtomicU64,
-    /// A thread talks to the agent; no other waits for it, nor does its own signal handler.
+    /// Whether a thread talks to the agent. Other threads, and its own signal handler, do not wait for it.
     pub talking: AtomicBool,
-    /// The thread that gives everything back, or [`DONE`].
+    /// Thread id that gives everything back, or [`DONE`].
     pub giving_up: AtomicU32,
 }
 
-/// No thread: everything is given back.
+/// Value of `giving_up` when everything has been given back.
 pub const DONE: u32 = u32::MAX;
 
-/// That of this process.
+/// State of this process.
 pub static OWN: Own = Own {
     registration: AtomicPtr::new(core::ptr::null_mut()),
     owner: AtomicU64::new(0),
@@ -29,8 +30,8 @@ pub static OWN: Own = Own {
     giving_up: AtomicU32::new(0),
 };
 
-/// Has the kernel wipe a static in a forked child. It fills its pages, was never written but with zeroes where it is compiled in,
-/// and means nothing when it is zero. False if the kernel cannot (before Linux 4.14).
+/// Makes the kernel wipe a static in a forked child. The static must fill its pages, must be all zero in the compiled
+/// library, and must be valid when zero. Returns false if the kernel cannot (before Linux 4.14).
 pub fn wipe_on_fork<T>(what: &'static T) -> bool {
     use rustix::mm::{Advice, madvise};
     const { assert!(align_of::<T>() == 4096 && size_of::<T>().is_multiple_of(4096)) };

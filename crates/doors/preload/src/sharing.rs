@@ -1,31 +1,32 @@
-//! What has an address space and a table of descriptors shared apart: what is known here of a number is then known of two tables, so
-//! nothing may be known any more. Children of `fork` have tables of words of their own, and those of `vfork` make no words.
+//! Calls that separate an address space from its descriptor table. Entries for a descriptor number would then be about
+//! two tables, so all windows are given up. Children of `fork` have tables of their own, and children of `vfork` make
+//! no entries.
 
 use core::ffi::{c_int, c_long, c_void};
 
 use crate::{agent, unfinished};
 
-/// One of memory and descriptors is shared and the other is not, and the parent does not wait.
+/// Returns whether exactly one of memory and descriptors is shared while the parent does not wait.
 fn parts(flags: c_int) -> bool {
     let (memory, descriptors) = (flags & libc::CLONE_VM != 0, flags & libc::CLONE_FILES != 0);
     memory != descriptors && flags & libc::CLONE_VFORK == 0
 }
 
-/// Before `clone`.
+/// Prepares for `clone`.
 pub extern "C" fn before_clone(_: *const c_void, _: *const c_void, flags: c_int) {
     if parts(flags) {
         agent::give_up();
     }
 }
 
-/// Before `unshare`.
+/// Prepares for `unshare`.
 pub extern "C" fn before_unshare(flags: c_int) {
     if flags & libc::CLONE_FILES != 0 {
         agent::give_up();
     }
 }
 
-/// Before one of these by `syscall(2)`.
+/// Prepares for one of these calls made by `syscall(2)`.
 pub fn before_system_call(number: c_long, first: c_long, third: c_long) {
     match number {
         libc::SYS_unshare => before_unshare(first as c_int),
@@ -44,7 +45,7 @@ fn before_clone_call(flags: c_int) {
     }
 }
 
-/// Before `close_range`.
+/// Prepares for `close_range`.
 pub fn before_close_range(flags: c_int) {
     if flags & libc::CLOSE_RANGE_UNSHARE as c_int != 0 {
         agent::give_up();

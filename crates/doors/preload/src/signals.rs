@@ -1,21 +1,21 @@
-//! Moments in which no handler of a signal may run, the thread's `errno`, and the end of a panic.
+//! Guards of a thread: no signal handler runs, no cancellation, `errno` is restored, a panic aborts.
 
 use core::ffi::{c_int, c_long, c_void};
 
-/// All signals of this thread wait until it is dropped.
+/// Guard that blocks all signals of this thread until dropped.
 pub struct Blocked(u64);
 
-/// Those that the C library keeps for itself: cancellation, and the change of the user.
+/// Signals that the C library keeps for itself: cancellation and setuid.
 const ITS_OWN: u64 = 1 << 31 | 1 << 32;
 
-/// A system call about signals, which are sets of 8 bytes: the C library's functions are in the table, where they say something of
-/// the program.
+/// Makes a system call about signals, whose sets have 8 bytes. The C library's functions cannot be used: they are in
+/// the table, where a call means a call of the program.
 ///
 /// # Safety
-/// What the call does to the memory that it is given is as the caller wants it.
+/// The call's effect on the memory that it is given must be as the caller intends.
 unsafe fn call(number: c_long, first: c_int, new: *const c_void, old: *mut c_void) -> c_long {
     let result;
-    // SAFETY: as the caller says; the kernel keeps all other registers.
+    // SAFETY: as the caller promises; the kernel preserves all other registers.
     unsafe {
         core::arch::asm!(
             "syscall",
@@ -40,7 +40,7 @@ fn mask(how: c_int, set: *const u64) -> u64 {
 }
 
 impl Blocked {
-    /// From now on.
+    /// Blocks all signals from now on.
     pub fn all() -> Blocked {
         Blocked(mask(libc::SIG_BLOCK, &!ITS_OWN))
     }
@@ -56,15 +56,16 @@ unsafe extern "C" {
     fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
 }
 
-/// The thread is not cancelled until it is dropped: what we do for ourselves closes descriptors, which is where threads are.
+/// Guard that prevents cancellation of the thread until dropped. The library itself closes descriptors, and `close` is
+/// a cancellation point.
 pub struct Uncancelled(c_int);
 
 impl Uncancelled {
-    /// From now on.
+    /// Disables cancellation from now on.
     pub fn here() -> Uncancelled {
         const DISABLE: c_int = 1;
         let mut before = 0;
-        // SAFETY: the state that was is written to a variable that lives.
+        // SAFETY: the former state is written to a live variable.
         unsafe { pthread_setcancelstate(DISABLE, &raw mut before) };
         Uncancelled(before)
     }
@@ -72,16 +73,16 @@ impl Uncancelled {
 
 impl Drop for Uncancelled {
     fn drop(&mut self) {
-        // SAFETY: the state that was; null asks for nothing.
+        // SAFETY: restores the former state; null asks for no old value.
         unsafe { pthread_setcancelstate(self.0, core::ptr::null_mut()) };
     }
 }
 
-/// Gives `errno` back its value when dropped.
+/// Guard that restores the thread's `errno` when dropped.
 pub struct KeptErrno(i32);
 
 impl KeptErrno {
-    /// Remembers the value it has now.
+    /// Saves the current value.
     pub fn here() -> KeptErrno {
         // SAFETY: the thread's own errno.
         KeptErrno(unsafe { *libc::__errno_location() })
@@ -95,16 +96,16 @@ impl Drop for KeptErrno {
     }
 }
 
-/// A panic ends the process here and not in the program's frames.
+/// Guard that ends the process if a panic drops it, so that no panic reaches the program's frames.
 pub struct AbortOnPanic(());
 
 impl AbortOnPanic {
-    /// From now on.
+    /// Arms the guard from now on.
     pub fn armed() -> AbortOnPanic {
         AbortOnPanic(())
     }
 
-    /// All went well.
+    /// Ends the guard without effect.
     pub fn disarm(self) {
         core::mem::forget(self);
     }

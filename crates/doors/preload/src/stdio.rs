@@ -1,7 +1,9 @@
-//! Buffers of streams: the C library calls the kernel for each 8 KiB of one, whatever the file says that it likes (`st_blksize`).
+//! Larger stdio buffers. The C library calls the kernel once per 8 KiB of a stream, whatever `st_blksize` of the file
+//! says.
 //!
-//! With `FOREBAY_STDIO_BUFFER` what `fopen` opens to be written alone has a buffer of that size. Not what is read: after each `fseek` the C library
-//! fills the whole buffer again. The buffer is ours until `fclose` has returned.
+//! With `FOREBAY_STDIO_BUFFER`, a stream that `fopen` opens only for writing has a buffer of that size. Streams that
+//! are read keep the C library's, which fills the whole buffer again after each `fseek`. The buffer belongs to this
+//! library until `fclose` has returned.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::ptr::null_mut;
@@ -12,7 +14,7 @@ use crate::agent;
 use crate::limits::{STREAM_BUFFER_BYTES, STREAMS_MAX};
 use crate::signals::KeptErrno;
 
-/// A stream, 0 if there is none, and its buffer.
+/// Stream and its buffer; stream 0 marks a free slot.
 struct Slot {
     stream: AtomicUsize,
     buffer: AtomicUsize,
@@ -20,20 +22,21 @@ struct Slot {
 
 static SLOTS: [Slot; STREAMS_MAX] =
     [const { Slot { stream: AtomicUsize::new(0), buffer: AtomicUsize::new(0) } }; STREAMS_MAX];
-/// Bytes of a buffer; 0: the C library's own.
+/// Size of a buffer in bytes; 0: the C library's own.
 static BYTES: AtomicUsize = AtomicUsize::new(0);
 
-/// Streams that are opened from now on have buffers of so many bytes, if that is a sound number. Called by the loader.
+/// Sets the buffer size of streams opened from now on. A size outside [`STREAM_BUFFER_BYTES`] is ignored. Called by the
+/// loader.
 pub fn configure(bytes: u64) {
     if STREAM_BUFFER_BYTES.contains(&bytes) {
         BYTES.store(bytes as usize, Relaxed);
     }
 }
 
-/// A stream was opened. A larger buffer, if it is to have one, and there is room for it.
+/// Gives a stream that was just opened a larger buffer, if it is written only and a slot is free.
 pub fn opened(stream: *mut c_void, mode: *const c_char) {
     let bytes = BYTES.load(Relaxed);
-    // SAFETY: the mode with which it was opened, which the C library has read.
+    // SAFETY: the mode of the open, a C string that the C library has read.
     if bytes == 0 || !writes_alone(unsafe { CStr::from_ptr(mode) }) {
         return;
     }
@@ -43,7 +46,7 @@ pub fn opened(stream: *mut c_void, mode: *const c_char) {
         return;
     }
     let claims = |slot: &&Slot| slot.stream.compare_exchange(0, stream as usize, AcqRel, Relaxed).is_ok();
-    // One that was closed behind our back may have been there.
+    // The slot may be left from a stream at this address that was closed without `fclose`.
     let Some(slot) = of(stream).or_else(|| SLOTS.iter().find(claims)) else { return };
     if slot.buffer.load(Acquire) == 0 {
         slot.buffer.store(map(bytes), Release);
@@ -55,18 +58,18 @@ pub fn opened(stream: *mut c_void, mode: *const c_char) {
     }
 }
 
-/// `fclose`
+/// Replacement of `fclose`.
 pub unsafe fn fclose(original: unsafe extern "C-unwind" fn(*mut c_void) -> c_int, stream: *mut c_void) -> c_int {
     let bytes = BYTES.load(Relaxed);
     let slot = if bytes == 0 || stream.is_null() { None } else { of(stream) };
     let Some(slot) = slot else {
-        // SAFETY: the call as it came.
+        // SAFETY: the call is forwarded unchanged.
         return unsafe { original(stream) };
     };
-    // Whoever opens a stream once this one is freed may be given its address.
+    // Free the slot first: once the stream is freed, a new one may get its address.
     let buffer = slot.buffer.swap(0, AcqRel);
     slot.stream.store(0, Release);
-    // SAFETY: the call as it came.
+    // SAFETY: the call is forwarded unchanged.
     let result = unsafe { original(stream) };
     let _errno = KeptErrno::here();
     if !agent::is_filtered() {
@@ -84,23 +87,23 @@ fn give_back(slot: &Slot, bytes: usize) {
     slot.stream.store(0, Release);
 }
 
-/// `w` or `a`, and not `+`.
+/// Returns whether the mode is `w` or `a` without `+`.
 fn writes_alone(mode: &CStr) -> bool {
     let flags = mode.to_bytes().split(|byte| *byte == b',').next().unwrap_or_default();
     matches!(flags, [b'w' | b'a', rest @ ..] if !rest.contains(&b'+'))
 }
 
-/// Memory of its own, of which only what is used takes any; 0 if there is none.
+/// Maps memory, of which only touched pages cost. Returns 0 on failure.
 fn map(bytes: usize) -> usize {
     use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
-    // SAFETY: a new mapping, wherever the kernel likes.
+    // SAFETY: a new mapping, at an address of the kernel's choice.
     let mapped = unsafe { mmap_anonymous(null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE) };
     mapped.map_or(0, |at| at as usize)
 }
 
 fn unmap(buffer: usize, bytes: usize) {
     if buffer != 0 {
-        // SAFETY: a mapping of `map`, whose stream is closed or never used it. What fails stays mapped.
+        // SAFETY: a mapping of `map`, whose stream is closed or never used it. On failure it stays mapped.
         let _ = unsafe { rustix::mm::munmap(buffer as *mut c_void, bytes) };
     }
 }

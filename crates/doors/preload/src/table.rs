@@ -1,23 +1,24 @@
-//! Every function that the library takes the place of: the whole of it, and nothing else is exported.
+//! Table of all functions that the library replaces. Nothing else is exported.
 //!
 //! The table is expanded twice: by the library, which makes a function of each row, and by the test of the built
 //! file, which compares the names with its dynamic symbols.
 //!
-//! * `by_descriptor`: the first argument is a descriptor; one that is not ours goes straight to the C library.
-//! * `opens`: with the flags of the open. What they open may become ours.
-//! * `always`: what closes, replaces, maps, passes on or advises of descriptors that may be ours.
-//! * `departures`: the program copies or replaces itself. Their arguments are nobody's business here, some are variadic.
-//! * `looked_at`: the program goes to the kernel past the other functions. What is looked at before is behind the arrow.
-//! * `own`: it is a system call and nothing else, whichever library had it.
+//! - `by_descriptor`: the first argument is a descriptor; an unknown one goes straight to the C library.
+//! - `opens`: calls that open, with their flags. The opened descriptor may become known.
+//! - `always`: calls that close, replace, map, pass on or advise about descriptors that may be known.
+//! - `departures`: the program copies or replaces itself. Their arguments do not matter here; some are variadic.
+//! - `looked_at`: the program bypasses the other functions. The function behind the arrow sees the arguments first.
+//! - `own`: the call is exactly one system call, whichever library it comes from.
 //!
-//! After the arrow stands the function that does it for descriptors of ours. What needs nothing stays the C library's and has no row:
-//! reads (the agent drains before it answers the kernel), `lseek`, `dup`.
+//! Behind the arrow stands the function that handles known descriptors. Calls without a row are left to the C library:
+//! reads (the agent applies records before it answers the kernel), `lseek`, `dup`.
 //!
-//! Fixed arguments stand for variadic ones where the calling convention passes both alike, as it does for up to six words
-//! on x86-64. `off_t` is `off64_t` there, so both names of a call have one row each and one meaning.
+//! Fixed arguments stand for variadic ones. The calling convention of x86-64 passes both alike, up to six words.
+//! `off_t` is `off64_t` there, so both names of a call have one row each and one meaning.
 //!
-//! Left to the kernel on purpose: what reaches the agent as a request of its own (`fsync`, `ftruncate`, `fallocate`,
-//! `stat`), what `io_uring`, `libaio` and `syscall(2)` do, and what the C library calls inside itself, such as the writes of stdio.
+//! Deliberately left to the kernel: calls that reach the agent as a request (`fsync`, `ftruncate`, `fallocate`,
+//! `stat`), and calls made by `io_uring`, `libaio` and `syscall(2)`. Also calls inside the C library, such as the
+//! writes of stdio.
 
 /// Invokes a macro with the rows.
 macro_rules! table {

@@ -1,6 +1,7 @@
-//! Appends of this thread that are not finished: those that a handler of signals which runs now has interrupted, and its own.
+//! Appends of this thread that are in progress: those interrupted by a signal handler that runs now, and the handler's
+//! own.
 //!
-//! A child that the handler forks goes on with them. So their windows end before it does.
+//! A child that the handler forks continues these appends. Their windows therefore end before the fork.
 
 use core::cell::Cell;
 use core::ffi::c_int;
@@ -13,7 +14,8 @@ use crate::descriptors::OpenEntry;
 use crate::limits::{APPENDS_NOTED_MAX, REVOCATION_WAITED_FOR};
 use crate::signals::KeptErrno;
 
-/// The last ones. Who leaves one by a jump leaves it here, with the hold on what it was of: it is overwritten in its turn.
+/// Most recent appends in progress. An append that a handler leaves by a jump stays here, with its hold on the open
+/// file, until it is overwritten.
 struct Unfinished {
     count: Cell<usize>,
     of: [Cell<Option<&'static OpenEntry>>; APPENDS_NOTED_MAX],
@@ -24,7 +26,7 @@ thread_local! {
         const { Unfinished { count: Cell::new(0), of: [const { Cell::new(None) }; APPENDS_NOTED_MAX] } };
 }
 
-/// Appends to the window of an open file, which the caller holds.
+/// Runs `append` and notes meanwhile that it is in progress on `open`, which the caller must hold.
 pub fn while_it_lasts(
     open: &'static OpenEntry,
     append: impl FnOnce() -> Result<(), AppendRefused>,
@@ -32,7 +34,7 @@ pub fn while_it_lasts(
     UNFINISHED.with(|unfinished| {
         let place = unfinished.count.get();
         let of = &unfinished.of[place % APPENDS_NOTED_MAX];
-        // Of a handler in between none of the two is seen without the hold.
+        // A handler that runs in between never sees a note whose open file is not held.
         unfinished.count.set(place + 1);
         compiler_fence(SeqCst);
         of.set(Some(open));
@@ -46,7 +48,7 @@ pub fn while_it_lasts(
     })
 }
 
-/// Before `fork` and its like.
+/// Ends the windows of appends in progress; to be called before `fork` and similar calls.
 pub extern "C" fn before_fork() {
     UNFINISHED.with(|unfinished| {
         if unfinished.count.get() > 0 {
@@ -61,11 +63,11 @@ fn end(unfinished: &Unfinished) {
     let windows = || unfinished.of.iter().filter_map(|of| Some((of, of.get()?.window()?)));
     windows().for_each(|(_, window)| window.end_before_fork());
     let end = Instant::now() + REVOCATION_WAITED_FOR;
-    // One that was left for good is not waited for again.
+    // Forget an append that was left for good, so that it is not waited for again.
     windows().filter(|(_, window)| !window.has_ended(end)).for_each(|(of, _)| of.set(None));
 }
 
-/// Before `clone(2)` by `syscall(2)`: a child that has memory of its own goes on where its parent is.
+/// Prepares for `clone(2)` by `syscall(2)`. A child with its own memory continues where its parent is.
 pub fn before_clone(flags: c_int) {
     if flags & libc::CLONE_VM == 0 {
         before_fork();

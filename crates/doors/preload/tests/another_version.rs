@@ -1,4 +1,4 @@
-//! The library meets an agent of another version.
+//! The library with an agent of another version.
 
 use std::fs::File;
 use std::io::{IoSlice, IoSliceMut};
@@ -25,23 +25,24 @@ use window::{Mapping, Memory, WindowMedium};
 /// Bytes of the file that the programs copy.
 const BYTES: usize = 256 << 10;
 
-/// A shell that opens three files for writing, a program that copies by many small reads and writes, and what descriptors the shell has then.
+/// Shell program that opens three files for writing and runs a program that copies by many small reads and writes.
+/// Prints the descriptors that the shell has afterwards.
 const PROGRAM: &str = "for n in 1 2 3; do echo part $n > part$n; done; dd bs=512 if=input of=copy status=none; \
                        cat part1 part2 part3; cd /proc/$$/fd; echo *";
 
-/// Of [`PROGRAM`]: those that open something for writing.
+/// Number of processes of [`PROGRAM`] that open a file for writing.
 const PROCESSES: usize = 2;
 
-/// What an agent of another version may say to the first question.
+/// Answer of an agent of another version to the first request.
 #[derive(Debug, Clone, Copy)]
 enum Answer {
-    /// No, in the words of its version: what a true one does.
+    /// Refusal in the format of its own version, as real agents do.
     Refusal(u16),
-    /// The same in words that we know, as one would say it that speaks several.
+    /// Refusal in our format, as an agent that speaks several versions would send it.
     KnownRefusal,
-    /// Yes, in the words of one version, with a page of one.
+    /// Acceptance, with the message of one version and the page of another.
     Welcome { words: u16, page: u16 },
-    /// No, in a message that is longer than ours.
+    /// Refusal in a message that is longer than ours.
     Long,
 }
 
@@ -79,7 +80,7 @@ fn send_with(connection: &OwnedFd, bytes: &[u8], page: BorrowedFd<'_>) {
     sendmsg(connection, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL).unwrap();
 }
 
-/// Waits for a message, or for the end of the connection: `None`.
+/// Waits for a message. Returns `None` at the end of the connection.
 fn question(connection: &OwnedFd) -> Option<MessageKind> {
     let mut bytes = [0; MESSAGE_BYTES];
     let mut nothing: [MaybeUninit<u8>; 0] = [];
@@ -89,7 +90,7 @@ fn question(connection: &OwnedFd) -> Option<MessageKind> {
     (got.bytes > 0).then(|| WindowMessage::from_bytes(&bytes).unwrap().kind)
 }
 
-/// Answers a program's first question; it asks no second one, though the connection stays.
+/// Answers a program's first request. The program must send no second one, though the connection stays open.
 fn answer(connection: &OwnedFd, answer: Answer) {
     sockopt::set_socket_timeout(connection, sockopt::Timeout::Recv, Some(PATIENCE)).unwrap();
     assert_eq!(question(connection), Some(MessageKind::Hello));
@@ -110,7 +111,7 @@ fn answer(connection: &OwnedFd, answer: Answer) {
     assert_eq!(question(connection), None, "it asked more");
 }
 
-/// What `act` gives while an agent at `path` answers, and how many connections that agent had.
+/// Runs `act` while an agent at `path` answers. Returns the result and the number of connections to that agent.
 fn beside<T>(path: &Path, says: Answer, act: impl FnOnce() -> T) -> (T, usize) {
     let listening = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
     let address = SocketAddrUnix::new(path).unwrap();
@@ -130,7 +131,7 @@ fn beside<T>(path: &Path, says: Answer, act: impl FnOnce() -> T) -> (T, usize) {
         });
         let done = act();
         ends.store(true, Release);
-        // The agent is not to wait for somebody else.
+        // A last connection, so that the agent does not wait for another client.
         let last = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
         rustix::net::connect(&last, &address).unwrap();
         (done, agent.join().unwrap())

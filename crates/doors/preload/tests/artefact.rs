@@ -1,4 +1,4 @@
-//! The built library: what it needs, what it exports, and that a program runs with it.
+//! The built library: what it needs and exports, and a program that runs with it.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use std::process::Command;
 #[path = "../src/table.rs"]
 mod table;
 
-/// The names of the table's rows.
+/// Collects the names of the table's rows.
 macro_rules! names {
     (
         by_descriptor { $( $call:ident ( $($a:ident : $t:ty),* ) -> $r:ty => $how:tt $(:: $what:ident)?; )* }
@@ -24,7 +24,7 @@ macro_rules! names {
     };
 }
 
-/// Cargo puts it beside this test.
+/// Returns the path of the library, which cargo puts beside this test.
 fn library() -> PathBuf {
     let here = std::env::current_exe().unwrap();
     let library = here.with_file_name("libforebay_preload.so");

@@ -1,4 +1,4 @@
-//! Signals that come while the library talks to the agent for the first time.
+//! Signals during the library's first exchange with the agent.
 
 use std::fs::File;
 use std::io::{IoSlice, IoSliceMut, Read};
@@ -18,7 +18,7 @@ use testkit::{PATIENCE, ProcessGuard, wait_for, wait_until};
 use window::attach::{MESSAGE_BYTES, MessageKind, WindowMessage, page};
 use window::{Mapping, Memory, WindowMedium};
 
-/// Traps a signal, with a handler that interrupts system calls, and opens a file for writing.
+/// Shell program that traps a signal, with a handler that interrupts system calls, and opens a file for writing.
 const PROGRAM: &str = "trap 'echo handled' USR1; : > file";
 
 fn socket() -> OwnedFd {
@@ -26,7 +26,7 @@ fn socket() -> OwnedFd {
     socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap()
 }
 
-/// An agent with more programs than it takes: nobody else gets a connection before it has accepted these.
+/// Makes an agent with a full backlog: no other program gets a connection before these are accepted.
 fn crowded(path: &Path) -> (OwnedFd, Vec<OwnedFd>) {
     let (listening, address) = (socket(), SocketAddrUnix::new(path).unwrap());
     bind(&listening, &address).unwrap();
@@ -45,7 +45,7 @@ fn question(connection: &OwnedFd) -> Option<MessageKind> {
     Some(WindowMessage::from_bytes(&bytes).unwrap().kind)
 }
 
-/// Answers a program's first question. The page on which it announces its opens, with a trace of none.
+/// Answers a program's first request. Returns the page for announced opens, with none in it.
 fn welcome(connection: &OwnedFd) -> Mapping {
     let memory = memfd_create("opens", MemfdFlags::CLOEXEC).unwrap();
     ftruncate(&memory, page::BYTES as u64).unwrap();
@@ -61,7 +61,7 @@ fn welcome(connection: &OwnedFd) -> Mapping {
     opens
 }
 
-/// Sends the program the signal that it handles, and stops it and has it go on, while it waits in a system call.
+/// Sends the program the signal that it handles, then stops and continues it, while it waits in a system call.
 fn disturb(program: &ProcessGuard, call: i64) {
     let told = |what: &str| std::fs::read_to_string(format!("/proc/{}/{what}", program.pid())).unwrap();
     let waits = || told("syscall").split(' ').next() == Some(&call.to_string());

@@ -12,7 +12,7 @@ use types::{Epoch, Fingerprint, Identity, Timestamp, Version};
 const GROUP: u64 = 1000;
 
 fn identity(number: u64) -> Identity {
-    // As long as that of ext4 and XFS; inode numbers do not come in order.
+    // As long as identities of ext4 and XFS; inode numbers do not come in order.
     let mut bytes = vec![1, 1, 0, 0];
     bytes.extend_from_slice(&(number as u32).wrapping_mul(0x9e37_79b1).to_le_bytes());
     bytes.extend_from_slice(&7u32.to_le_bytes());
@@ -55,7 +55,7 @@ fn disk_bytes(path: &Path) -> u64 {
         .sum()
 }
 
-/// A line of `/proc/self/status`, in MiB.
+/// Returns a line of `/proc/self/status`, in MiB.
 fn memory_mib(line: &str) -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let found = status.lines().find_map(|text| text.strip_prefix(line)?.split_whitespace().nth(1));

@@ -1,4 +1,4 @@
-//! Records as bytes. All integers are little endian.
+//! Byte layout of records. All integers are little endian.
 //!
 //! | bytes | what |
 //! | --- | --- |
@@ -16,9 +16,9 @@
 //! | 2 + n | reason, UTF-8 |
 //! | 4 | CRC-32C of the identity and of all bytes before |
 //!
-//! Layout 1 is read, and never written.
+//! Layout 1 is read and never written.
 //!
-//! The identity is part of the checksum, so that a record never passes for another file's.
+//! The identity is part of the checksum, so that a record is never taken for another file's.
 
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
@@ -29,7 +29,7 @@ use crate::limits::{HINT_BYTES_MAX, REASON_BYTES_MAX};
 use crate::{Record, State};
 
 const LAYOUT: u8 = 2;
-/// The one before.
+/// Former layout, still read.
 const LAYOUT_1: u8 = 1;
 const STATE_MASK: u8 = 0b0000_0111;
 const WAS_CLEAN: u8 = 0b0000_1000;
@@ -44,7 +44,7 @@ const SYNCED_LEN: u8 = 0b0000_1000;
 const DAMAGED: u8 = 0b0001_0000;
 const CHECKSUM_BYTES: usize = 4;
 
-/// A record's bytes. A hint that is too long is dropped, a reason cut.
+/// Encodes a record. A hint that is too long is dropped; a reason that is too long is cut.
 pub(crate) fn encode(identity: &Identity, record: &Record) -> Vec<u8> {
     let hint = record.hint.as_os_str().as_bytes();
     let hint = if hint.len() > HINT_BYTES_MAX { &[] } else { hint };
@@ -115,7 +115,7 @@ fn checksum(identity: &Identity, bytes: &[u8]) -> u32 {
     digest.finalize() as u32
 }
 
-/// The record in `bytes`, or what is wrong with them.
+/// Decodes the record in `bytes`. Errors: a description of the defect.
 pub(crate) fn decode(identity: &Identity, bytes: &[u8]) -> Result<Record, &'static str> {
     let Some((body, sum)) = bytes.split_last_chunk::<CHECKSUM_BYTES>() else { return Err("too short") };
     let Some((&layout @ (LAYOUT_1 | LAYOUT), rest)) = body.split_first() else { return Err("unknown layout version") };
@@ -125,7 +125,7 @@ pub(crate) fn decode(identity: &Identity, bytes: &[u8]) -> Result<Record, &'stat
     parse(rest, layout).ok_or("fields that make no sense")
 }
 
-/// The fields behind the layout version.
+/// Parses the fields after the layout version.
 fn parse(rest: &[u8], layout: u8) -> Option<Record> {
     let mut rest = Rest(rest);
     let [flags] = rest.take()?;
@@ -253,7 +253,7 @@ mod tests {
         let record = Record { sum: None, shown: None, synced_len: 0, base, ..record() };
         let mut bytes = encode(&identity(4), &record);
         bytes.truncate(bytes.len() - CHECKSUM_BYTES);
-        // Of one byte each: layout and flags.
+        // One byte each: layout and flags.
         let fields = 2 + 8 + 8 + 8 + 12 + 12;
         bytes.remove(fields + 4 + 8);
         bytes.drain(fields..fields + 4);
@@ -295,7 +295,7 @@ mod tests {
         }
     }
 
-    /// Bytes with a right checksum that nobody wrote: every value of every byte.
+    /// Tries every value of every byte, with a correct checksum.
     #[test]
     fn hostile_fields_with_a_good_checksum_never_panic() {
         let good = encode(&identity(4), &record());

@@ -1,6 +1,6 @@
-//! The catalogue: one record per replica, the only durable truth that is ours.
+//! Catalogue: one record per replica. The records are Forebay's only durable state of its own.
 //!
-//! Two implementations of [`Catalogue`]: [`fjall`](https://docs.rs/fjall) on disk and one in memory for tests and
+//! [`Catalogue`] has two implementations: [`fjall`](https://docs.rs/fjall) on disk, and one in memory for tests and
 //! models.
 
 mod disk;
@@ -15,69 +15,75 @@ use types::{Epoch, Fingerprint, Identity, Timestamp, Version};
 pub use disk::FjallCatalogue;
 pub use memory::MemoryCatalogue;
 
-/// The durable part of a replica's residency. `ABSENT` is the lack of a record; `FETCHING` is not recorded (a replica
-/// file without a record is garbage); `QUEUED` is `Dirty` without a writer.
+/// Durable part of a replica's residency. No record stands for `ABSENT`. `FETCHING` is not recorded, because a replica
+/// file without a record is garbage. `QUEUED` is `Dirty` without a writer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum State {
-    /// The same bytes as the global copy whose fingerprint is `base`.
+    /// The replica has the bytes of the global copy whose fingerprint is `base`.
     Clean,
-    /// Holds bytes that the global copy lacks, or may: recorded before the first such byte is accepted.
+    /// The replica holds, or may hold, bytes that the global copy lacks. Recorded before the first such byte is
+    /// accepted.
     Dirty,
     /// A stage-out has begun to change the global copy.
     Draining,
-    /// The global copy changed under a dirty replica. Both are kept until `resolve`.
+    /// The global copy changed while the replica was dirty. Both are kept until `resolve`.
     Conflict,
-    /// Stage-out cannot finish; `reason` says why.
+    /// A stage-out cannot finish; `reason` says why.
     Failed,
 }
 
-/// What is known of one replica.
+/// Record of one replica.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
-    /// Where it stands.
+    /// Durable state of the replica.
     pub state: State,
-    /// The replica's file.
+    /// Version number of the replica's file.
     pub version: Version,
-    /// Orders its committed changes.
+    /// Counter that orders the committed changes of the replica.
     pub epoch: Epoch,
-    /// The global copy's fingerprint when the replica was last equal to it, or when the first dirt was accepted.
+    /// Fingerprint of the global copy when the replica was last equal to it, or when the first dirty write was
+    /// accepted.
     pub base: Fingerprint,
-    /// Whether block checksums recorded while it was clean may be used to find what changed.
+    /// Whether block checksums recorded while the replica was clean may be used to find changed blocks.
     pub was_clean: bool,
-    /// A later content may have the fingerprint `base` as well: it was taken before the clock of the global store moved on.
+    /// Whether a later content of the global copy may also have the fingerprint `base`. True if the fingerprint was
+    /// taken before the clock of the global store moved on.
     pub racy: bool,
-    /// CRC-64/NVME of the content that `base` is of, if that is known and has at most one block.
+    /// CRC-64/NVME of the content with fingerprint `base`. `None` if not known or if the content is longer than one
+    /// block.
     pub sum: Option<u64>,
-    /// The time of change that programs see as long as the global copy has that of `base`, where our own bookkeeping moved it.
+    /// Change time that programs see as long as the global copy's change time is that of `base`. `Some` if our own
+    /// bookkeeping changed the global copy's.
     pub shown: Option<Timestamp>,
-    /// Never evicted, never expired.
+    /// Whether the replica is never evicted and never expires.
     pub pinned: bool,
-    /// Dirty, and its file is not found in the global store.
+    /// Whether the replica is dirty and its file was not found in the global store.
     pub orphaned: bool,
-    /// Its last name is about to be taken away through us, or it has none yet: if its file is then not in the global
-    /// store, nobody misses the data.
+    /// Whether the file's last name is about to be removed through the agent, or the file has no name yet. If the file
+    /// is then not found in the global store, its data may be discarded.
     pub removing: bool,
-    /// What the replica holds may have been told to survive a crash of the machine, and the replica is on the medium: if
-    /// it is missing after one, data was lost.
+    /// Whether the replica is on the medium and a program may have been told that its data survives a crash of the
+    /// machine. If such a replica is missing after a crash, data was lost.
     pub synced: bool,
-    /// Length of a dirty replica at the last sync that found it longer than before, or what it was cut to since; 0: not known.
+    /// Length in bytes of a dirty replica at the last sync that found it longer than before, or the length it was
+    /// truncated to since. 0: not known.
     pub synced_len: u64,
-    /// The replica was changed while no agent ran: nobody may use it before somebody says what is to be kept.
+    /// Whether the replica was changed while no agent ran. Nobody may use it until a user decides which data to keep.
     pub damaged: bool,
-    /// Path relative to the accelerated directory when the record was written: a hint.
+    /// Path relative to the accelerated directory when the record was written. Only a hint.
     pub hint: PathBuf,
-    /// Last use, in seconds since 1970, for expiry and eviction after a restart.
+    /// Time of last use, in seconds since 1970. Used for expiry and eviction after a restart.
     pub used_s: u64,
-    /// Why it is `Failed` or `Conflict`; empty otherwise.
+    /// Reason for `Failed` or `Conflict`; empty in other states.
     pub reason: String,
 }
 
-/// How long a commit must hold once it has returned.
+/// Crash that a commit must survive once it has returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Durability {
-    /// It survives the death of the process.
+    /// The commit survives the death of the process.
     Process,
-    /// It survives the death of the machine, and so does every commit before it.
+    /// The commit and all commits before it survive the death of the machine.
     Machine,
 }
 
@@ -86,12 +92,12 @@ pub enum Durability {
 pub enum Change {
     /// Writes a record.
     Put(Identity, Record),
-    /// Removes a record; removing none is no error.
+    /// Removes a record. Removing a record that does not exist is no error.
     Remove(Identity),
 }
 
 impl Change {
-    /// Whose record it changes.
+    /// Returns the identity whose record is changed.
     pub fn identity(&self) -> &Identity {
         match self {
             Change::Put(identity, _) | Change::Remove(identity) => identity,
@@ -99,87 +105,88 @@ impl Change {
     }
 }
 
-/// Why the catalogue could not do it.
+/// Failure of a catalogue operation.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It could not be opened or created.
+    /// Opening or creating the catalogue failed.
     #[error("cannot open the catalogue {path}: {reason}")]
     Open {
-        /// Where.
+        /// Directory of the catalogue.
         path: PathBuf,
-        /// What the store said.
+        /// Reason given by the database or the operating system.
         reason: String,
     },
-    /// It was written by another version of Forebay.
+    /// Another version of Forebay wrote the catalogue.
     #[error("the catalogue {path} has format {found}, this program knows {known}: use the version that wrote it")]
     Format {
-        /// Where.
+        /// Directory of the catalogue.
         path: PathBuf,
-        /// The format on disk.
+        /// Format found on disk.
         found: String,
-        /// Ours.
+        /// Format that this program knows.
         known: u32,
     },
-    /// Bytes on disk that are no record.
+    /// Bytes on disk are not a valid record.
     #[error("a damaged catalogue record for {identity}: {reason}")]
     Damaged {
-        /// Whose record, in hex.
+        /// Identity of the record's file, in hex.
         identity: String,
-        /// What is wrong.
+        /// Defect that was found.
         reason: String,
     },
     /// Reading or writing failed.
     #[error("the catalogue cannot {step}: {reason}")]
     Io {
-        /// What was being done.
+        /// Step that failed.
         step: &'static str,
-        /// What the store said.
+        /// Reason given by the database.
         reason: String,
     },
 }
 
 impl Error {
-    /// True if another program should read it; false if it is damaged, or cannot be reached.
+    /// Returns true if another version of the program can read the catalogue, false if it is damaged or unreachable.
     pub fn is_of_another_version(&self) -> bool {
         matches!(self, Error::Format { found, .. } if found.bytes().all(|byte| byte.is_ascii_digit()))
     }
 }
 
-/// A crash-safe map from identity to record. Every method may be called from any thread.
+/// Crash-safe map from identity to record. Every method may be called from any thread.
 pub trait Catalogue: Send + Sync {
-    /// The record of a file.
+    /// Returns the record of a file, or `None` if there is none.
     fn get(&self, identity: &Identity) -> Result<Option<Record>, Error>;
-    /// Whether there may be a record of a file whose identity begins so.
+    /// Returns whether there may be a record of a file whose identity begins with `_start`.
     fn may_have(&self, _start: &[u8]) -> Result<bool, Error> {
         Ok(true)
     }
-    /// Applies all changes or none. Commits that run at once share one write and one sync.
+    /// Applies all changes or none. Concurrent commits share one write and one sync.
     fn commit(&self, changes: Vec<Change>, durability: Durability) -> Result<(), Error>;
     /// Calls `each` for every record that is not `Clean`, without reading the clean ones.
     fn unclean(&self, each: &mut dyn FnMut(Identity, Record)) -> Result<(), Error>;
-    /// Calls `each` for every record until it says `false`. Damaged records go to `damaged`.
+    /// Calls `each` for every record until it returns `false`, and `damaged` for every damaged record.
     fn scan(&self, each: &mut dyn FnMut(Identity, Record) -> bool, damaged: &mut dyn FnMut(Error))
     -> Result<(), Error>;
-    /// Why changes are refused now, if they are.
+    /// Returns why changes are refused now; `None` if they are accepted.
     fn trouble(&self) -> Option<String> {
         None
     }
-    /// Whether commits may be made that take room in the burst buffer. If not, what is left is for those that free some; and where even
-    /// these are refused, that is for want of room.
+    /// Returns whether there is room for commits that take space in the burst buffer. If not, the remaining room is for
+    /// commits that free space. If those are refused too, the burst buffer is full.
     fn has_room(&self) -> bool {
         true
     }
-    /// Bytes of commits that the next opening would have to read again, about.
+    /// Returns about how many bytes of commits the next opening would read again.
     fn replay_bytes(&self) -> u64 {
         0
     }
-    /// Spares the next opening that. Everybody waits for it some milliseconds; nothing is done while somebody scans, or
-    /// there is little room for it. An error leaves all as it was, or changes refused until a commit mends it.
+    /// Writes all commits to tables, so that the next opening reads none of them again. All other calls wait for some
+    /// milliseconds. Does nothing while a scan runs, or if there is little free space. After an error, nothing has
+    /// changed or changes are refused until a commit repairs the database.
     fn condense(&self) -> Result<(), Error> {
         Ok(())
     }
-    /// The end of its use: `condense`, if that is worth it, and nothing can be read or changed any more. An error means
-    /// that the next opening takes longer.
+    /// Ends the use of the catalogue; nothing can be read or changed afterwards. Does the work of `condense` first if
+    /// it is worth it. An error means that the next opening takes longer.
     fn close(&self) -> Result<(), Error> {
         Ok(())
     }

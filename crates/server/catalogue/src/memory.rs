@@ -1,4 +1,4 @@
-//! A catalogue in memory, for tests and models.
+//! Catalogue in memory, for tests and models.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,7 +8,8 @@ use types::Identity;
 
 use crate::{Catalogue, Change, Durability, Error, Record, State};
 
-/// A catalogue that keeps exactly what it promised, and no more. Clones are the same catalogue.
+/// Catalogue that keeps exactly what [`Catalogue`] promises and loses everything else in a crash. Clones share one
+/// catalogue.
 #[derive(Clone, Default)]
 pub struct MemoryCatalogue {
     inner: Arc<Mutex<Inner>>,
@@ -17,25 +18,25 @@ pub struct MemoryCatalogue {
 #[derive(Default)]
 struct Inner {
     records: BTreeMap<Identity, Record>,
-    /// As a machine crash would leave it.
+    /// Records that a machine crash would leave.
     durable: BTreeMap<Identity, Record>,
     commits: u64,
-    /// Commits that still succeed, then those that fail.
+    /// Number of commits that still succeed, and number of commits after them that fail.
     fault: Option<(u64, u64)>,
-    /// The next that fails is done all the same.
+    /// Whether the next failing commit takes effect all the same.
     late: bool,
-    /// The last commit failed.
+    /// Whether the last commit failed.
     failed: bool,
 }
 
 impl MemoryCatalogue {
-    /// An empty catalogue.
+    /// Creates an empty catalogue.
     pub fn new() -> MemoryCatalogue {
         MemoryCatalogue::default()
     }
 
-    /// The machine dies: every commit since the last with [`Durability::Machine`] is gone. (The death of the process
-    /// loses nothing: just use the catalogue again.)
+    /// Simulates the death of the machine: drops every commit since the last one with [`Durability::Machine`]. The
+    /// death of the process loses nothing; to simulate it, just use the catalogue again.
     pub fn crash(&self) {
         let mut inner = self.inner.lock();
         inner.records = inner.durable.clone();
@@ -47,30 +48,31 @@ impl MemoryCatalogue {
         (inner.fault, inner.late) = (Some((after, times)), false);
     }
 
-    /// The same, but the first that fails takes effect: its sync failed after it was written, for example.
+    /// Lets `after` commits succeed and then `times` fail, but the first failing one takes effect. This is a commit
+    /// whose sync failed after the write, for example.
     pub fn fail_commits_late(&self, after: u64, times: u64) {
         let mut inner = self.inner.lock();
         (inner.fault, inner.late) = (Some((after, times)), true);
     }
 
-    /// Commits so far, those that failed among them.
+    /// Returns the number of commits so far, failed ones included.
     pub fn commits(&self) -> u64 {
         self.inner.lock().commits
     }
 
-    /// How many records there are.
+    /// Returns the number of records.
     pub fn len(&self) -> usize {
         self.inner.lock().records.len()
     }
 
-    /// Whether there is none.
+    /// Returns whether there are no records.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
 impl Inner {
-    /// Whether this commit is one that fails.
+    /// Counts a commit and returns whether it must fail.
     fn fails(&mut self) -> bool {
         self.commits += 1;
         match &mut self.fault {

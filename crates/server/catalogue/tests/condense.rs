@@ -1,4 +1,4 @@
-//! What the next opening has to read again: after an orderly end nothing, and at no time too much.
+//! Bytes that the next opening reads again: none after an orderly end, and never too many.
 
 mod support;
 
@@ -11,7 +11,8 @@ use catalogue::{Catalogue, Change, Durability, FjallCatalogue, Record, State};
 use support::{Random, identity, record};
 use types::Identity;
 
-/// Some megabytes of journal: small commits, as an agent makes them, of records that become dirty, clean, and some gone.
+/// Writes some megabytes of journal: small commits, as an agent makes them. Records become dirty and clean, and some
+/// are removed.
 fn fill(catalogue: &FjallCatalogue, records: u64) {
     let mut random = Random(5);
     let commit = |change| catalogue.commit(vec![change], Durability::Process).unwrap();
@@ -59,7 +60,7 @@ fn an_orderly_end_leaves_nothing_to_read_again_and_all_records() {
     let catalogue = open(directory.path());
     assert_eq!(catalogue.replay_bytes(), 0);
     assert_eq!(contents(&catalogue), before);
-    // Later changes count from there, also over an end that was none.
+    // Later changes count from there, also if the catalogue is dropped without `close`.
     catalogue.commit(vec![Change::Remove(identity(0))], Durability::Process).unwrap();
     drop(catalogue);
     let catalogue = open(directory.path());
@@ -111,7 +112,7 @@ fn what_is_committed_and_read_meanwhile_is_not_lost() {
                 })
             })
             .collect();
-        // Also when one of them panicked: the other thread would condense for ever.
+        // Joins before the assertion, even if a writer panicked: the other thread would condense for ever.
         let written: Vec<_> = writers.into_iter().map(|writer| writer.join()).collect();
         ended.store(true, Ordering::Release);
         let condensed = condensing.join().unwrap();
@@ -125,7 +126,7 @@ fn what_is_committed_and_read_meanwhile_is_not_lost() {
     assert_eq!(contents(&open(directory.path())), before);
 }
 
-/// A machine that crashes meanwhile may keep the old journal, the new one, or both.
+/// A machine that crashes at this point may keep the old journal, the new one, or both.
 #[test]
 fn a_crash_between_the_tables_and_the_new_journal_changes_nothing() {
     let directory = tempfile::tempdir().unwrap();

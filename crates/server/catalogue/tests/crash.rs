@@ -14,14 +14,14 @@ use support::{Random, child, identity, image_of, record};
 
 const THREADS: u64 = 4;
 
-/// Commits without end, a pair of records a time, and tells each acknowledgement. Run by the test below.
+/// Commits pairs of records without end and prints each acknowledgement. Run by the test below.
 #[test]
 #[ignore = "a child of kill_9"]
 fn child_commits_until_killed() {
     let Some(directory) = support::child_directory() else { return };
     let catalogue = FjallCatalogue::open(directory).unwrap();
     std::thread::scope(|scope| {
-        // The journal is begun anew again and again meanwhile.
+        // Begins the journal anew again and again meanwhile.
         scope.spawn(|| {
             loop {
                 catalogue.condense().unwrap();
@@ -40,7 +40,7 @@ fn child_commits_until_killed() {
                     let pair = vec![Change::Put(identity(thread), record.clone()), Change::Put(other, record)];
                     let durability = if random.below(16) == 0 { Durability::Machine } else { Durability::Process };
                     catalogue.commit(pair, durability).unwrap();
-                    // One write(2) a line, so that a line is whole or absent.
+                    // One write(2) per line, so that a line is whole or absent.
                     std::io::stderr().write_all(format!("ack {thread} {round}\n").as_bytes()).unwrap();
                 }
             });
@@ -87,7 +87,7 @@ fn newest_journal(directory: &Path) -> PathBuf {
     journals.filter(|path| path.extension().is_some_and(|e| e == "jnl")).max_by_key(number).unwrap()
 }
 
-/// One past the last byte that was written.
+/// Returns the offset one past the last written byte.
 fn written(journal: &Path) -> u64 {
     let file = fs::File::open(journal).unwrap();
     let (mut at, mut end) = (0, 0);
@@ -103,7 +103,7 @@ fn written(journal: &Path) -> u64 {
     end
 }
 
-/// Loses some of what was written after the last sync, as a disk may: an end, pages, or both.
+/// Loses some of the data written after the last sync, as a disk may: an end, pages, or both.
 fn tear(journal: &Path, synced: u64, end: u64, random: &mut Random) {
     let file = OpenOptions::new().read(true).write(true).open(journal).unwrap();
     let lost = end - synced;
@@ -128,7 +128,7 @@ fn a_machine_crash_leaves_a_prefix_with_every_durable_commit() {
     for _ in 0..6 {
         let directory = tempfile::tempdir().unwrap();
         let work = directory.path().join("work");
-        // The state after each commit, and the first that a crash may leave.
+        // State after each commit, and the first state that a crash may leave.
         let mut states = vec![BTreeMap::new()];
         let mut catalogue = FjallCatalogue::open(&work).unwrap();
         let mut durable = 0;
@@ -158,7 +158,7 @@ fn a_machine_crash_leaves_a_prefix_with_every_durable_commit() {
                 let found = read_all(&FjallCatalogue::open(image).unwrap());
                 let prefix = states.iter().rposition(|state| *state == found);
                 assert!(prefix.is_some_and(|prefix| prefix >= durable), "{prefix:?} of {} < {durable}", states.len());
-                // What is left can be written to and opened again.
+                // The remaining database can be written to and opened again.
                 let reopened = FjallCatalogue::open(image).unwrap();
                 let last = Record { used_s: 42, ..record(&mut random) };
                 reopened.commit(vec![Change::Put(identity(99), last.clone())], Durability::Process).unwrap();
@@ -179,7 +179,7 @@ fn a_machine_crash_leaves_a_prefix_with_every_durable_commit() {
                         catalogue = FjallCatalogue::open(&work).unwrap();
                     }
                 }
-                // Opening syncs what it found.
+                // Opening syncs the data that it found.
                 (durable, synced) = (states.len() - 1, written(&newest_journal(&work)));
             }
         }

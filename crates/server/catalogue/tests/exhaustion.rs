@@ -1,4 +1,4 @@
-//! The catalogue when the machine runs out of something: it says so, in time, and loses nothing.
+//! The catalogue when the machine runs out of a resource: it reports that in time and loses nothing.
 
 mod support;
 
@@ -8,12 +8,12 @@ use catalogue::{Catalogue, Change, Durability, FjallCatalogue, Record};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use support::{Random, child, identity, record};
 
-/// A limit of the whole process, so it needs one of its own.
+/// Sets a limit of the whole process. The test therefore needs a process of its own.
 fn limit(resource: Resource, current: u64) {
     setrlimit(resource, Rlimit { current: Some(current), maximum: getrlimit(resource).maximum }).unwrap();
 }
 
-/// Commits until it fails; the number of commits that were acknowledged, and the error.
+/// Commits until a commit fails. Returns the number of acknowledged commits, and the error.
 fn commit_until_error(catalogue: &FjallCatalogue, first: u64) -> (u64, String) {
     let mut random = Random(1);
     for number in first..first + 100_000 {
@@ -34,7 +34,7 @@ fn survives(resource: Resource, heals: bool, scarce: impl Fn() -> u64) {
     let (acknowledged, error) = commit_until_error(&catalogue, 0);
     assert!(acknowledged > 0, "{error}");
     assert!(start.elapsed() < Duration::from_secs(100), "it hung");
-    // It stays refused, at once, and what is in memory is still read.
+    // Further commits are refused at once, and records in memory can still be read.
     let again = catalogue.commit(vec![Change::Remove(identity(0))], Durability::Process).unwrap_err().to_string();
     assert!(again.contains("an earlier commit failed"), "{again}");
     assert!(catalogue.trouble().is_some());
@@ -65,7 +65,7 @@ fn survives(resource: Resource, heals: bool, scarce: impl Fn() -> u64) {
 #[test]
 #[ignore = "a child"]
 fn child_without_descriptors() {
-    // Those in use, and the one that counts them.
+    // Descriptors in use, without the one that counts them.
     survives(Resource::Nofile, false, || std::fs::read_dir("/proc/self/fd").unwrap().count() as u64 - 1);
 }
 

@@ -1,4 +1,4 @@
-//! Opening and refusing what lies in the directory.
+//! Opening a catalogue, and refusing other files in its directory.
 
 mod support;
 

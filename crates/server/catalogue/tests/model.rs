@@ -27,7 +27,7 @@ fn random_changes(random: &mut Random) -> Vec<Change> {
     (0..random.below(6)).map(|_| one(random)).collect()
 }
 
-/// Every way to read agrees with the model.
+/// Asserts that all ways to read agree with the model.
 fn agrees(catalogue: &dyn Catalogue, model: &Model) {
     let mut all = Model::new();
     let mut damaged = Vec::new();

@@ -1,33 +1,34 @@
-//! Errors by numbers of our own: an errno is another number on another kind of machine.
+//! Error codes on the wire. An errno has different numbers on different architectures, so the protocol has codes of its
+//! own.
 
 macro_rules! codes {
     ($($code:ident = $number:literal, $errno:ident;)*) => {
-        /// Why a request failed.
+        /// Reason why a request failed.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[repr(u16)]
         #[allow(missing_docs, reason = "errno(3) documents them")]
         pub enum Code { $($code = $number,)* }
 
         impl Code {
-            /// All of them.
+            /// All codes.
             pub const ALL: &[Code] = &[$(Code::$code),*];
 
-            /// Its number on the wire.
+            /// Returns the code's number on the wire.
             pub fn number(self) -> u16 {
                 self as u16
             }
 
-            /// From its number; what a newer program may send is an I/O error.
+            /// Returns the code with this number. A number that only a newer program knows becomes [`Code::Io`].
             pub fn from_number(number: u16) -> Code {
                 match number { $($number => Code::$code,)* _ => Code::Io }
             }
 
-            /// What a program on this machine hears.
+            /// Returns the errno that a program on this machine is given.
             pub fn errno(self) -> i32 {
                 match self { $(Code::$code => libc::$errno,)* }
             }
 
-            /// From what a call on this machine said; what has no number of ours is an I/O error.
+            /// Returns the code of an errno of this machine. An errno without a code becomes [`Code::Io`].
             pub fn from_errno(errno: i32) -> Code {
                 match errno { $(libc::$errno => Code::$code,)* _ => Code::Io }
             }

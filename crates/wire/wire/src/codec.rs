@@ -1,4 +1,4 @@
-//! Fields to bytes and back.
+//! Encoding and decoding of the fields of a message.
 
 use std::fmt;
 
@@ -6,18 +6,18 @@ use types::{Identity, Timestamp};
 
 use crate::limits::{IDENTITY_BYTES_MAX, PATH_BYTES_MAX, PIECE_BYTES_MAX, TEXT_BYTES_MAX};
 
-/// Why bytes are no frame of ours.
+/// Reason why bytes are not a valid frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DecodeError {
-    /// The first bytes are not ours: another protocol.
+    /// The magic number is wrong: the peer speaks another protocol.
     Magic,
-    /// The header was damaged.
+    /// The checksum of the header does not match.
     Checksum,
     /// A length is above its bound, or the body is shorter or longer than its message.
     Length,
-    /// A field has a value that it cannot have.
+    /// A field has a value that is not allowed.
     Value,
-    /// No message has this number in this version.
+    /// No message of this protocol version has this number.
     Kind(u16),
 }
 
@@ -35,23 +35,23 @@ impl fmt::Display for DecodeError {
 
 impl std::error::Error for DecodeError {}
 
-/// Up to `MAX` bytes.
+/// Byte string of at most `MAX` bytes.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Bytes<const MAX: usize>(Vec<u8>);
 
-/// A path relative to the accelerated directory, as the kernel writes it.
+/// Path relative to the accelerated directory, in the kernel's bytes.
 pub type Path = Bytes<PATH_BYTES_MAX>;
 
-/// The first part of a kernel's message, or numbers that go with it.
+/// First part of a kernel's message, or numbers that accompany it.
 pub type Piece = Bytes<PIECE_BYTES_MAX>;
 
 impl<const MAX: usize> Bytes<MAX> {
-    /// Takes the bytes over; `None` if there are too many.
+    /// Wraps the bytes. Returns `None` if there are more than `MAX`.
     pub fn new(bytes: impl Into<Vec<u8>>) -> Option<Bytes<MAX>> {
         Some(bytes.into()).filter(|bytes| bytes.len() <= MAX).map(Bytes)
     }
 
-    /// The bytes.
+    /// Returns the bytes.
     pub fn as_slice(&self) -> &[u8] {
         &self.0
     }
@@ -63,12 +63,12 @@ impl<const MAX: usize> fmt::Debug for Bytes<MAX> {
     }
 }
 
-/// A text of at most [`TEXT_BYTES_MAX`] bytes.
+/// UTF-8 text of at most [`TEXT_BYTES_MAX`] bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Text(String);
 
 impl Text {
-    /// Takes the text over; what is too long is cut.
+    /// Wraps the text. Cuts a longer text at the last character boundary within the limit.
     pub fn cut(text: impl Into<String>) -> Text {
         let mut text = text.into();
         let mut end = text.len().min(TEXT_BYTES_MAX);
@@ -79,13 +79,13 @@ impl Text {
         Text(text)
     }
 
-    /// The text.
+    /// Returns the text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-/// Takes fields off the front of a body.
+/// Decoder that takes fields from the front of a body.
 pub(crate) struct FieldReader<'a> {
     left: &'a [u8],
 }
@@ -105,7 +105,8 @@ impl<'a> FieldReader<'a> {
         self.take(N)?.try_into().map_err(|_| DecodeError::Length)
     }
 
-    /// Two bytes that say how many follow, and those.
+    /// Takes a length of two bytes and that many bytes after it. Errors: [`DecodeError::Length`] if the length is above
+    /// `most`.
     fn counted(&mut self, most: usize) -> Result<&'a [u8], DecodeError> {
         let bytes = usize::from(u16::from_le_bytes(self.array()?));
         if bytes > most {
@@ -120,7 +121,7 @@ impl<'a> FieldReader<'a> {
 }
 
 fn put_counted(out: &mut Vec<u8>, bytes: &[u8]) {
-    // Every field's bound is below what two bytes hold.
+    // The bound of every field fits in two bytes, as the assertions below check.
     out.extend_from_slice(&(bytes.len() as u16).to_le_bytes());
     out.extend_from_slice(bytes);
 }
@@ -129,7 +130,7 @@ const _: () = assert!(PATH_BYTES_MAX < u16::MAX as usize);
 const _: () = assert!(PIECE_BYTES_MAX < u16::MAX as usize);
 const _: () = assert!(TEXT_BYTES_MAX < u16::MAX as usize);
 
-/// One field of a message.
+/// Encoding of one field of a message.
 pub(crate) trait Field: Sized {
     fn put(&self, out: &mut Vec<u8>);
     fn take(from: &mut FieldReader<'_>) -> Result<Self, DecodeError>;

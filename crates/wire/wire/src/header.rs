@@ -1,4 +1,4 @@
-//! What every frame begins with.
+//! Header of a frame.
 //!
 //! | byte | field |
 //! | --- | --- |
@@ -23,14 +23,14 @@ pub const HEADER_BYTES: usize = 40;
 const MAGIC: [u8; 4] = *b"FBWR";
 const CRC_AT: usize = 36;
 
-/// What every frame begins with.
+/// Header of a frame: version, kind, request number and lengths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
     /// Version of the protocol.
     pub version: u16,
-    /// Which message the body is.
+    /// Number of the message in the body.
     pub kind: u16,
-    /// Which request, or whose answer.
+    /// Number of the request; an answer carries that of its question.
     pub request: u64,
     /// The lowest request that the client still waits for; 0 in answers.
     pub oldest: u64,
@@ -41,7 +41,7 @@ pub struct Header {
 }
 
 impl Header {
-    /// Its bytes.
+    /// Encodes the header, including its checksum.
     pub fn encode(&self) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
         bytes[..4].copy_from_slice(&MAGIC);
@@ -56,7 +56,8 @@ impl Header {
         bytes
     }
 
-    /// Reads one. Its lengths are within their bounds; version and kind may be unknown.
+    /// Decodes a header and checks its checksum and that both lengths are within their bounds. Version and kind may be
+    /// unknown.
     pub fn decode(bytes: &[u8; HEADER_BYTES]) -> Result<Header, DecodeError> {
         if bytes[..4] != MAGIC {
             return Err(DecodeError::Magic);

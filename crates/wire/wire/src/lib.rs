@@ -1,8 +1,8 @@
-//! What agent and server say to each other, as pure data: no input, no output, no clock, no thread.
+//! Protocol between agent and server as pure data: no I/O, no clock, no thread.
 //!
-//! A *frame* is a [`Header`], a body - one encoded [`Message`] - and data: the bytes of a file, which are never copied
-//! into a message. All numbers are little-endian and of fixed width. Decoders take any bytes: they answer with a
-//! message or with a [`DecodeError`], never panic, and never reserve more than the bytes that are there.
+//! A *frame* is a [`Header`], a body (one encoded [`Message`]) and data. Data are bytes of a file, which are never
+//! copied into a message. All numbers are little-endian and of fixed width. Decoders accept any bytes: they return a
+//! message or a [`DecodeError`] and never panic. They never reserve more memory than there are bytes.
 //!
 //! # Invariants
 //!

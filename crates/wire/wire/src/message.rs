@@ -1,7 +1,7 @@
-//! Every message, in one table: its number, its fields in their order on the wire, and what it asks or answers.
+//! All messages in one table: number, fields in wire order, and purpose of each.
 //!
-//! A handle is chosen by the client, unique within its session: an open that is sent again opens nothing twice, and
-//! after the server was started again the same handle is opened anew under the same number.
+//! The client chooses the number of a handle, which is unique within its session. An open that is sent again therefore
+//! opens nothing twice. After a restart of the server the client opens the handle anew under the same number.
 
 use std::time::Duration;
 
@@ -13,59 +13,59 @@ use crate::table::messages;
 use crate::values::TimeChange;
 
 messages! {
-    /// The client's first frame.
+    /// First frame of a client.
     Hello = 1 {
-        /// Oldest version that it speaks.
+        /// Oldest version that the client speaks.
         min: u16,
-        /// Newest.
+        /// Newest version that the client speaks.
         max: u16,
-        /// Its session, random; every connection of an agent has the same.
+        /// Session of the client, random. All connections of one agent have the same session.
         session: [u8; 16],
-        /// Random, for the server's proof.
+        /// Nonce for the server's proof, random.
         nonce: [u8; 32],
         /// Identity of the accelerated directory, in hex.
         store: Text,
-        /// Who it is, for people.
+        /// Name of the client, for people.
         agent: Text,
     }
-    /// The server's answer.
+    /// Answer of the server to `Hello`.
     Challenge = 2 {
-        /// The version that is spoken from now on.
+        /// Version that both sides speak from now on.
         version: u16,
-        /// Random, for the client's proof.
+        /// Nonce for the client's proof, random.
         nonce: [u8; 32],
         /// Whether both sides must prove that they have the secret.
         secret: bool,
     }
-    /// The client's proof; zeros where none is wanted.
+    /// Proof of the client; zeros if no secret is used.
     Proof = 3 {
         /// Keyed hash of both nonces.
         proof: [u8; 32],
     }
-    /// The connection may be used.
+    /// End of the handshake: the connection may be used.
     Welcome = 4 {
-        /// This run of the server, random: another one has forgotten every handle.
+        /// Random number of this run of the server. A new run has forgotten all handles.
         instance: [u8; 16],
-        /// Keyed hash of both nonces; zeros where none is wanted.
+        /// Keyed hash of both nonces; zeros if no secret is used.
         proof: [u8; 32],
     }
 
-    /// Opens a file; answered by `Opened`. Sent again for a handle that is open, it opens nothing.
+    /// Opens a file; answered by `Opened`. Repeating it for an open handle opens nothing.
     Open = 32 {
-        /// Chosen by the client.
+        /// Handle, chosen by the client.
         handle: u64,
         /// Bits of [`open`](crate::open).
         flags: u32,
-        /// Which file.
+        /// Identity of the file.
         identity: Identity,
-        /// Where it was last seen.
+        /// Last known path of the file.
         hint: Path,
-        /// Its rules, `KEY=VALUE` lines of TOML.
+        /// Policy of the file, as `KEY=VALUE` lines of TOML.
         policy: Text,
     }
-    /// Closes a handle; one that is not open is no error.
+    /// Closes a handle. A handle that is not open is no error.
     Close = 33 {
-        /// Which.
+        /// Handle to close.
         handle: u64,
     }
     /// Reads; answered by `Bytes`.
@@ -88,23 +88,24 @@ messages! {
     Append = 36 {
         /// A handle open for writing.
         handle: u64,
-        /// With `again`: no byte before this one was written by the lost request.
+        /// With `again`: offset below which the lost request has written nothing.
         end: u64,
-        /// A server that has ended may have done it already: what is there from `end` onwards is looked at first.
+        /// Whether a server that has ended may have executed the append already. The server then looks first at the
+        /// data from `end` onwards.
         again: bool,
     }
-    /// `ftruncate`
+    /// Sets the size of a file (`ftruncate`).
     SetLen = 37 {
         /// A handle open for writing.
         handle: u64,
-        /// Bytes.
+        /// New size, bytes.
         len: u64,
     }
-    /// `fallocate`
+    /// Changes the allocation of a range (`fallocate`).
     Allocate = 38 {
         /// A handle open for writing.
         handle: u64,
-        /// `FALLOC_FL_*`, which are the same on every machine.
+        /// Bits `FALLOC_FL_*`, which have the same values on every architecture.
         mode: u32,
         /// First byte.
         offset: u64,
@@ -115,326 +116,339 @@ messages! {
     Seek = 39 {
         /// An open handle.
         handle: u64,
-        /// From where.
+        /// Byte at which the search begins.
         offset: u64,
         /// A value of [`seek`](crate::seek).
         target: u8,
     }
-    /// `fsync`
+    /// Makes a file durable (`fsync`).
     Sync = 40 {
         /// An open handle.
         handle: u64,
-        /// `fdatasync`
+        /// Whether to leave out attributes (`fdatasync`).
         data_only: bool,
-        /// Of what was acknowledged before, and nothing else: nothing is staged out for it, and no failed stage-out told.
+        /// Whether to cover only writes acknowledged before, for a window. Such a sync stages nothing out and reports
+        /// no failed stage-out.
         acknowledged: bool,
     }
-    /// A descriptor is closed.
+    /// Reports that a program closed a descriptor (FUSE's flush).
     Flush = 41 {
         /// An open handle.
         handle: u64,
     }
-    /// The size of a handle's file as its writers see it; answered by `Position`.
+    /// Asks for the size of a handle's file as its writers see it; answered by `Position`.
     End = 42 {
         /// An open handle.
         handle: u64,
     }
 
-    /// `Write` of what a program wrote a while ago, which the file's time is to be; answered by `Written`.
+    /// Writes data that a program wrote some time ago, and sets the file's time of modification to that moment; answered
+    /// by `Written`.
     WriteBackdated = 43 {
         /// A handle open for writing.
         handle: u64,
         /// First byte.
         offset: u64,
-        /// How long ago, ns: the clocks of nodes may differ.
+        /// Age of the data, ns. An age and not a time, because the clocks of nodes may differ.
         age_ns: u64,
     }
 
-    /// What `stat` must say; answered by `Overlay`.
+    /// Asks for the attributes that `stat` must show; answered by `Overlay`.
     Attributes = 48 {
-        /// Which file.
+        /// Identity of the file.
         identity: Identity,
     }
-    /// `truncate(2)`
+    /// Sets the size of a file by its identity (`truncate(2)`).
     Truncate = 49 {
-        /// Which file.
+        /// Identity of the file.
         identity: Identity,
-        /// Where it was last seen.
+        /// Last known path of the file.
         hint: Path,
-        /// Its rules.
+        /// Policy of the file.
         policy: Text,
-        /// Bytes.
+        /// New size, bytes.
         len: u64,
     }
-    /// `utimens`, which the client has found to be allowed.
+    /// Sets the times of a file (`utimens`). The client has checked that the caller may.
     SetTimes = 50 {
-        /// Which file.
+        /// Identity of the file.
         identity: Identity,
-        /// Where it was last seen.
+        /// Last known path of the file.
         hint: Path,
-        /// Last access.
+        /// Time of last access.
         atime: TimeChange,
-        /// Last modification.
+        /// Time of last modification.
         mtime: TimeChange,
     }
-    /// The client changed names or attributes.
+    /// Reports that the client changed the file's names or attributes.
     OwnChange = 51 {
-        /// Which file.
+        /// Identity of the file.
         identity: Identity,
-        /// Where it is now.
+        /// Path of the file now.
         hint: Path,
     }
-    /// The client removed the last name.
+    /// Reports that the client removed the last name of a file.
     Unlinked = 52 {
-        /// Which file.
+        /// Identity of the file.
         identity: Identity,
     }
-    /// Where a file's data is; answered by `Resides`.
+    /// Asks where a file's data is; answered by `Resides`.
     State = 53 {
-        /// Which file.
+        /// Identity of the file.
         identity: Identity,
     }
-    /// Begins what may take long; a number that is there already begins nothing.
+    /// Begins a job that may take long. Repeating it for a known job begins nothing.
     Begin = 54 {
-        /// Chosen by the client.
+        /// Number of the job, chosen by the client.
         job: u64,
         /// A value of [`job`](crate::job).
         verb: u8,
-        /// Which file.
+        /// Identity of the file.
         identity: Identity,
-        /// Where it was last seen.
+        /// Last known path of the file.
         hint: Path,
-        /// Its rules.
+        /// Policy of the file.
         policy: Text,
     }
-    /// Waits for a job for a moment; answered by `Pending`, or by its outcome, which is then forgotten.
+    /// Waits a moment for a job. Answered by `Pending` or by the job's outcome, which the server then forgets.
     Poll = 55 {
-        /// Which.
+        /// Number of the job.
         job: u64,
     }
     /// Drops a clean replica.
     Evict = 56 {
-        /// Which file.
+        /// Identity of the file.
         identity: Identity,
     }
     /// Pins or unpins a replica.
     Pin = 57 {
-        /// Which file.
+        /// Identity of the file.
         identity: Identity,
-        /// Pins.
+        /// Whether to pin (true) or to unpin.
         pinned: bool,
     }
-    /// The server's counters; answered by `Report`.
+    /// Asks for the server's counters; answered by `Report`.
     Status = 58 { }
-    /// Answered by `Done`.
+    /// Checks the connection; answered by `Done`.
     Ping = 59 { }
-    /// The client is about to remove the last name.
+    /// Announces that the client is about to remove the last name of a file.
     Removing = 60 {
-        /// Which file.
+        /// Identity of the file.
         identity: Identity,
     }
 
-    /// A node that does not see the global store begins: what its kernel offers. Answered by `Relayed`.
+    /// Attaches a node that does not see the global store, with the features that its kernel offers; answered by
+    /// `Relayed`.
     Attach = 61 {
-        /// The kind of machine: a kernel's messages are in its own numbers.
+        /// Architecture of the machine, because a kernel's messages are in its own numbers.
         machine: Text,
-        /// The kernel's INIT, whole.
+        /// INIT message of the kernel, whole.
         init: Piece,
     }
-    /// A message of the node's kernel; answered by `Relayed`, by `Pending` if the answer comes as an event or not at all, or
-    /// by `Unknown` where nothing is attached.
+    /// Passes on a message of the node's kernel. Answered by `Relayed`, or by `Unknown` if nothing is attached.
+    /// Answered by `Pending` if the answer comes as an event or if there is none.
     Relay = 62 {
         /// A value of [`pace`](crate::pace).
         pace: u8,
-        /// Its number, which the node gives: rising, never used twice.
+        /// Number of the message, given by the node: rising and never used twice.
         number: u64,
-        /// The lowest of these that the node has not done with.
+        /// Lowest of these numbers that the node has not finished with.
         oldest: u64,
-        /// The caller's groups, four bytes each.
+        /// Groups of the caller, four bytes each.
         groups: Piece,
-        /// The message, or its beginning; the rest is the frame's data.
+        /// Message, or its beginning; the rest is the frame's data.
         head: Piece,
     }
-    /// Waits a moment for events after this one; answered by `Heard`. Those up to it are forgotten.
+    /// Waits a moment for events after `after`; answered by `Heard`. The server forgets the events up to `after`.
     Listen = 63 {
-        /// The last event that the node has dealt with.
+        /// Number of the last event that the node has handled.
         after: u64,
     }
-    /// The kernel never got the answer to a request that the node has given up: what that gave is taken back.
+    /// Withdraws a request that the node has given up, whose answer the kernel never received. The server takes back
+    /// what the request was given.
     Withdraw = 64 {
-        /// The request's number.
+        /// Number of the request.
         number: u64,
     }
-    /// The node has unmounted: what it has open is closed.
+    /// Reports that the node has unmounted. The server closes all that the node had open.
     Detach = 65 { }
-    /// As `Attach`, of a kernel that has numbers of an earlier memory of this node: it is asked nothing (`Unknown`) before
-    /// `Reclaimed`. One that is attached already is not attached again.
+    /// `Attach` of a kernel that has node and handle numbers of an earlier connection. Requests of the kernel are
+    /// answered by `Unknown` before `Reclaimed`. A node that is attached already is not attached again.
     AttachAgain = 66 {
-        /// The kind of machine.
+        /// Architecture of the machine.
         machine: Text,
-        /// The kernel's INIT, whole.
+        /// INIT message of the kernel, whole.
         init: Piece,
     }
-    /// What a number meant to an earlier memory of this node it shall mean again. Answered by `Done`, also where it does already;
-    /// `ESTALE`: the file is not there any more.
+    /// Claims a number of the kernel, so that it means the same file as before. Answered by `Done`, also if it does
+    /// already. Errors: `ESTALE` if the file does not exist any more.
     Reclaim = 67 {
-        /// The number of a file or directory.
+        /// Node id of a file or directory.
         node: u64,
-        /// How often the kernel has looked it up and not forgotten.
+        /// Number of lookups by the kernel that it has not forgotten.
         lookups: u64,
-        /// Which file.
+        /// Identity of the file.
         identity: Identity,
-        /// Where it was last seen.
+        /// Last known path of the file.
         hint: Path,
-        /// The number of an open file of it; 0: none.
+        /// Number of an open handle of the file; 0: none.
         handle: u64,
-        /// How that was opened, as open(2) has it, without what was done then.
+        /// Flags of that open as in open(2), without those that act only during the open.
         flags: u32,
     }
-    /// Everything is claimed: the kernel's requests follow.
+    /// Ends reclaiming: all numbers are claimed, and the kernel's requests follow.
     Reclaimed = 68 { }
-    /// A SETLK or a RELEASE of the kernel's, on numbers that were claimed, before it may ask: claims a lock that it holds, or gives back
-    /// what was claimed in vain. Answered by `Done`; `ESTALE`: the lock may be somebody else's by now.
+    /// Claims a lock that the kernel holds (its SETLK), or gives a claim back that was not needed (its RELEASE).
+    /// Allowed on claimed numbers, before the kernel's requests. Answered by `Done`. Errors: `ESTALE` if another owner
+    /// may have the lock by now.
     ReclaimLock = 69 {
-        /// The message, whole.
+        /// Message of the kernel, whole.
         head: Piece,
     }
-    /// All locks are claimed that the node wants to keep. Answered by `Done`; `ESTALE`: too late, it has none.
+    /// Ends the claims of locks: all locks that the node wants to keep are claimed. Answered by `Done`. Errors:
+    /// `ESTALE` if the grace period is over; the node then has no lock.
     LocksReclaimed = 70 { }
 
-    /// What others have changed of a file since a client fell silent that had windows on it, an earlier life of this one: answered by `Bytes`,
-    /// whose data are the ranges, first byte and the one after the last of each, eight bytes little-endian; by `Unknown` where nobody
-    /// knows, for the server was started again.
+    /// Asks for the ranges of a file that others have changed since a client with windows on it fell silent. That
+    /// client is an earlier run of the one that asks. Answered by `Bytes`, with two numbers of eight bytes for each
+    /// range: its first byte and the byte after its last. Answered by `Unknown` if the changes are not known, because
+    /// the server was started again.
     Since = 71 {
-        /// Which file.
+        /// Identity of the file.
         identity: Identity,
-        /// That client's session.
+        /// Session of the silent client.
         session: [u8; 16],
     }
-    /// Of that client nothing will be asked any more. Answered by `Done`.
+    /// Reports that no more `Since` will be asked about a client. Answered by `Done`.
     Gone = 72 {
-        /// Its session.
+        /// Session of that client.
         session: [u8; 16],
     }
-    /// Which life the server's machine lives; answered by `BootVerifierIs`.
+    /// Asks for the boot number of the server's machine; answered by `Lives`.
     AskBootVerifier = 73 { }
-    /// Of the session's own requests: all below are done with, answered or given up, but those whose numbers are the frame's data, eight bytes
-    /// little-endian each. Answered by `Done`.
+    /// Reports that the session has finished with all requests below `below`, whether answered or given up. Exceptions
+    /// are the requests whose numbers are the frame's data, eight bytes each. Answered by `Done`.
     DoneWith = 74 {
-        /// Above all that were sent.
+        /// Number above all requests that were sent.
         below: u64,
     }
 
-    /// It is done.
+    /// Success without a value.
     Done = 128 { }
-    /// It failed; also the end of a handshake.
+    /// Failure of a request or of the handshake.
     Failed = 129 {
-        /// Why, for programs.
+        /// Error code, for programs.
         code: Code,
-        /// Why, for people.
+        /// Reason, for people.
         reason: Text,
     }
-    /// The server does not know the handle or the job: it was started again, or has closed what a silent client left.
+    /// Answer to a handle or job that the server does not know. The server was started again, or has closed the handles
+    /// of a silent client.
     Unknown = 130 { }
-    /// A file is open.
+    /// Answer to `Open`: the file is open.
     Opened = 131 {
-        /// Which version of its data: equal numbers are one version.
+        /// Version number of the file's data. Equal numbers mean equal data.
         version: u64,
-        /// Another number than before, and what was not synced may be lost: the server's machine has crashed.
+        /// Boot number of the server's machine. A different number than before means that the machine has crashed;
+        /// writes not synced may be lost.
         boot_verifier: u64,
     }
-    /// All of the data was written.
+    /// Answer to a write: all of the data was written.
     Written = 132 {
-        /// Where it begins.
+        /// Offset at which the data begins.
         offset: u64,
     }
-    /// A position in a file.
+    /// Answer with a position in a file.
     Position = 133 {
-        /// Byte.
+        /// Offset, bytes.
         offset: u64,
     }
-    /// The frame's data; fewer bytes than asked only at the end of the file.
+    /// Answer with the frame's data. Less data than asked for means the end of the file.
     Bytes = 134 { }
-    /// What the replica knows better than the global store.
+    /// Attributes that the replica knows better than the global store.
     Overlay = 135 {
-        /// How often a global copy became the truth about a file again.
+        /// Number of times that a global copy has become the current version of a file again.
         staged_count: u64,
-        /// Whether the replica is ahead. If not, `ctime` is what is shown while the global copy's is `mtime`; zeros: itself.
+        /// Whether the replica is ahead of the global copy. If not, `ctime` is shown as long as the global copy's
+        /// change time is `mtime`. Zeros mean the global copy's own change time.
         known: bool,
-        /// Bytes.
+        /// Size, bytes.
         size: u64,
-        /// Of 512 bytes.
+        /// Allocated blocks of 512 bytes.
         blocks: u64,
-        /// Last modification.
+        /// Time of last modification.
         mtime: Timestamp,
-        /// Last change.
+        /// Time of last change.
         ctime: Timestamp,
     }
-    /// Where a file's data is.
+    /// Answer to `State`: where a file's data is.
     Resides = 136 {
-        /// Number of the residency.
+        /// Number of the residency, 0 to 7 in the order of the file cache's list.
         state: u8,
-        /// Ahead of the global copy, or may be.
+        /// Whether the replica is, or may be, ahead of the global copy.
         dirty: bool,
     }
-    /// The job is not done.
+    /// Answer to `Poll`: the job is not finished.
     Pending = 137 { }
-    /// A stage-out that did not end well.
+    /// Outcome of a stage-out that failed.
     Stuck = 138 {
-        /// Which file.
+        /// Identity of the file.
         identity: Identity,
-        /// Where it was last seen.
+        /// Last known path of the file.
         hint: Path,
         /// Number of the residency.
         state: u8,
-        /// Not found in the global store.
+        /// Whether the file was not found in the global store.
         orphaned: bool,
-        /// Why, for programs.
+        /// Error code, for programs.
         code: Code,
-        /// Why, for people.
+        /// Reason, for people.
         reason: Text,
-        /// Where the data is, on the server.
+        /// Path of the data on the server.
         replica: Path,
     }
-    /// The frame's data is the server's status as JSON.
+    /// Answer to `Status`: the frame's data is the status as JSON.
     Report = 139 { }
-    /// An answer for a kernel.
+    /// Answer for a kernel.
     Relayed = 140 {
-        /// The answer, or its header; the rest is the frame's data.
+        /// Answer, or its header; the rest is the frame's data.
         head: Piece,
     }
-    /// The frame's data are messages for a kernel, one after the other.
+    /// Answer to `Listen`: the frame's data are messages for a kernel, one after the other.
     Heard = 141 {
-        /// The number of the last of them.
+        /// Number of the last of these messages.
         last: u64,
     }
-    /// As `Relayed`, to a request that opened a file, or looked up a directory, or cut a file: which that is.
+    /// `Relayed` for a request that opened or truncated a file or looked up a directory. Names that file or directory.
     RelayedOf = 142 {
-        /// The answer, or its header.
+        /// Answer, or its header; the rest is the frame's data.
         head: Piece,
-        /// Which file.
+        /// Identity of the file or directory.
         identity: Identity,
-        /// Where it was last seen.
+        /// Last known path of the file or directory.
         hint: Path,
     }
-    /// Locks of a former server are being claimed: a request for one is sent again in a moment.
+    /// Answer during the grace period, while locks of a former server are being claimed. The client sends the lock
+    /// request again in a moment.
     Grace = 143 { }
-    /// Which life the server's machine lives.
+    /// Answer to `Life`.
     BootVerifierIs = 144 {
-        /// Another number than before: it has crashed, and what was not synced may be lost.
+        /// Boot number of the server's machine. A different number than before means that the machine has crashed;
+        /// writes not synced may be lost.
         boot_verifier: u64,
     }
 }
 
 impl Message {
-    /// A failure as it is told.
+    /// Makes a `Failed` from an errno and a reason.
     pub fn failed(errno: i32, reason: impl Into<String>) -> Message {
         Message::Failed { code: Code::from_errno(errno), reason: Text::cut(reason) }
     }
 }
 
 impl Message {
-    /// What it is when it is sent `by` so much later than it was made; `None`: the same.
+    /// Returns the message as it must be sent `by` after it was made. `None` means unchanged: only the age in
+    /// `WriteBackdated` grows.
     pub fn later(&self, by: Duration) -> Option<Message> {
         let Message::WriteBackdated { handle, offset, age_ns } = *self else { return None };
         let by = u64::try_from(by.as_nanos()).unwrap_or(u64::MAX);

@@ -1,8 +1,8 @@
-//! What a table of messages becomes: a type, the number and the name of each, and how they are written and read.
+//! Macro that makes the message type from a table: numbers, names, encoding and decoding.
 
 macro_rules! messages {
     ($($(#[doc = $doc:literal])* $name:ident = $number:literal { $($(#[doc = $field_doc:literal])* $field:ident: $kind:ty,)* })*) => {
-        /// What is said. Requests have numbers from 32, answers from 128; the rest is the handshake.
+        /// A message between agent and server. Numbers below 32 are the handshake, from 32 requests, from 128 answers.
         #[derive(Debug, Clone, PartialEq, Eq)]
         pub enum Message {
             $($(#[doc = $doc])* $name { $($(#[doc = $field_doc])* $field: $kind,)* },)*
@@ -12,22 +12,23 @@ macro_rules! messages {
             /// Number and name of every message.
             pub const KINDS: &[(u16, &str)] = &[$(($number, stringify!($name))),*];
 
-            /// Its number.
+            /// Returns the number of the message.
             pub fn kind(&self) -> u16 {
                 match self { $(Message::$name { .. } => $number,)* }
             }
 
-            /// Its name.
+            /// Returns the name of the message.
             pub fn name(&self) -> &'static str {
                 match self { $(Message::$name { .. } => stringify!($name),)* }
             }
 
-            /// Appends its body.
+            /// Appends the encoded body to `out`.
             pub fn encode(&self, out: &mut Vec<u8>) {
                 match self { $(Message::$name { $($field,)* } => { $($crate::codec::Field::put($field, out);)* let _ = &out; })* }
             }
 
-            /// Reads the body of the message with this number.
+            /// Decodes the body of the message with number `kind`. Errors: an unknown number, or a body that is not
+            /// exactly one such message.
             pub fn decode(kind: u16, body: &[u8]) -> Result<Message, $crate::codec::DecodeError> {
                 let mut from = $crate::codec::FieldReader::new(body);
                 let message = match kind {

@@ -1,4 +1,4 @@
-//! What fields of messages can say.
+//! Values of message fields.
 
 use types::Timestamp;
 
@@ -7,19 +7,20 @@ use crate::codec::{DecodeError, Field, FieldReader};
 
 /// Bits of [`Message::Open`](crate::Message::Open).
 pub mod open {
-    /// For reading.
+    /// Open for reading.
     pub const READ: u32 = 1;
-    /// For writing.
+    /// Open for writing.
     pub const WRITE: u32 = 2;
-    /// The content goes.
+    /// Truncate the file to no content.
     pub const TRUNCATE: u32 = 4;
-    /// The client created the file just now, empty.
+    /// Created by the client just now, empty.
     pub const CREATED: u32 = 8;
-    /// `O_SYNC`, `O_DSYNC`.
+    /// Synchronous writes: `O_SYNC`, `O_DSYNC`.
     pub const SYNC: u32 = 16;
-    /// Windows of the client are drained through it: of these it asks in its next life what others have changed.
+    /// Handle through which records of the client's windows are applied. After a restart the client asks what others
+    /// have changed of these files ([`Message::Since`](crate::Message::Since)).
     pub const WINDOWS: u32 = 32;
-    /// All of them; others are refused.
+    /// All bits. The server refuses others.
     pub const ALL: u32 = 63;
 }
 
@@ -39,26 +40,26 @@ pub mod seek {
     pub const HOLE: u8 = 2;
 }
 
-/// Values of [`Message::Relay`](crate::Message::Relay)'s pace: what it waits for at the server.
+/// Values of [`Message::Relay`](crate::Message::Relay)'s pace: how long the server may take.
 pub mod pace {
-    /// For nothing: locks, the end of a wait.
+    /// Waits for nothing: locks, the end of a wait.
     pub const QUICK: u8 = 1;
-    /// For a little of a file or a directory.
+    /// Reads or writes a little of a file or a directory.
     pub const BRIEF: u8 = 2;
-    /// For up to a whole frame of data, one way or the other.
+    /// Transfers up to a whole frame of data, in either direction.
     pub const LARGE: u8 = 3;
-    /// For disks or the global store, by its nature.
+    /// Waits for disks or the global store.
     pub const SLOW: u8 = 4;
 }
 
-/// What becomes of one of a file's times.
+/// New value of one of a file's times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TimeChange {
-    /// It stays.
+    /// Unchanged.
     Keep,
-    /// The moment of setting.
+    /// Current time of the server when the time is set.
     Now,
-    /// This moment.
+    /// Given time.
     At(Timestamp),
 }
 

@@ -1,27 +1,27 @@
-//! Which protocol two programs speak.
+//! Negotiation of the protocol version.
 //!
-//! The frames of a handshake are the same in every version, so that two programs can always say what they speak.
+//! The frames of a handshake are the same in every version, so that two programs can always state what they speak.
 
-/// The oldest version that this program speaks.
+/// Oldest version that this program speaks. All handshake frames carry it in the header.
 pub const VERSION_MIN: u16 = 1;
 
-/// The newest version that this program speaks, and the one in the header of every handshake is [`VERSION_MIN`].
+/// Newest version that this program speaks.
 pub const VERSION_MAX: u16 = 1;
 
 /// The versions that a program speaks, both ends included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Versions {
-    /// The oldest.
+    /// Oldest version.
     pub min: u16,
-    /// The newest.
+    /// Newest version.
     pub max: u16,
 }
 
 impl Versions {
-    /// Those of this program.
+    /// Versions of this program.
     pub const OURS: Versions = Versions { min: VERSION_MIN, max: VERSION_MAX };
 
-    /// The newest that both speak.
+    /// Returns the newest version that both speak, or `None` if there is none.
     pub fn agree(self, other: Versions) -> Option<u16> {
         let (min, max) = (self.min.max(other.min), self.max.min(other.max));
         (min <= max).then_some(max)

@@ -1,6 +1,8 @@
-//! The bytes of every message are kept in `tests/golden`, a file each: what was once sent is understood for ever.
+//! The bytes of every message are kept in `tests/golden`, one file each: messages that were once sent are understood
+//! for ever.
 //!
-//! `FOREBAY_WRITE_GOLDEN=1` writes the files of new messages. A file that has to change is a new protocol version.
+//! `FOREBAY_WRITE_GOLDEN=1` writes the files of new messages. A change of an existing file needs a new protocol
+//! version.
 
 mod samples;
 

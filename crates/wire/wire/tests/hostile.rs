@@ -1,4 +1,4 @@
-//! Whatever bytes come, a decoder answers; and what it takes for a message encodes to the very same bytes.
+//! Decoders return for any bytes. Bytes that decode to a message are exactly the encoding of that message.
 
 mod samples;
 
@@ -15,7 +15,7 @@ fn encoded(message: &Message) -> Vec<u8> {
 
 fn check(kind: u16, body: &[u8]) {
     if let Ok(message) = Message::decode(kind, body) {
-        // An unknown error number is taken for another one; everything else is what it was.
+        // An unknown error number decodes to another one; all other fields encode to the same bytes.
         if !matches!(message, Message::Failed { .. } | Message::Stuck { .. }) {
             assert_eq!(encoded(&message), body);
         }
@@ -41,7 +41,8 @@ proptest! {
         }
     }
 
-    /// Near misses find more than noise does: true messages with some bytes changed, cut or added.
+    /// Decodes real messages with some bytes changed, cut or added. Such near misses find more errors than random
+    /// bytes.
     #[test]
     fn a_message_with_changed_bytes_is_another_message_or_refused(
         which in any::<prop::sample::Index>(),

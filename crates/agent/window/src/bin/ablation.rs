@@ -1,6 +1,8 @@
-//! Algorithms 1 and 2 as printed, corrected, and the detector of the window, on the same traces over the same simulated store, which has a time
-//! of its own: the same on every machine. Prints for each trace and algorithm, parted by tabs: hits of the pattern's own requests, hits
-//! of all, share for which nothing had to be asked, microseconds, bytes fetched for each byte read.
+//! Compares Algorithms 1 and 2 as printed, corrected, and the detector of the window, on equal traces over a simulated
+//! store with simulated time. The result is equal on all machines.
+//!
+//! Prints one line per trace and algorithm, with columns separated by tabs. The columns are hits of the pattern's own
+//! requests, hits of all requests, share of requests without a fetch, microseconds, and bytes fetched per byte read.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -12,15 +14,15 @@ use window::read_queue::{FetchTicket, Purge, ReadQueue, printed};
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 const SIZE: u64 = 256 * MIB;
-/// Memory of the read queue, and what the detector may use of it.
+/// Memory of the read queue, and the detector's budget, bytes.
 const WINDOW: u64 = 16 * MIB;
-/// The store: a request takes 2 ms, and all together move a mebibyte in 1 ms.
+/// Simulated store: a request takes 2 ms, and all together move a mebibyte in 1 ms.
 const LATENCY_US: u64 = 2000;
 const BYTES_PER_US: u64 = 1049;
-/// What the program does with the bytes of one request.
+/// Time that the program spends on the bytes of one request.
 const THINK_US: u64 = 100;
 
-/// What a request is for the judge; the detectors are not told.
+/// Role of a request, for the judge; the detectors do not know it.
 #[derive(Clone, Copy, PartialEq)]
 enum Part {
     Pattern,
@@ -30,7 +32,7 @@ enum Part {
 type Trace = Vec<(u64, u64, Part)>;
 
 enum Policy {
-    /// By Algorithm 2 as printed what is there is found, or not.
+    /// Algorithm 2 as printed decides what is found.
     Printed(Reference),
     Reference(Reference),
     Detector(Box<Detector>),
@@ -38,13 +40,13 @@ enum Policy {
 
 #[derive(Debug, Default, Clone, Copy)]
 struct Score {
-    /// Of the requests of the pattern: all bytes were there.
+    /// Share of the pattern's requests for which all bytes were present.
     hits: f64,
-    /// Of all requests, noise included.
+    /// Share of all requests, noise included, for which all bytes were present.
     hits_overall: f64,
-    /// Of all requests: nothing had to be asked for, though some waited.
+    /// Share of all requests without a fetch of their own, even if some waited.
     found: f64,
-    /// Until the program has read everything.
+    /// Time until the program has read everything.
     time_us: u64,
     fetched: u64,
     read: u64,
@@ -88,7 +90,7 @@ fn run(mut policy: Policy, trace: &Trace) -> Score {
             let mut blocks: Vec<_> = queue.blocks().collect();
             let (_, rest) = printed::search(&mut blocks, request);
             missing = if rest.is_empty() { Vec::new() } else { vec![rest] };
-            // What it takes for missing it asks for, there or not.
+            // It requests all bytes that it takes for missing, present or not.
             demand.clone_from(&missing);
         }
         let outcome = match (missing.is_empty(), demand.is_empty()) {
@@ -166,7 +168,7 @@ fn interleaved(traces: &[Trace]) -> Trace {
     (0..traces[0].len()).flat_map(|n| traces.iter().map(move |trace| trace[n])).collect()
 }
 
-/// Every tenth request, on average, is somewhere else.
+/// Replaces every tenth request, on average, by one elsewhere.
 fn noisy(trace: &Trace) -> Trace {
     let mut rng = Rng(5);
     trace
@@ -206,7 +208,7 @@ fn traces() -> Vec<(String, Trace)> {
     all
 }
 
-/// Every trace, with the scores of all policies.
+/// Returns every trace with the scores of all policies.
 fn scores() -> Vec<(String, [(&'static str, Score); 3])> {
     traces()
         .into_iter()
@@ -235,8 +237,8 @@ mod tests {
         let mut worse = Vec::new();
         for (name, [printed, corrected, (_, ours)]) in scores() {
             for (other, score) in [printed, corrected] {
-                // A random reader cannot be foreseen: blocks fetched on suspicion hit now and then, and cost more than they
-                // bring. There time is what counts.
+                // A random reader cannot be foreseen: blocks fetched on suspicion hit now and then, and cost more than
+                // they bring. For it, time counts.
                 if ours.time_us > score.time_us || (name != "random" && ours.hits < score.hits) {
                     worse.push(format!("{name}: {ours:?} against {other} {score:?}"));
                 }

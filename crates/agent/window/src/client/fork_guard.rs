@@ -1,4 +1,4 @@
-//! Whether this is still the process that registered.
+//! Fork guard: detects whether this is still the process that registered.
 
 use std::ptr::NonNull;
 
@@ -9,9 +9,10 @@ use crate::sync::Ordering::Relaxed;
 
 const BYTES: usize = 4096;
 
-/// A page that the kernel wipes in a forked child, however it was forked: one load tells parent from child.
+/// Fork guard: a page that the kernel wipes in a forked child, however it was forked. One load distinguishes parent and
+/// child.
 ///
-/// A child that shares the parent's memory (`vfork`) is not told apart; it may do nothing but execute or end.
+/// A child that shares the parent's memory (`vfork`) is not detected. Such a child may only execute a program or end.
 #[derive(Debug)]
 pub struct ForkGuard(NonNull<AtomicU64>);
 
@@ -33,7 +34,7 @@ impl ForkGuard {
         Ok(fork_guard)
     }
 
-    /// False in a forked child.
+    /// Returns true in the process that made the guard, false in a forked child.
     pub fn is_here(&self) -> bool {
         self.word().load(Relaxed) == 1
     }

@@ -1,4 +1,4 @@
-//! The connection of a process to the agent.
+//! Connection of a process to the agent.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -25,26 +25,27 @@ use crate::ring::Writer;
 use crate::sequence::Sequence;
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-/// What windows keep of their registration.
+/// Part of a registration that its windows share.
 #[derive(Debug)]
 pub(super) struct AgentLink {
     socket: OwnedFd,
     pub(super) fork_guard: ForkGuard,
-    /// One question at a time.
+    /// Lock for one request at a time.
     asking: Mutex<Asking>,
 }
 
-/// What was asked and answered.
+/// State of the exchange of messages.
 #[derive(Debug, Default)]
 struct Asking {
-    /// The answer to the last question has not come in time: nothing more is asked before it has come, and been thrown away.
+    /// Whether the last answer has not come in time. No new request is sent before that answer has come and was
+    /// discarded.
     is_late: bool,
-    /// An answer was not understood, or the connection has ended.
+    /// Whether an answer was not understood, or the connection has ended.
     is_broken: bool,
 }
 
 impl AgentLink {
-    /// Whether the agent still holds the other end.
+    /// Returns whether the agent still holds the other end.
     pub(super) fn is_alive(&self) -> bool {
         let mut socket = [PollFd::new(&self.socket, PollFlags::empty())];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -54,8 +55,8 @@ impl AgentLink {
         }
     }
 
-    /// Sends a question and waits for its answer, no longer than `within`: `TimedOut`. Then there is nothing to be had until that
-    /// answer has come: `WouldBlock`, at once.
+    /// Sends a request and waits for its answer, at most `within`. Errors: `TimedOut` if the answer does not come in
+    /// time; from then on `WouldBlock` at once, until that answer has come.
     fn ask(&self, question: &WindowMessage, within: Duration) -> io::Result<(WindowMessage, Vec<OwnedFd>)> {
         let mut asking = self.asking.lock().unwrap_or_else(PoisonError::into_inner);
         if asking.is_broken || !self.fork_guard.is_here() {
@@ -94,7 +95,7 @@ impl AgentLink {
         self.receive()
     }
 
-    /// Whether something comes within that time, or the connection ends.
+    /// Returns whether a message comes within that time, or the connection ends.
     fn is_readable(&self, within: Duration) -> io::Result<bool> {
         let until = Instant::now() + within;
         loop {
@@ -127,7 +128,7 @@ impl AgentLink {
     }
 }
 
-/// A registered process. A forked child registers anew.
+/// Registration of a process. A forked child registers anew.
 #[derive(Debug)]
 pub struct Registration {
     link: Arc<AgentLink>,
@@ -135,20 +136,21 @@ pub struct Registration {
 }
 
 impl Registration {
-    /// Registers with the agent that listens at `path` (`FOREBAY_WINDOW_SOCKET`). `EPERM` if it is neither root's nor of
-    /// our own user, `EPROTO` for an agent of another version, else the errors of socket, connect and mmap.
+    /// Registers with the agent that listens at `path` (`FOREBAY_WINDOW_SOCKET`). Errors: `EPERM` if the agent runs
+    /// neither as root nor as our own user, `EPROTO` for an agent of another version, and those of socket, connect and
+    /// mmap.
     pub fn connect(path: &[u8]) -> io::Result<Registration> {
         Registration::connect_from(path, 0)
     }
 
-    /// [`Registration::connect`], with a descriptor whose number is at least `lowest`, so that the program finds the numbers it
-    /// expects; the lowest there is if its limit is lower.
+    /// Registers as [`Registration::connect`] does, with a descriptor number of at least `lowest`, so that the program
+    /// finds the numbers it expects. If the program's limit is lower, uses the lowest free number.
     pub fn connect_from(path: &[u8], lowest: i32) -> io::Result<Registration> {
         let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         let socket = rustix::io::fcntl_dupfd_cloexec(&socket, lowest).unwrap_or(socket);
-        // For the connection itself, where an agent that hangs has as many waiting as it takes.
+        // Needed for connect: a hanging agent may have as many connections waiting as it accepts.
         sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(AGENT_ANSWERS_WITHIN))?;
-        // With a time to wait for, a process that is stopped and goes on is told EINTR.
+        // With a timeout set, connect fails with EINTR in a process that is stopped and continued.
         let address = SocketAddrUnix::new(path)?;
         rustix::io::retry_on_intr(|| connect(&socket, &address))?;
         let peer = sockopt::socket_peercred(&socket)?.uid;
@@ -167,14 +169,14 @@ impl Registration {
         Ok(Registration { link, page })
     }
 
-    /// Says that the calling thread, whose kernel id is `thread`, is about to open a file that may have a window. Make the
-    /// open, then ask [`Announcement::windowed`]. When all slots are taken it announces nothing, which is never wrong.
+    /// Announces that the calling thread, whose kernel id is `thread`, is about to open a file that may have a window.
+    /// After the open, ask [`Announcement::windowed`]. If all slots are taken, announces nothing, which is never wrong.
     pub fn announce(&self, thread: u32) -> Announcement<'_> {
         self.announce_as(u64::from(thread))
     }
 
-    /// The same of an open for reading and writing: it gets a window only where that takes nothing from its reads, which without
-    /// one may be the kernel's alone.
+    /// Announces an open for reading and writing. The file gets a window only if its reads lose nothing: without a
+    /// window the kernel alone may serve them.
     pub fn announce_mildly(&self, thread: u32) -> Announcement<'_> {
         self.announce_as(u64::from(thread) | page::MILD)
     }
@@ -192,14 +194,14 @@ impl Registration {
         Announcement { page: &self.page, slot }
     }
 
-    /// The window of the open file `fd`, about `bytes` large (0: as the policy says). `EOPNOTSUPP`: this descriptor will
-    /// never have one. `EAGAIN`: not now (somebody else has the file open, or there is no memory left). Others: not an
-    /// accelerated file, or the agent has gone.
+    /// Returns the window of the open file `fd`, about `bytes` large (0: as the policy says). Errors: `EOPNOTSUPP` if
+    /// this descriptor will never have a window. `EAGAIN` if it cannot now, because somebody else has the file open or
+    /// memory is short. Others: not an accelerated file, or the agent has gone.
     pub fn attach(&self, fd: BorrowedFd<'_>, bytes: u64) -> io::Result<Window> {
         self.fetch(control(fd, &Control::new(Command::Attach, bytes))?.token)
     }
 
-    /// The second half of [`Registration::attach`]: the window behind a token.
+    /// Completes [`Registration::attach`]: returns the window of a token.
     pub fn fetch(&self, token: u64) -> io::Result<Window> {
         let (answer, descriptors) =
             self.link.ask(&WindowMessage { token, ..WindowMessage::new(MessageKind::Fetch) }, AGENT_ANSWERS_WITHIN)?;
@@ -216,29 +218,30 @@ impl Registration {
         Ok(Window::new(writer, Arc::clone(&self.link)))
     }
 
-    /// Whether the agent answers just now, within [`AGENT_IS_THERE_WITHIN`]: the ioctl waits for it however long. After a no it
-    /// is no at once until the agent has answered.
+    /// Returns whether the agent answers at the moment, within [`AGENT_IS_THERE_WITHIN`]. The ioctl would wait without
+    /// a limit. After a false answer, returns false at once until the agent has answered.
     pub fn is_answered(&self) -> bool {
         self.link.ask(&WindowMessage::new(MessageKind::Here), AGENT_IS_THERE_WITHIN).is_ok()
     }
 
-    /// Whether this is the process that registered, not a forked child of it.
+    /// Returns whether this is the process that registered, and not a forked child.
     pub fn is_here(&self) -> bool {
         self.link.fork_guard.is_here()
     }
 
-    /// Whether the agent still answers. A program that sees false registers anew, not more than now and then.
+    /// Returns whether the agent still holds the connection. If not, the program should register anew, but only now and
+    /// then.
     pub fn is_alive(&self) -> bool {
         self.link.is_alive()
     }
 
-    /// The descriptor of the connection: a program must neither close nor use it.
+    /// Returns the descriptor of the connection. The program must neither close nor use it.
     pub fn socket(&self) -> BorrowedFd<'_> {
         self.link.socket.as_fd()
     }
 }
 
-/// An open under way. Dropping it takes the announcement back.
+/// Announced open. Dropping it withdraws the announcement.
 #[derive(Debug)]
 pub struct Announcement<'a> {
     page: &'a Mapping,
@@ -246,7 +249,8 @@ pub struct Announcement<'a> {
 }
 
 impl Announcement<'_> {
-    /// After the open: whether the file that was opened may have a window. It is a hint; [`Registration::attach`] decides.
+    /// Returns whether the opened file may have a window; to be called after the open. This is a hint;
+    /// [`Registration::attach`] decides.
     pub fn windowed(self) -> bool {
         self.slot.is_some_and(|slot| self.page.word(page::answer_at(slot)).load(Acquire) & page::WINDOWED != 0)
     }
@@ -260,18 +264,18 @@ impl Drop for Announcement<'_> {
     }
 }
 
-/// Whether the file system of `fd` might answer [`control`]. Asks nobody who could hang: a FUSE file system has the kernel copy the argument
-/// first, which is at no address here; others do not know the call.
+/// Returns whether the file system of `fd` might answer [`control`]. Asks no server that could hang: for a FUSE file
+/// system the kernel first copies the argument, whose address is invalid here. Other file systems do not know the call.
 pub fn might_answer(fd: BorrowedFd<'_>) -> bool {
     // SAFETY: there is nothing at that address for the kernel to read or write.
     let done = unsafe { libc::syscall(libc::SYS_ioctl, fd.as_raw_fd(), u64::from(CONTROL), 0usize) };
     done < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::EFAULT)
 }
 
-/// The ioctl [`CONTROL`] on `fd`: on, off, size, state. Errors as the kernel tells them; `ENOTTY` where there is no agent.
+/// Makes the ioctl [`CONTROL`] on `fd`. Errors: those of the kernel; `ENOTTY` if there is no agent.
 pub fn control(fd: BorrowedFd<'_>, ask: &Control) -> io::Result<Control> {
     let mut argument: [u8; CONTROL_BYTES] = ask.to_bytes();
-    // SAFETY: the kernel reads and writes as many bytes as the number of the call says, which is the buffer's length.
+    // SAFETY: the kernel reads and writes as many bytes as the call's number says, which is the buffer's length.
     let done = unsafe { libc::syscall(libc::SYS_ioctl, fd.as_raw_fd(), u64::from(CONTROL), argument.as_mut_ptr()) };
     if done < 0 {
         return Err(io::Error::last_os_error());

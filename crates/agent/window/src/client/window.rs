@@ -1,4 +1,4 @@
-//! The ring of one open file.
+//! Ring of one open file.
 
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use super::registration::AgentLink;
 use crate::mapping::Mapping;
 use crate::ring::{AppendRefused, Writer};
 
-/// A window: appending to it is writing the file. All threads may share it; dropping it unmaps it, and what was
-/// appended is drained by the agent whatever happens.
+/// Window: appending to it is writing the file. All threads may share one. Dropping a window unmaps it; the agent still
+/// applies all appended records.
 #[derive(Debug)]
 pub struct Window {
     writer: Writer<Mapping, Mapping>,
@@ -24,21 +24,23 @@ impl Window {
         Window { writer, link }
     }
 
-    /// Writes `bytes` at `offset` of the file. `Ok`: acknowledged, the bytes are in the journal, and every later read,
-    /// `stat` or write of whatever process comes after them. `Err`: nothing was written, the caller makes the call to
-    /// the kernel instead. Waits while the ring is full, as long as the agent lives.
+    /// Writes `bytes` at `offset` of the file. `Ok` is the acknowledgement: the bytes are in the journal, and every
+    /// later read, `stat` or write of any process comes after them. Waits while the ring is full, as long as the agent
+    /// lives. Errors: nothing was written, and the caller must make the call to the kernel instead. In a forked child
+    /// the error is [`AppendRefused::Revoked`].
     ///
-    /// In a forked child it answers [`AppendRefused::Revoked`]. No allocation; a system call only to wait or to wake the agent.
+    /// Allocates nothing. Makes a system call only to wait or to wake the agent.
     pub fn append(&self, offset: u64, bytes: &[u8]) -> Result<(), AppendRefused> {
         self.append_parts(offset, &[IoSlice::new(bytes)])
     }
 
-    /// [`Window::append`] for the buffers of a `pwritev`, as one record.
+    /// Writes the buffers of a `pwritev` as one record, as [`Window::append`] does.
     pub fn append_parts(&self, offset: u64, parts: &[IoSlice<'_>]) -> Result<(), AppendRefused> {
         self.with_patience(|patience| self.writer.append_parts(offset, parts, patience))
     }
 
-    /// The same at an offset that `place` says, before anything is reserved or when the bytes are there: see [`Writer::append_where`].
+    /// Writes the buffers at an offset that `place` returns. `place` is called before anything is reserved, or when the
+    /// bytes are in the ring: see [`Writer::append_where`].
     pub fn append_where(
         &self,
         parts: &[IoSlice<'_>],
@@ -62,18 +64,20 @@ impl Window {
         if let Some(since) = waiting_since {
             self.writer.note_wait(since.elapsed().as_micros() as u64);
         }
-        // A child that was forked meanwhile, by a handler of signals, may have published the same record as its parent.
+        // A child forked meanwhile by a signal handler may have published the same record as its parent.
         if self.fork_guard().is_here() { appended } else { Err(AppendRefused::Revoked) }
     }
 
-    /// Before a handler of signals forks that interrupted [`Window::append_where`]: the agent is to end the window, so that the child, which
-    /// goes on with the same record, finds no room of others where that lay.
+    /// Asks the agent to end the window. To be called before a signal handler forks that has interrupted
+    /// [`Window::append_where`]. The child continues with the same record, and must not write into space that by then
+    /// belongs to another record.
     #[cold]
     pub fn end_before_fork(&self) {
         self.writer.retire();
     }
 
-    /// Waits until the agent has ended the window, as long as it lives, and not after `end`; whether it has.
+    /// Waits until the agent has ended the window, as long as the agent lives and at most until `end`. Returns whether
+    /// the window has ended.
     #[cold]
     pub fn has_ended(&self, end: Instant) -> bool {
         while !self.writer.is_over() {
@@ -81,18 +85,18 @@ impl Window {
                 return false;
             }
             let nap = Timespec { tv_sec: 0, tv_nsec: 100_000 };
-            // Interrupted or not, it is looked again.
+            // Interrupted or not, the loop checks again.
             let _ = nanosleep(&nap);
         }
         true
     }
 
-    /// Whether every further write will be refused: the agent ended the window, or this is a forked child.
+    /// Returns whether every further write will be refused: the agent ended the window, or this is a forked child.
     pub fn is_revoked(&self) -> bool {
         !self.fork_guard().is_here() || self.writer.is_ending()
     }
 
-    /// Bytes of the longest write that fits; a longer one goes to the kernel.
+    /// Returns the longest write that fits, in bytes. A longer one must go to the kernel.
     pub fn payload_max(&self) -> u64 {
         self.writer.payload_max()
     }

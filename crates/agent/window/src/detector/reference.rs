@@ -4,17 +4,17 @@ use types::ByteRange;
 
 use crate::limits::BLOCK;
 
-/// Which text of the algorithm.
+/// Variant of the algorithm's text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Variant {
-    /// With the defects of the print removed.
+    /// Variant without the defects of the print.
     #[default]
     Corrected,
-    /// As printed: a stride once learned is never unlearned, and 0 means none. For the ablation.
+    /// Variant as printed, for the ablation: a learned stride is never unlearned, and 0 means none.
     Printed,
 }
 
-/// The state between two requests.
+/// State between two requests.
 #[derive(Debug, Clone, Default)]
 pub struct Reference {
     variant: Variant,
@@ -23,13 +23,13 @@ pub struct Reference {
 }
 
 impl Reference {
-    /// A detector that has seen nothing.
+    /// Makes a detector that has seen nothing.
     pub fn new(variant: Variant) -> Reference {
         Reference { variant, ..Reference::default() }
     }
 
-    /// A read of `request` in a file of `size` bytes: the bytes to prefetch, not empty. The printed variant does not look
-    /// at the end of the file; a range before its start is none in both.
+    /// Handles a read of `request` in a file of `size` bytes. Returns the bytes to prefetch, never an empty range. The
+    /// printed variant ignores the end of the file. Both variants return no range before its start.
     pub fn read(&mut self, request: ByteRange, size: u64) -> Option<ByteRange> {
         let want = match self.variant {
             Variant::Corrected => self.corrected(request),
@@ -79,7 +79,7 @@ impl Reference {
     }
 }
 
-/// Bytes between the starts, negative backwards.
+/// Returns the distance between the starts in bytes, negative backwards.
 pub(super) fn distance(from: ByteRange, to: ByteRange) -> i64 {
     to.start as i64 - from.start as i64
 }
@@ -91,7 +91,7 @@ mod tests {
     const K: u64 = 1 << 10;
     const M: u64 = 1 << 20;
 
-    /// The answer to the last request, as offset and size.
+    /// Returns the answer to the last request, as offset and size.
     fn last(variant: Variant, size: u64, requests: &[(u64, u64)]) -> Option<(u64, u64)> {
         let mut detector = Reference::new(variant);
         let answers = requests.iter().map(|(offset, len)| detector.read(ByteRange::at(*offset, *len), size));

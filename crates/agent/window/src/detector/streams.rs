@@ -1,12 +1,12 @@
-//! The detector that the window uses.
+//! Detector that the window uses.
 //!
-//! A request either continues a *stream* or is an *orphan*. Streams are found among orphans: two that touch begin
-//! a sequential stream, three at equal distances a stride, and three runs of equal length at equal distances a stride of runs.
-//! So noise between the requests of a stream changes nothing, and interleaved streams do not disturb each
-//! other. Until the first stream is found, orphans are answered as [`super::Reference`] would.
+//! A request either continues a *stream* or is an *orphan*. Streams are found among orphans. Two orphans that touch
+//! begin a sequential stream, three at equal distances a stride. Three runs of equal length at equal distances begin a
+//! stride of runs. So noise between the requests of a stream changes nothing, and interleaved streams do not disturb
+//! each other. Until the first stream is found, orphans are answered as by [`super::Reference`].
 //!
-//! A stream's window begins small and doubles only when its reader had to wait; it is bounded by the budget over the
-//! streams that are alive. What is present or under way is not asked for again.
+//! A stream's window begins small and doubles only when its reader had to wait. Its limit is the budget divided by the
+//! number of live streams. Ranges that are present or being fetched are not requested again.
 
 use std::collections::VecDeque;
 
@@ -17,52 +17,52 @@ use crate::limits::{
     AHEAD_MAX, BACK_WINDOW, BLOCK, LOOSE, ORPHANS_MAX, RANDOM_CREDIT, RANDOM_PROBE, STREAMS_MAX, STRIDES_AHEAD_MAX,
 };
 
-/// How a request fared.
+/// Result of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequestOutcome {
-    /// All bytes were there.
+    /// All bytes were present.
     Hit,
-    /// Some were under way: the reader waited.
+    /// Some bytes were being fetched: the reader waited.
     Late,
-    /// Some had to be fetched.
+    /// Some bytes had to be fetched.
     Miss,
 }
 
-/// What the program said with `posix_fadvise`.
+/// Advice of the program by `posix_fadvise`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Advice {
-    /// Nothing.
+    /// No advice.
     #[default]
     Normal,
-    /// It will read on: the window begins larger.
+    /// Sequential reads: the window begins larger.
     Sequential,
-    /// It will not: nothing is fetched on suspicion.
+    /// Random reads: nothing is fetched ahead.
     Random,
 }
 
-/// Requests at regular places.
+/// Requests at regular offsets.
 #[derive(Debug, Clone)]
 struct Stream {
-    /// The run being read, so far.
+    /// Run that is being read, so far.
     run: ByteRange,
-    /// Bytes of a whole run and the distance to the next one's start; `None` for a sequential stream.
+    /// Length of a whole run in bytes, and the distance to the next one's start; `None` for a sequential stream.
     stride: Option<(u64, i64)>,
     /// Bytes to keep ahead of the reader.
     ahead: u64,
-    /// Sequential: asked for up to here.
+    /// End of the requested bytes, for a sequential stream.
     asked: u64,
     used: u64,
 }
 
 impl Stream {
-    /// Whether `request` continues the stream; then the run becomes the one that holds it.
+    /// Returns whether `request` continues the stream; if so, the stream's run becomes the one that contains it.
     fn follow(&mut self, request: ByteRange) -> bool {
         if let Some((len, stride)) = self.stride {
             for step in [0, 1, 2, 3, 4, -1, -2] {
                 let Some(start) = self.run.start.checked_add_signed(stride.saturating_mul(step)) else { continue };
                 let run = ByteRange::at(start, len);
                 if request.start >= run.start && request.end <= run.end {
-                    // A step back is a reader that overtook another: the front stays.
+                    // A step back means that readers overtook each other: the front stays.
                     if step >= 0 {
                         self.run = run;
                     }
@@ -85,18 +85,18 @@ impl Stream {
         near
     }
 
-    /// The ranges to have ready for requests of so many bytes, nearest first.
+    /// Returns the ranges to have ready for requests of this many bytes, nearest first.
     fn want(&mut self, room: u64, request: u64) -> Vec<ByteRange> {
         let ahead = self.ahead.min(room);
         let Some((len, stride)) = self.stride else {
             if ahead < request {
-                return Vec::new(); // part of a request saves nothing: the rest is a request again
+                return Vec::new(); // part of a request saves nothing: the rest needs another request
             }
             let from = self.asked.max(self.run.end);
             if from - self.run.end > ahead / 2 {
                 return Vec::new(); // the marker, half of the window, is not reached
             }
-            // Up to the end of a block, one more if need be: pieces of blocks would be as many requests and hold as much memory.
+            // Up to the end of a block, one more if needed: pieces would need as many requests and as much memory.
             let end = self.run.end + if ahead >= BLOCK { ahead } else { ahead / request.max(1) * request };
             let whole = end / BLOCK * BLOCK;
             self.asked = match ahead >= BLOCK {
@@ -118,7 +118,7 @@ impl Stream {
     }
 }
 
-/// Looks at the requests of one open file.
+/// Detector of the streams of one open file.
 #[derive(Debug)]
 pub struct Detector {
     streams: Vec<Stream>,
@@ -134,7 +134,7 @@ pub struct Detector {
 }
 
 impl Detector {
-    /// A detector that may have `budget` bytes fetched ahead of its readers.
+    /// Makes a detector that may have `budget` bytes fetched ahead of its readers.
     pub fn new(budget: u64) -> Detector {
         Detector {
             streams: Vec::new(),
@@ -148,18 +148,18 @@ impl Detector {
         }
     }
 
-    /// The node's memory was shared out anew.
+    /// Sets the budget, after the node's memory was divided anew.
     pub fn set_budget(&mut self, budget: u64) {
         self.budget = budget;
     }
 
-    /// The program said how it will read.
+    /// Sets the program's advice.
     pub fn advise(&mut self, advice: Advice) {
         self.advice = advice;
     }
 
-    /// The program said that it will read `range`: the parts to fetch now. `absent` lists what of a range is neither present
-    /// nor under way ([`crate::read_queue::ReadQueue::absent`]).
+    /// Handles a program's announcement that it will read `range`. Returns the parts to fetch now. `absent` returns
+    /// which parts of a range are neither present nor being fetched ([`crate::read_queue::ReadQueue::absent`]).
     pub fn will_need(
         &self,
         range: ByteRange,
@@ -170,8 +170,8 @@ impl Detector {
         limited(vec![range], size, self.budget, absent)
     }
 
-    /// After [`Detector::read`] of `request`: bytes that its stream has no more use for. `None` for a random request,
-    /// whose reader may come back.
+    /// Returns the bytes that the stream of `request` no longer needs, after [`Detector::read`]. `None` for a random
+    /// request, whose reader may come back.
     pub fn spent(&self, request: ByteRange) -> Option<ByteRange> {
         let stream = self.streams.iter().find(|stream| stream.used == self.clock)?;
         match stream.stride {
@@ -180,8 +180,8 @@ impl Detector {
         }
     }
 
-    /// A read of `request`, which fared as `outcome`, in a file of `size` bytes: the ranges to fetch, disjoint, nearest first,
-    /// none of them present or under way according to `absent`.
+    /// Handles a read of `request` with this `outcome` in a file of `size` bytes. Returns the ranges to fetch:
+    /// disjoint, nearest first, none of them present or being fetched according to `absent`.
     pub fn read(
         &mut self,
         request: ByteRange,
@@ -221,7 +221,7 @@ impl Detector {
         limited(guess.into_iter().collect(), size, room, absent)
     }
 
-    /// What one stream may have: the budget over those that moved lately.
+    /// Returns the share of one stream: the budget divided by the number of streams that moved lately.
     fn room(&self) -> u64 {
         let lately = self.clock.saturating_sub(8 * STREAMS_MAX as u64);
         let alive = self.streams.iter().filter(|stream| stream.used >= lately).count() as u64;
@@ -235,7 +235,7 @@ impl Detector {
         Some(stream)
     }
 
-    /// A stream that `request` makes out of orphans, or out of streams that were only runs.
+    /// Returns a stream that `request` forms with orphans, or with streams that were only runs.
     fn found(&mut self, request: ByteRange) -> Option<Stream> {
         let ahead = match self.advice {
             Advice::Sequential => 4 * BLOCK,
@@ -248,7 +248,7 @@ impl Detector {
             self.streams.retain(|old| old.stride.is_some() || old.run.len() != run.len());
             return Some(stream(ByteRange::at(request.start, run.len()), Some((run.len(), jump))));
         }
-        // A gap no longer than what is read: fetching it costs less than as many small requests.
+        // A gap no longer than the request: fetching it costs less than as many small requests.
         let near = |old: &ByteRange| request.start >= old.end && request.start - old.end <= request.len().min(LOOSE);
         if let Some(place) = self.orphans.iter().rposition(near) {
             let before = self.orphans.remove(place)?;
@@ -256,8 +256,8 @@ impl Detector {
         }
         let orphans: Vec<ByteRange> = self.orphans.iter().copied().collect();
         let (_, jump) = progression(&orphans, request)?;
-        // Three at equal distances may be an accident, of streams equally far apart for instance. So they stay orphans, and a
-        // stream that nobody follows is the first to be forgotten.
+        // Three at equal distances may be an accident, for instance of streams equally far apart. So the requests stay
+        // orphans, and a stream that no request continues is the first to be forgotten.
         self.remember(request);
         Some(stream(request, Some((request.len(), jump))))
     }
@@ -279,7 +279,7 @@ impl Detector {
         &mut self.streams[newest]
     }
 
-    /// The aligned block around a random miss, while such blocks earn what they cost.
+    /// Returns the aligned block around a random miss, while such blocks earn their cost.
     fn around(&mut self, request: ByteRange, outcome: RequestOutcome) -> Option<ByteRange> {
         if outcome == RequestOutcome::Hit {
             self.credit = (self.credit + 2).min(2 * RANDOM_CREDIT);
@@ -297,8 +297,8 @@ impl Detector {
     }
 }
 
-/// Among `runs`, in the order they were read, two of one length that `request` continues at the same distance, the smallest if
-/// there are several: the newer of the two and the distance.
+/// Finds, among `runs` in the order they were read, two of equal length that `request` continues at an equal distance.
+/// Chooses the smallest distance. Returns the newer run and the distance.
 fn progression(runs: &[ByteRange], request: ByteRange) -> Option<(ByteRange, i64)> {
     let mut best: Option<(ByteRange, i64)> = None;
     for (place, newer) in runs.iter().enumerate() {
@@ -312,7 +312,7 @@ fn progression(runs: &[ByteRange], request: ByteRange) -> Option<(ByteRange, i64
     best
 }
 
-/// What of `want` lies in the file and is absent, at most `room` bytes of it.
+/// Returns the parts of `want` that lie in the file and are absent, at most `room` bytes.
 fn limited(
     want: Vec<ByteRange>,
     size: u64,
@@ -355,7 +355,7 @@ mod tests {
         let next = ByteRange::at(5 << 17, 1 << 17);
         let again = read(4, RequestOutcome::Miss, nothing_is_here);
         assert!(again.iter().any(|range| range.intersection(&next) == next), "{again:?}");
-        // What is on its way is not asked for twice, however long its reader waits.
+        // Bytes that are being fetched are not requested twice, however long the reader waits.
         assert_eq!(read(5, RequestOutcome::Late, &mut |_| Vec::new()), []);
     }
 
@@ -374,7 +374,7 @@ mod tests {
                     asked.push(range);
                 }
             }
-            // The first guess and the stream's beginning are as long as they are.
+            // The first guess and the stream's beginning may have any length.
             assert!(asked[2..].iter().all(|range| (range.start % BLOCK, range.end % BLOCK) == (0, 0)), "{asked:?}");
             let asked = asked[asked.len() - 1];
             assert!(asked.end > 200 * len, "{asked:?}");

@@ -1,4 +1,4 @@
-//! Marks that were made, torn, and written over.
+//! Marks that are made, torn, and overwritten.
 
 use std::sync::Arc;
 

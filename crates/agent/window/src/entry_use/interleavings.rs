@@ -1,6 +1,6 @@
 //! Every interleaving of small stories about entries, by `loom`: tests/suites/interleavings.sh
 //!
-//! What an entry holds is no atomic: a story also fails if anybody writes it while another looks.
+//! The value in an entry is not an atomic: a story also fails if a thread writes it while another looks.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -12,16 +12,17 @@ use loom::thread;
 
 use super::*;
 
-/// In the place of the entry's address, and of none.
+/// Stands for the entry's address, and for none.
 const HERE: usize = 8;
 const NOTHING: usize = 0;
 
-/// What the first word leads to holds this, what is adopted later that, what is empty nothing.
+/// Values of the entry that the first word leads to, and of the entry adopted later. The next one is that of an empty
+/// entry.
 const FIRST: u32 = 1;
 const SECOND: u32 = 2;
 const EMPTY: u32 = 0;
 
-/// Two words and one entry, as the tables of the preload library have more of them.
+/// Two words and one entry. The tables of the preload library have more of both.
 struct Table {
     words: [Word; 2],
     entry_use: EntryUse,
@@ -29,13 +30,13 @@ struct Table {
     emptied: Count,
 }
 
-// SAFETY: that `holds` is written by one thread alone, when nobody looks, is what the stories are about.
+// SAFETY: the stories check that `holds` is written by one thread only, when nobody looks.
 unsafe impl Send for Table {}
 // SAFETY: as above.
 unsafe impl Sync for Table {}
 
 impl Table {
-    /// The first word leads to the entry.
+    /// Makes a table whose first word leads to the entry.
     fn new() -> Arc<Table> {
         let table = Table {
             words: [Word::new(NOTHING), Word::new(NOTHING)],
@@ -48,7 +49,7 @@ impl Table {
     }
 
     fn put(&self, what: u32) {
-        // SAFETY: `loom` watches who else is there.
+        // SAFETY: `loom` checks who else accesses it.
         self.holds.with_mut(|holds| unsafe { *holds = what });
     }
 
@@ -67,7 +68,7 @@ impl Table {
         self.emptied.load(Relaxed)
     }
 
-    /// A descriptor is opened. False: the entry is not free.
+    /// Opens a descriptor. Returns false if the entry is not free.
     fn adopt(&self, word: usize, what: u32) -> bool {
         let free = self.entry_use.occupy();
         if free {
@@ -78,14 +79,14 @@ impl Table {
         free
     }
 
-    /// It is closed.
+    /// Closes the descriptor.
     fn forget(&self, word: usize) {
         if self.words[word].replace(NOTHING) == HERE {
             self.entry_use.leave(|| self.empty());
         }
     }
 
-    /// A call on it: what it saw, if it entered.
+    /// Makes a call on the descriptor. Returns the value that it saw, if it entered.
     fn call(&self, word: usize) -> Option<u32> {
         let found = self.words[word].look();
         if found != HERE || !self.entry_use.enter(&self.words[word], found, || self.empty()) {
@@ -130,7 +131,7 @@ fn an_entry_is_emptied_once_when_neither_its_word_nor_a_call_uses_it() {
 
 #[test]
 fn an_entry_is_given_to_another_word_only_when_nobody_looks_at_it() {
-    // What the call saw, and whether the entry was free at once.
+    // Value that the call saw, and whether the entry was free at once.
     static WAYS: Ways<(Option<u32>, bool)> = Mutex::new(BTreeSet::new());
     model(|| {
         let table = Table::new();

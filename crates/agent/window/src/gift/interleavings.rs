@@ -9,14 +9,14 @@ use loom::thread;
 use super::*;
 use crate::entry_use::{EntryUse, Word};
 
-/// In the place of an entry's address, and of none.
+/// Stands for an entry's address, and for none.
 const HERE: usize = 8;
 const NOTHING: usize = 0;
 
-/// What was fetched: no atomic, so that a story fails if anybody drops it while another looks.
+/// Fetched value. Not an atomic, so that a story fails if a thread drops it while another looks.
 struct Window(UnsafeCell<u32>);
 
-// SAFETY: `loom` watches who is there.
+// SAFETY: `loom` checks who accesses it.
 unsafe impl Send for Window {}
 // SAFETY: as above.
 unsafe impl Sync for Window {}
@@ -27,7 +27,7 @@ impl Window {
     }
 
     fn file(&self) -> u32 {
-        // SAFETY: `loom` watches who else is there.
+        // SAFETY: `loom` checks who else accesses it.
         self.0.with(|file| unsafe { *file })
     }
 }
@@ -39,10 +39,10 @@ impl Drop for Window {
     }
 }
 
-/// What became of a write: the window's file, or whether it asked in vain.
+/// Outcome of a write: the window's file, or whether the write asked in vain.
 type Written = Result<u32, bool>;
 
-/// By the window, which is asked for if it is wanted.
+/// Writes by the window, which is asked for if wanted.
 fn write(gift: &Gift<Window>, answer: Option<u32>) -> Written {
     let asks = gift.is_wanted() && gift.fetch(|| answer.map(Window::of));
     gift.get().map(Window::file).ok_or(asks)

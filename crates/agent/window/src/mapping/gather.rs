@@ -1,4 +1,4 @@
-//! Bytes of mappings on their way into a file without a copy in between.
+//! Bytes of mappings that are written to a file or socket without a copy in between.
 
 use std::io;
 use std::marker::PhantomData;
@@ -6,8 +6,8 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 use super::Mapping;
 
-/// Bytes of mappings that one call of the kernel writes or sends one after another. Programs may change them until then, as with
-/// [`Memory::read`](crate::Memory::read).
+/// Bytes of mappings that one system call writes or sends one after another. Programs may change them until then, as
+/// with [`Memory::read`](crate::Memory::read).
 #[derive(Debug, Default)]
 pub struct Gather<'a> {
     parts: Vec<libc::iovec>,
@@ -16,7 +16,7 @@ pub struct Gather<'a> {
 }
 
 impl<'a> Gather<'a> {
-    /// Adds `len` bytes from `at` of `mapping`, within which they must be. The kernel takes 1,024 parts.
+    /// Adds `len` bytes from `at` of `mapping`. Panics if they are outside of it. The kernel accepts 1,024 parts.
     pub fn add(&mut self, mapping: &'a Mapping, at: usize, len: usize) {
         let start = mapping.check(at, len);
         if len > 0 {
@@ -25,36 +25,36 @@ impl<'a> Gather<'a> {
         }
     }
 
-    /// Writes them at `offset` of `to`; whether all are there. If not, any part of them may be, whatever went wrong: for one of a mapping
-    /// whose file was cut the kernel answers `EFAULT`, and sends no signal.
+    /// Writes the bytes at `offset` of `to`. Returns whether all were written. If not, any part of them may have been.
+    /// If the file of a mapping was truncated, the kernel fails with `EFAULT` and sends no signal.
     pub fn write(&self, to: BorrowedFd<'_>, offset: u64) -> bool {
         let Ok(offset) = libc::off_t::try_from(offset) else { return false };
-        // SAFETY: each part lies inside of a mapping (`add`) that lives as long as `'a`, and is mapped until then. The kernel only reads
-        // there, and no reference to the shared bytes is made.
+        // SAFETY: each part lies inside of a mapping (`add`) that lives as long as `'a`. The kernel only reads there,
+        // and no reference to the shared bytes is made.
         let written = unsafe { libc::pwritev(to.as_raw_fd(), self.parts.as_ptr(), self.parts.len() as i32, offset) };
         usize::try_from(written).is_ok_and(|written| written == self.bytes)
     }
 
-    /// How many bytes.
+    /// Returns the number of bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Sends a first part of those behind `skip` to the socket `to`; how many. The kernel has copied them then. Errors: those of
-    /// sendmsg(2); `EFAULT` where the file of a mapping was cut.
+    /// Sends some of the bytes after the first `skip` to the socket `to`. Returns their number; the kernel has copied
+    /// them. Errors: those of sendmsg(2); `EFAULT` if the file of a mapping was truncated.
     pub fn send(&self, to: BorrowedFd<'_>, skip: usize) -> io::Result<usize> {
         let (mut before, mut rest) = (0, self.parts.as_slice());
         while let Some(part) = rest.first().filter(|part| before + part.iov_len <= skip) {
             (before, rest) = (before + part.iov_len, &rest[1..]);
         }
-        // Begun in the midst of a part: that first.
+        // If `skip` ends inside a part, the rest of that part comes first.
         let begun = rest.first().filter(|_| before < skip).map(|part| {
             let gone = skip - before;
-            // Within the part, as its length is more.
+            // Within the part, because its length is larger.
             [libc::iovec { iov_base: part.iov_base.wrapping_byte_add(gone), iov_len: part.iov_len - gone }]
         });
         let parts = begun.as_ref().map_or(rest, |begun| begun.as_slice());
-        // SAFETY: of plain numbers and pointers, which may all be zero.
+        // SAFETY: plain numbers and pointers, which may all be zero.
         let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
         (message.msg_iov, message.msg_iovlen) = (parts.as_ptr().cast_mut(), parts.len());
         // SAFETY: as in `write`; the kernel writes neither to the message nor to its parts.
@@ -63,7 +63,7 @@ impl<'a> Gather<'a> {
     }
 }
 
-// SAFETY: the pointers are into mappings, which are shared between threads themselves, and are used by the kernel alone.
+// SAFETY: the pointers are into mappings, which threads may share, and only the kernel uses them.
 unsafe impl Sync for Gather<'_> {}
 
 #[cfg(test)]

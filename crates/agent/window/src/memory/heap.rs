@@ -1,4 +1,4 @@
-//! Memory of this process alone.
+//! Memory of this process only.
 
 use std::time::Duration;
 
@@ -6,32 +6,32 @@ use super::Memory;
 use crate::sync::AtomicU64;
 use crate::sync::Ordering::Relaxed;
 
-/// Words on the heap: for tests, for `loom`, and to look at a copy of a ring.
+/// Words on the heap: for tests, for `loom`, and to examine a copy of a ring.
 #[derive(Debug)]
 pub struct Heap(Box<[AtomicU64]>);
 
 impl Heap {
-    /// `len` zero bytes, a multiple of 8.
+    /// Makes `len` zero bytes, a multiple of 8.
     pub fn zeroed(len: usize) -> Heap {
         assert!(len.is_multiple_of(8), "{len} bytes are no whole words");
         Heap((0..len / 8).map(|_| AtomicU64::new(0)).collect())
     }
 
-    /// The same bytes again, for instance those of a file.
+    /// Makes memory with the bytes of `image`, for instance of a file.
     pub fn from_image(image: &[u8]) -> Heap {
         let heap = Heap::zeroed(image.len());
         heap.write(0, image);
         heap
     }
 
-    /// A copy of all bytes.
+    /// Returns a copy of all bytes.
     pub fn image(&self) -> Vec<u8> {
         let mut image = vec![0; self.len()];
         self.read(0, &mut image);
         image
     }
 
-    /// Words that `len` bytes at `at` touch: index, first byte within, bytes.
+    /// Returns the words that `len` bytes at `at` touch: index, first byte within, number of bytes.
     fn words(at: usize, len: usize) -> impl Iterator<Item = (usize, usize, usize)> {
         let (mut at, end) = (at, at + len);
         std::iter::from_fn(move || {

@@ -1,4 +1,4 @@
-//! What travels once over the file, from its begin to its end.
+//! Sweep: applies records once over the file, from begin to end.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,43 +8,43 @@ use super::{RecordPiece, RingSlot, Write};
 use crate::drained::AppliedProgress;
 use crate::limits::{BATCH_RECORDS_MAX, DRAIN_ALIGN, MERGE_BYTES_MIN};
 
-/// Records in the order of the file's bytes. Of several at one place the one that joined last counts.
+/// Records of a sweep in the order of the file's bytes. Of several records at one offset the last that joined counts.
 #[derive(Debug, Default)]
 pub(super) struct Sweep {
-    /// What is drained: `swept` is 0 when no sweep is under way.
+    /// Applied part of the file; `swept` is 0 if no sweep is running.
     progress: AppliedProgress,
-    /// The newest bytes, by their first: they do not overlap, and none lies before `progress.swept`.
+    /// Newest bytes, by their first offset. Pieces do not overlap, and none lies before `progress.swept`.
     pieces: BTreeMap<u64, RecordPiece>,
-    /// The records that the sweep has not passed: end, ring, position, first byte.
+    /// Records that the sweep has not passed: end, ring, position, first byte.
     records: BTreeSet<(u64, RingSlot, u64, u64)>,
-    /// Their bytes.
+    /// Total bytes of `records`.
     bytes: u64,
-    /// Bytes that newer ones made needless since the last batch.
+    /// Bytes superseded by newer ones since the last batch.
     pub superseded: u64,
 }
 
 impl Sweep {
-    /// Whether nothing travels.
+    /// Returns whether the sweep holds no record.
     pub fn is_empty(&self) -> bool {
         self.records.is_empty()
     }
 
-    /// Bytes of the records that it has not passed, superseded ones included.
+    /// Returns the bytes of the records that the sweep has not passed, superseded ones included.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Every record with a smaller number has joined this sweep, or one before it.
+    /// Returns the number below which every record has joined this sweep or an earlier one.
     pub fn joined(&self) -> u64 {
         self.progress.joined
     }
 
-    /// Whether a record may join, the next of the file's sequence.
+    /// Returns whether the next record of the file's sequence may join.
     pub fn takes(&self, part: ByteRange) -> bool {
         part.start >= self.progress.swept
     }
 
-    /// A record joins.
+    /// Adds a record.
     pub fn join(&mut self, piece: RecordPiece) {
         self.progress.joined = self.progress.joined.max(piece.record.sequence.saturating_add(1));
         self.supersede(piece.range);
@@ -53,7 +53,7 @@ impl Sweep {
         self.pieces.insert(piece.range.start, piece);
     }
 
-    /// The bytes of `range` are not the newest any more.
+    /// Removes the bytes of `range`, which are no longer the newest.
     fn supersede(&mut self, range: ByteRange) {
         let before = self.pieces.range(..range.start).next_back().filter(|(_, piece)| piece.range.end > range.start);
         let first = before.map_or(range.start, |(start, _)| *start);
@@ -71,24 +71,25 @@ impl Sweep {
         }
     }
 
-    /// Bytes of the file that it has to drain.
+    /// Returns the bytes of the file that are left to apply.
     pub fn undrained(&self) -> u64 {
         self.pieces.values().map(|piece| piece.range.len()).sum()
     }
 
-    /// The pieces that begin or end in `range`.
+    /// Returns the pieces that begin or end in `range`.
     pub fn pieces_of(&self, range: ByteRange) -> impl Iterator<Item = RecordPiece> + '_ {
         let before = self.pieces.range(..range.start).next_back();
         before.into_iter().chain(self.pieces.range(range.start..range.end.max(range.start))).map(|(_, piece)| *piece)
     }
 
-    /// Where the last piece ends; 0 when there is none.
+    /// Returns the end of the last piece; 0 if there is none.
     pub fn end(&self) -> u64 {
         self.pieces.last_key_value().map_or(0, |(_, piece)| piece.range.end)
     }
 
-    /// What travels next, and where it ends: of the next `bytes_max` bytes all up to the end of the last run that is long enough, or the
-    /// first `lone_max` if there is none. A run that goes on behind, or may yet, is left at a multiple of [`DRAIN_ALIGN`].
+    /// Returns the next writes and the offset where they end. Of the next `bytes_max` bytes, takes all up to the end of
+    /// the last run that is long enough, or the first `lone_max` if there is none. A run that continues, or may
+    /// continue, is cut at a multiple of [`DRAIN_ALIGN`].
     pub fn next(&self, bytes_max: u64, lone_max: u64) -> (Vec<Write>, u64) {
         let (mut writes, mut bytes, mut worth, mut lone) = (Vec::<Write>::new(), 0, None, None);
         let mut left_out = false;
@@ -111,13 +112,13 @@ impl Sweep {
         let end = worth.or(lone).unwrap_or(self.end());
         leave(&mut writes, end);
         let last = writes.last().map_or(ByteRange::new(0, 0), |last| last.range);
-        // Not where all of it goes.
+        // No alignment if all of it is taken.
         let end = if left_out || lone.is_some() { aligned(last).end } else { last.end };
         leave(&mut writes, end);
         (writes, end)
     }
 
-    /// What will be drained when it has passed `end`.
+    /// Returns the progress after the sweep has passed `end`.
     pub fn progress(&self, end: u64) -> AppliedProgress {
         match self.end() > end {
             true => AppliedProgress { swept: end, ..self.progress },
@@ -125,7 +126,8 @@ impl Sweep {
         }
     }
 
-    /// All before `end` is drained. The records that are so wholly: ring, position, first byte.
+    /// Notes that all before `end` is applied. Returns the records that are applied completely: ring, position, first
+    /// byte.
     pub fn pass(&mut self, end: u64) -> Vec<(RingSlot, u64, u64)> {
         self.progress = self.progress(end);
         self.superseded = 0;
@@ -138,7 +140,7 @@ impl Sweep {
         self.passed(if self.pieces.is_empty() { u64::MAX } else { end })
     }
 
-    /// The file was cut to `len` bytes. The records of which nothing is left to drain.
+    /// Truncates the pieces to a file of `len` bytes. Returns the records with nothing left to apply.
     pub fn cut(&mut self, len: u64) -> Vec<(RingSlot, u64, u64)> {
         let mut pieces = std::mem::take(&mut self.pieces);
         pieces.retain(|start, _| *start < len);
@@ -161,7 +163,7 @@ impl Sweep {
         over
     }
 
-    /// Takes out the records that end before `end`.
+    /// Removes and returns the records that end before `end`.
     fn passed(&mut self, end: u64) -> Vec<(RingSlot, u64, u64)> {
         let mut over = Vec::new();
         while let Some((record_end, ring, position, start)) =
@@ -175,13 +177,13 @@ impl Sweep {
     }
 }
 
-/// A run up to the last multiple of [`DRAIN_ALIGN`] within it; all of it if there is none.
+/// Returns a run up to its last multiple of [`DRAIN_ALIGN`], or all of it if there is none.
 fn aligned(run: ByteRange) -> ByteRange {
     let end = run.end - run.end % DRAIN_ALIGN;
     if end > run.start { ByteRange::new(run.start, end) } else { run }
 }
 
-/// Adds a piece that lies behind all others. The run that it is in now.
+/// Adds a piece that lies behind all others. Returns the run that contains it now.
 fn add(writes: &mut Vec<Write>, piece: RecordPiece) -> ByteRange {
     match writes.last_mut() {
         Some(last) if last.range.end == piece.range.start => {
@@ -196,7 +198,7 @@ fn add(writes: &mut Vec<Write>, piece: RecordPiece) -> ByteRange {
     }
 }
 
-/// Leaves out what lies behind `end`.
+/// Removes the bytes behind `end`.
 fn leave(writes: &mut Vec<Write>, end: u64) {
     writes.retain(|write| write.range.start < end);
     for write in writes {

@@ -1,4 +1,4 @@
-//! Batches against records applied one by one.
+//! Batches compared with records applied one by one.
 
 use proptest::prelude::*;
 use types::Epoch;
@@ -53,7 +53,7 @@ fn a_missing_number_stops_the_drain_until_every_ring_has_passed_it() {
     queue.offer(a, record(2, 20, 10));
     let first = queue.batch(true).unwrap();
     assert_eq!((ranges(&first), first.progress), (vec![(0, 10)], AppliedProgress::all_below(1)));
-    // The room of the second is not given back.
+    // The room of the second record is not given back.
     assert_eq!(queue.done(&first), [(a, 2 * 64)]);
     assert_eq!(queue.batch(true), None);
     queue.advance_known(a, 3);
@@ -66,7 +66,7 @@ fn a_missing_number_stops_the_drain_until_every_ring_has_passed_it() {
 fn a_read_finds_the_newest_undrained_bytes() {
     let mut queue = ApplyQueue::default();
     queue.offer(RingSlot(0), record(0, 0, 100));
-    queue.offer(RingSlot(1), record(5, 40, 20)); // not yet drainable, but acknowledged
+    queue.offer(RingSlot(1), record(5, 40, 20)); // may not be applied yet, but is acknowledged
     let found: Vec<_> = queue
         .undrained(ByteRange::new(30, 70))
         .iter()
@@ -182,12 +182,12 @@ fn each_byte_is_counted_once_as_drained_superseded_or_cut_off() {
     queue.done(&batch);
     queue.offer(ring, record(3, 650, 10));
     assert!(queue.touches(3, ByteRange::new(1100, 1101)) && !queue.touches(3, ByteRange::new(0, 500)));
-    // 1,410 bytes were offered, 500 are drained, 200 counted as superseded.
+    // 1,410 bytes were offered, 500 are applied, 200 counted as superseded.
     assert_eq!(queue.cut(300), 710);
     assert!(queue.is_empty() && queue.bytes() == 0);
 }
 
-/// What recovery makes of the records that rings still hold.
+/// Returns the file that recovery makes from the records that rings still hold.
 fn recovered(file: &[u64], progress: AppliedProgress, held: &BTreeMap<(usize, u64), Taken>) -> Vec<u64> {
     let mut file = file.to_vec();
     let mut left: Vec<&Taken> = held.values().collect();
@@ -200,8 +200,8 @@ fn recovered(file: &[u64], progress: AppliedProgress, held: &BTreeMap<(usize, u6
 }
 
 proptest! {
-    /// Batches of any size leave what the records leave when they are applied one by one. So does whoever dies between two batches, with
-    /// what the mark says and the rings hold: room that was given back may be written over, or not.
+    /// Batches of any size give the file that applying the records one by one gives. So does a recovery after a death
+    /// between two batches, from the mark and the rings. Room that was given back may have been overwritten or not.
     #[test] // S37
     fn draining_is_applying_in_order(
         records in proptest::collection::vec((0u64..300, 1u64..60, 0usize..3), 1..60),
@@ -223,7 +223,7 @@ proptest! {
         let mut queue = ApplyQueue::with_batches_of(batch_bytes_max, lone_bytes_max);
         (0..3).for_each(|ring| queue.join(RingSlot(ring)));
         let (mut file, mut progress) = ([u64::MAX; 400], AppliedProgress::default());
-        // All that rings hold, and that which may not be gone.
+        // All records that rings hold, and those that must still be there.
         let (mut held, mut needed) = (BTreeMap::new(), BTreeMap::new());
         for (count, number) in numbers.iter().enumerate() {
             let (offset, len, ring) = records[*number];

@@ -1,6 +1,4 @@
-//! Algorithm 2's vectors, and reads and writes against a byte array.
-
-//! Facts about the read queue, and random operations beside a plain map.
+//! Test vectors of Algorithm 2, and random operations compared with a byte array and a plain map.
 
 use proptest::prelude::*;
 
@@ -9,7 +7,7 @@ use super::*;
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
-/// What stands at `offset` of the file when it is in its `version`th state.
+/// Returns the byte at `offset` of the file in its `version`th state.
 fn byte(offset: u64, version: u8) -> u8 {
     (offset as u8).wrapping_mul(31).wrapping_add((offset >> 8) as u8).wrapping_add(version.wrapping_mul(97))
 }
@@ -28,7 +26,7 @@ fn queue(blocks: &[(u64, u64)]) -> ReadQueue {
     queue
 }
 
-/// Searches `blocks` for (offset, size); the hit, and the list after. Checks the bytes.
+/// Searches `blocks` for (offset, size). Returns the hit and the list afterwards. Checks the bytes.
 fn search(blocks: &[(u64, u64)], offset: u64, size: u64) -> (Option<Hit>, Vec<(u64, u64)>) {
     let mut queue = queue(blocks);
     let mut out = vec![0xee; size as usize];
@@ -156,7 +154,8 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    /// The model: one byte array that writes change; a fetch reads it when it begins, the worst moment.
+    /// Compares with a model: one byte array that writes change. A fetch reads it when it begins, which is the worst
+    /// moment.
     #[test]
     fn no_read_ever_sees_bytes_older_than_a_write(steps in proptest::collection::vec(step(), 1..80)) {
         let mut file: Vec<u8> = (0..600).map(|at| byte(at, 0)).collect();

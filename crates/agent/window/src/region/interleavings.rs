@@ -11,7 +11,7 @@ use super::*;
 /// Mappings that come and go: start and length.
 const FIRST: (usize, usize) = (16 * PAGE, 8 * PAGE);
 const NEXT: (usize, usize) = (128 * PAGE, 64 * PAGE);
-/// The address of a fault. It belongs to neither, but would with the start of the first and the length of the next.
+/// Address of a fault in neither mapping. It would be inside with the start of the first and the length of the next.
 const FAULT: usize = 40 * PAGE;
 
 #[test]
@@ -35,7 +35,7 @@ fn a_fault_is_not_taken_for_one_of_a_mapping_that_comes_or_goes() {
     });
 }
 
-/// Who is handed a mapping accesses it while others look for places of theirs.
+/// The owner of a mapping accesses it while other threads take and free theirs.
 #[test]
 fn a_fault_of_a_guarded_mapping_is_found_and_noted_for_it_alone() {
     static WAYS: Mutex<BTreeSet<bool>> = Mutex::new(BTreeSet::new());

@@ -1,4 +1,4 @@
-//! A ring whose owner writes what it likes: nothing panics, nothing outside the grant comes out.
+//! A ring whose owner writes any bytes: nothing panics, and nothing outside the grant comes out.
 
 use types::{ByteRange, Epoch};
 
@@ -29,7 +29,7 @@ fn next(state: &mut u64) -> u64 {
     (*state ^ (*state >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd)
 }
 
-/// Refuses bytes outside of what was granted.
+/// Replica that refuses bytes outside of the grant.
 struct Guarded;
 
 impl Replay for Guarded {
@@ -55,7 +55,7 @@ fn check(reader: &RingReader<Arc<Heap>>, found: &[RingItem]) {
     }
 }
 
-/// Everything the agent ever does with a ring. Bounded by the ring's size, whatever it says.
+/// Makes all calls that the agent ever makes on a ring. Bounded by the ring's size, whatever the ring contains.
 fn exercise(memory: &Arc<Heap>, reader: &mut RingReader<Arc<Heap>>) {
     let sequence = Sequence::new(Heap::zeroed(WORD_BYTES));
     let mut found = Vec::new();
@@ -96,7 +96,7 @@ fn random_scribbles_never_panic_or_leave_the_grant() {
     for _ in 0..300 {
         let (memory, mut reader) = filled(&mut random);
         for _ in 0..1 + next(&mut random) % 40 {
-            // Half of them where they hurt: the header's words, the records' headers.
+            // Half of the changes hit sensitive places: words of the header and of the records' headers.
             let at = match next(&mut random) % 4 {
                 0 => [at::HEAD, at::TAIL, at::TAKEN, at::FLAGS, at::EPOCH, at::CAPACITY]
                     [(next(&mut random) % 6) as usize],
@@ -110,7 +110,7 @@ fn random_scribbles_never_panic_or_leave_the_grant() {
     }
 }
 
-/// Records with a right checksum, which only the ring's owner can make, and wrong in everything else.
+/// Records with a correct checksum, which only the ring's owner can make, and everything else wrong.
 #[test]
 fn forged_records_never_leave_the_grant() {
     let mut random = 2;
@@ -179,7 +179,7 @@ fn another_file_is_refused_and_says_why() {
     assert_eq!(attach(grant()), Some(NotThisRing::Version { found: 77 }));
 }
 
-/// Hears what is told, and sees that nothing is marked yet.
+/// Replica that keeps the report and checks that nothing is marked yet.
 struct Hears<'a>(&'a Drained<Heap>, Option<RecoveryReport>);
 
 impl Replay for Hears<'_> {

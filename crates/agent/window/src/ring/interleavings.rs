@@ -1,6 +1,7 @@
 //! Every interleaving of small stories, by `loom`: RUSTFLAGS="--cfg loom" cargo test -p window --lib interleavings
 //!
-//! The memory is made of `loom`'s words, so a load may return any value that the memory model allows, not only the newest.
+//! The memory consists of `loom`'s words, so a load may return any value that the memory model allows, not only the
+//! newest.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -25,7 +26,7 @@ fn grant() -> RingGrant {
     }
 }
 
-/// The memory of a ring and of the file's counter.
+/// Makes the memory of a ring and of the file's counter.
 fn ring() -> (Arc<Heap>, Arc<Heap>) {
     (Arc::new(Heap::zeroed(HEADER_BYTES + CAPACITY as usize)), Arc::new(Heap::zeroed(8)))
 }
@@ -70,10 +71,10 @@ fn model(story: impl Fn() + Sync + Send + 'static) {
     builder.check(story);
 }
 
-/// The whole protocol of ending a ring: a write is acknowledged exactly when the reader has it, whenever the ring is revoked.
+/// Protocol of ending a ring: a write is acknowledged exactly when the reader has it, whenever the ring is revoked.
 #[test]
 fn a_write_is_acknowledged_exactly_when_it_is_taken() {
-    // Which ways it went: acknowledged, taken while live, whether the writer found the flag at last.
+    // Outcomes seen: acknowledged, taken while live, whether the writer found the flag at last.
     static WAYS: Mutex<BTreeSet<(bool, bool, bool)>> = Mutex::new(BTreeSet::new());
     model(|| {
         let (memory, sequence) = ring();
@@ -88,8 +89,8 @@ fn a_write_is_acknowledged_exactly_when_it_is_taken() {
             RingItem::Record(record) => taken.push(record),
             RingItem::Damage(damage) => panic!("{damage:?}"),
         };
-        // Not `take`: the model checker looks for conflicts with the last access to a word only, and its look at the flags
-        // would hide the writer's.
+        // Not `take`: the model checker considers conflicts only with the last access to a word, and the look at the
+        // flags in `take` would hide the writer's.
         reader.take_published(&mut record);
         let live = reader.held() > 0;
         reader.take_rest(&mut record);
@@ -103,7 +104,7 @@ fn a_write_is_acknowledged_exactly_when_it_is_taken() {
     assert!(all.iter().all(|way| ways.contains(way)), "not all was tried: {ways:?}");
 }
 
-/// The bound that the reader states holds: no record below it appears later.
+/// The bound that the reader returns is correct: no record below it appears later.
 #[test]
 fn no_record_appears_below_what_the_reader_said_it_knows() {
     model(|| {
@@ -130,7 +131,7 @@ fn no_record_appears_below_what_the_reader_said_it_knows() {
     });
 }
 
-/// Two threads of one program: both records are there, whole, with different numbers.
+/// Two threads of one program: both records are there, complete, with different numbers.
 #[test]
 fn threads_reserve_and_publish_without_a_lock() {
     let mut builder = loom::model::Builder::new();

@@ -1,4 +1,4 @@
-//! The half of the ring that the agent holds. Everything it reads is hostile input (layout, 1 to 5).
+//! Agent's side of the ring. All that it reads is hostile input (layout, 1 to 5).
 
 mod left;
 mod sleep;
@@ -18,75 +18,75 @@ use crate::sequence::Sequence;
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 use crate::sync::fence;
 
-/// What the agent's own durable record says of a ring, and what its writer may do.
+/// Agent's own durable record of a ring, with the rights of its writer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RingGrant {
-    /// Its name.
+    /// Id of the ring.
     pub ring: RingId,
-    /// Bytes for records.
+    /// Capacity for records, bytes.
     pub capacity: u64,
-    /// Epochs that its records may bear.
+    /// Epochs that the records may have.
     pub epochs: RangeInclusive<Epoch>,
-    /// Bytes of the file that its descriptor may write: empty for one that is open for reading only.
+    /// Bytes of the file that the descriptor may write; empty if it is open for reading only.
     pub writable: ByteRange,
 }
 
-/// A whole record, its payload still in the ring.
+/// Complete record, whose payload is still in the ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Taken {
-    /// Position of its header.
+    /// Position of the header.
     pub position: u64,
-    /// Position behind it.
+    /// Position after the record.
     pub end: u64,
-    /// Place in the file's order.
+    /// Sequence number in the file's order of writes.
     pub sequence: u64,
-    /// The file's epoch when it was written.
+    /// Epoch of the file at the write.
     pub epoch: Epoch,
-    /// The bytes of the file; never empty, and within the grant.
+    /// Written bytes of the file; never empty, and within the grant.
     pub range: ByteRange,
-    /// When it was written, as its program says: ns since 1970.
+    /// Time of the write according to its program, ns since 1970.
     pub written_ns: u64,
 }
 
-/// Why a published record is not taken.
+/// Reason why a published record is not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {
-    /// Its header is not what was written.
+    /// The header is not what was written.
     Header,
-    /// Its payload is not what was written.
+    /// The payload is not what was written.
     Payload,
-    /// It is for bytes or an epoch that were not granted.
+    /// The bytes or the epoch were not granted.
     Forbidden,
 }
 
-/// A published record that was lost.
+/// Published record that was lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Damage {
-    /// Position of its header.
+    /// Position of the header.
     pub position: u64,
-    /// The bytes of the file, where the header still tells.
+    /// Written bytes of the file, if the header is readable.
     pub range: Option<ByteRange>,
-    /// What is wrong.
+    /// Defect of the record.
     pub reason: Reason,
 }
 
-/// One thing found in a ring.
+/// Item found in a ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RingItem {
-    /// A record.
+    /// Record that was taken.
     Record(Taken),
-    /// A loss.
+    /// Record that was lost.
     Damage(Damage),
 }
 
-/// Why [`RingReader::take`] came back.
+/// Reason why [`RingReader::take`] returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stop {
     /// The next record is not published, or there is none.
     Unpublished,
-    /// Enough for one call; there may be more.
+    /// Enough was taken for one call; there may be more.
     Enough,
-    /// The ring must be revoked and scanned: a writer asked for it, or the next header is damaged.
+    /// The ring must be revoked and scanned, because a writer asked for it or the next header is damaged.
     Revoke,
 }
 
@@ -96,26 +96,25 @@ enum Slot {
     Broken,
 }
 
-/// Takes records of one ring and gives their room back. There is one reader at a time: the agent that holds the
-/// directory's lock.
+/// Reader of one ring: takes records and gives their room back. Only the holder of the directory's lock may have one.
 #[derive(Debug)]
 pub struct RingReader<M> {
     ring: Ring<M>,
     grant: RingGrant,
-    /// Next position to look at.
+    /// Next position to examine.
     cursor: u64,
-    /// Room below is given back. Our own copy: the word in the ring may say anything.
+    /// Position below which the room is given back. Our own copy, because the word in the ring may say anything.
     tail: u64,
-    /// Counter and head as they were at one moment, until the cursor has settled all of that head.
+    /// Counter and head as read at one moment. Kept until each record below is taken or known to have no room.
     mark: Option<(u64, u64)>,
     known_below: u64,
     revoked: bool,
-    /// An earlier agent's ring: neither tail nor cursor mean anything.
+    /// Whether an earlier agent made the ring. Neither tail nor cursor has a meaning then.
     left: bool,
 }
 
 impl<M: Memory> RingReader<M> {
-    /// Makes an empty ring of `memory`, whose bytes are zero, and its reader.
+    /// Makes an empty ring in `memory`, whose bytes are zero, and its reader.
     pub fn create(memory: M, grant: RingGrant) -> Result<RingReader<M>, NotThisRing> {
         if !layout::capacity_is_sound(grant.capacity)
             || memory.len() as u64 != layout::HEADER_BYTES as u64 + grant.capacity
@@ -127,38 +126,38 @@ impl<M: Memory> RingReader<M> {
         Ok(RingReader { ring, grant, cursor: 0, tail: 0, mark: None, known_below: 0, revoked: false, left: false })
     }
 
-    /// What the ring is.
+    /// Returns the grant of the ring.
     pub fn grant(&self) -> &RingGrant {
         &self.grant
     }
 
-    /// Where writers will reserve next, as far as there is room. Everything acknowledged before this call lies below.
+    /// Returns where writers will reserve next, as far as there is room. All records acknowledged before lie below.
     pub fn head(&self) -> u64 {
         fence(SeqCst);
         self.ring.word(at::HEAD).load(Acquire).min(self.tail.saturating_add(self.ring.capacity))
     }
 
-    /// Everything below was looked at.
+    /// Returns the position below which all was examined.
     pub fn cursor(&self) -> u64 {
         self.cursor
     }
 
-    /// The memory of the ring.
+    /// Returns the memory of the ring.
     pub fn memory(&self) -> &M {
         &self.ring.memory
     }
 
-    /// Microseconds that writers slept for want of room, as they say.
+    /// Returns the microseconds that writers slept without room, as reported by them.
     pub fn waited_us(&self) -> u64 {
         self.ring.word(at::WAITED_US).load(Relaxed)
     }
 
-    /// Bytes of the ring that are taken and not yet given back.
+    /// Returns the bytes of the ring that are taken and not yet given back.
     pub fn held(&self) -> u64 {
         self.cursor - self.tail
     }
 
-    /// Bytes of the ring that writers have reserved and that are not given back, at most the capacity.
+    /// Returns the bytes of the ring that writers have reserved and that are not given back, at most the capacity.
     pub fn used(&self) -> u64 {
         self.ring.word(at::HEAD).load(Acquire).saturating_sub(self.tail).min(self.ring.capacity)
     }
@@ -171,7 +170,7 @@ impl<M: Memory> RingReader<M> {
         }
     }
 
-    /// The same without a look at what the writers ask for.
+    /// Takes published records as [`RingReader::take`] does, without checking for requests of the writers.
     pub(super) fn take_published(&mut self, found: &mut dyn FnMut(RingItem)) -> Stop {
         let begin = self.cursor;
         if self.revoked || self.left {
@@ -200,20 +199,20 @@ impl<M: Memory> RingReader<M> {
         }
     }
 
-    /// Ends the ring: from now on only what [`RingReader::take_rest`] takes is acknowledged. Wakes writers that wait for room.
+    /// Ends the ring: from now on only records taken by [`RingReader::take_rest`] are acknowledged. Wakes waiting writers.
     pub fn revoke(&mut self) {
         self.revoked = true;
         revoke(&self.ring.memory);
     }
 
-    /// Revokes the ring if that is not done, and takes every published record that is left, over holes.
+    /// Revokes the ring if necessary, and takes all remaining published records, skipping holes.
     pub fn take_rest(&mut self, found: &mut dyn FnMut(RingItem)) {
         if !self.revoked {
             self.revoke();
         }
         let end = self.tail + self.ring.capacity;
-        // What is acknowledged was reserved, and a writer that we do not see reserve sees that the ring is revoked. Behind that lies
-        // memory that nobody has touched.
+        // Every acknowledged record was reserved. A writer whose reservation is not visible here sees that the ring is
+        // revoked. The memory behind `head` is untouched.
         let reserved = self.head();
         while self.cursor < reserved {
             let position = self.cursor;
@@ -249,11 +248,13 @@ impl<M: Memory> RingReader<M> {
         self.known_below = u64::MAX;
     }
 
-    /// A sequence number below which every record of this ring has been taken. Called after [`RingReader::take`].
+    /// Returns a sequence number below which every record of this ring has been taken. To be called after
+    /// [`RingReader::take`].
     ///
     /// Counter and head are read in this order. A writer with a smaller number had stored `Reserved` and had all its
-    /// room before (ring, order of the file), so its reservation is below that head. All below is settled when the
-    /// cursor has passed it, or when the first that is not published has no room yet: then no later one has either.
+    /// room before (ring, order of the file), so its reservation is below that head. All records below that head are
+    /// accounted for when the cursor has passed it. The same holds when the first unpublished record has no room yet,
+    /// because then no later one has room either.
     pub fn known_below<S: Memory>(&mut self, sequence: &Sequence<S>) -> u64 {
         if self.known_below == u64::MAX {
             return u64::MAX;
@@ -262,7 +263,7 @@ impl<M: Memory> RingReader<M> {
             Some(mark) => mark,
             None => {
                 let number = sequence.next();
-                // A head that the cursor has passed already settles at once.
+                // If the cursor has passed this head already, the number is valid at once.
                 (number, self.ring.word(at::HEAD).load(Acquire))
             }
         };
@@ -275,13 +276,13 @@ impl<M: Memory> RingReader<M> {
         self.known_below
     }
 
-    /// Whether a record that was reserved below `head` may be published and is not taken: one that has no room yet is not, nor is any
-    /// behind it.
+    /// Returns whether a record that was reserved below `head` may be published and is not taken. A record that has no
+    /// room yet is not published, and none behind it is.
     pub fn is_behind(&self, head: u64) -> bool {
         self.cursor < head && self.next_has_room()
     }
 
-    /// Whether the record at the cursor, published or not, may have all its room.
+    /// Returns whether the record at the cursor, published or not, may have all its room.
     fn next_has_room(&self) -> bool {
         if !self.fits(self.cursor, RECORD_BYTES) {
             return false;
@@ -293,8 +294,9 @@ impl<M: Memory> RingReader<M> {
         self.fits(self.cursor, footprint(shape & u64::from(u32::MAX)))
     }
 
-    /// Where in memory `len` payload bytes of a taken record that is not yet released lie, from `skip` on: place and bytes of two
-    /// parts, the second of none unless they wrap. `None` when those bytes are not in the record.
+    /// Returns where in memory `len` payload bytes of a taken record lie, from `skip` on. The record must not be
+    /// released yet. The result is offset and length of two parts; the second is empty unless the bytes wrap. `None` if
+    /// the bytes are not in the record.
     pub fn places(&self, record: &Taken, skip: u64, len: usize) -> Option<[(usize, usize); 2]> {
         let inside = record.position >= self.tail && record.end <= self.cursor;
         if !inside || skip.saturating_add(len as u64) > record.range.len() {
@@ -304,8 +306,8 @@ impl<M: Memory> RingReader<M> {
         Some([(place, first), (layout::HEADER_BYTES, len - first)])
     }
 
-    /// Copies payload bytes of a taken record, from `skip` on, that is not yet released. False, and the rest of `out`
-    /// untouched, when those bytes are not in the record.
+    /// Copies payload bytes of a taken record, from `skip` on, to `out`. The record must not be released yet. Returns
+    /// false and leaves the rest of `out` unchanged if the bytes are not in the record.
     pub fn copy(&self, record: &Taken, skip: u64, out: &mut [u8]) -> bool {
         let Some([(place, first), (start, _)]) = self.places(record, skip, out.len()) else { return false };
         let (before, after) = out.split_at_mut(first);
@@ -314,8 +316,8 @@ impl<M: Memory> RingReader<M> {
         true
     }
 
-    /// Gives back the room below `position`, whose records are in the burst buffer (and, on a persistent medium, durable
-    /// there). Never more than was taken, never backwards.
+    /// Gives back the room below `position`. Its records must be in the burst buffer and, on a persistent medium,
+    /// durable there. Never gives back more than was taken, and never moves backwards.
     pub fn release(&mut self, position: u64) {
         let position = position.min(self.cursor);
         if position <= self.tail {
@@ -325,7 +327,7 @@ impl<M: Memory> RingReader<M> {
         self.ring.word(at::RELEASED).store(position, Relaxed);
         self.ring.memory.flush(at::RELEASED, 8);
         self.ring.memory.fence();
-        self.ring.word(at::TAIL).store(position, Release); // not flushed: recovery does not ask it
+        self.ring.word(at::TAIL).store(position, Release); // not flushed: recovery does not read it
         fence(SeqCst);
         if self.ring.word(at::WRITERS_WAITING).load(Relaxed) != 0 {
             self.wake_writers();
@@ -380,8 +382,8 @@ impl<M: Memory> RingReader<M> {
     }
 }
 
-/// Ends whatever ring lies in `memory`, of which nothing else need be known, or sound: what nobody has taken is not acknowledged
-/// from now on. Wakes writers that wait for room. Does nothing where there is no room for a ring's header.
+/// Ends any ring in `memory`; nothing else about it need be known or valid. A record that nobody has taken is not
+/// acknowledged from now on. Wakes waiting writers. Does nothing if the memory is smaller than a ring's header.
 pub fn revoke<M: Memory>(memory: &M) {
     if memory.len() >= layout::HEADER_BYTES {
         memory.word(at::FLAGS).fetch_or(flag::REVOKED | flag::DRAINING, AcqRel);

@@ -1,4 +1,4 @@
-//! The half of the ring that programs hold. Its hot path allocates nothing and makes no system call.
+//! Program's side of the ring. Its hot path allocates nothing and makes no system call.
 
 use std::io::IoSlice;
 
@@ -14,30 +14,32 @@ use crate::sequence::Sequence;
 use crate::sync::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
 use crate::sync::fence;
 
-/// What a writer waits for when the ring has no room.
+/// Condition for which a writer waits when the ring has no room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Backpressure {
-    /// Until its own bytes fit, in the order of reservations.
+    /// Waits until the writer's own bytes fit, in the order of reservations.
     #[default]
     OwnBytes,
-    /// Until everything before it is drained: the rule of the paper that this design began with, for comparison.
+    /// Waits until all earlier records have been applied. This is the rule of the paper that the design began with, for
+    /// comparison.
     WholeQueue,
 }
 
-/// Why a write is not in the ring. Nothing of it will ever be drained; it goes to the kernel.
+/// Reason why a write is not in the ring. No part of it will ever be applied; the write must go to the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AppendRefused {
-    /// Longer than a record may be, or past the largest file offset.
+    /// The write is longer than a record may be, or ends past the largest file offset.
     Size,
-    /// The ring is over or ending.
+    /// The ring has ended or is ending.
     Revoked,
-    /// The caller did not want to wait longer. The ring is ending now: the hole that this write leaves would stop it.
+    /// The caller did not want to wait longer. The ring is ending now, because the hole that this write leaves would
+    /// stop it.
     Impatient,
-    /// The caller had no place for it. The same may become of the ring.
+    /// The caller had no offset for the write. The ring may be ending now.
     Nowhere,
 }
 
-/// Appends records. All threads of a program share one; it must not be used in a forked child.
+/// Appender of records. All threads of a program share one. Must not be used in a forked child.
 #[derive(Debug)]
 pub struct Writer<M, S> {
     ring: Ring<M>,
@@ -47,57 +49,58 @@ pub struct Writer<M, S> {
 }
 
 impl<M: Memory, S: Memory> Writer<M, S> {
-    /// The writer of the ring in `memory`, whose id and capacity in bytes the agent told. `sequence` is the counter of the
-    /// file that is written.
+    /// Makes a writer of the ring in `memory`, with the id and capacity in bytes that the agent gave. `sequence` is the
+    /// counter of the written file. Errors: [`NotThisRing`].
     pub fn new(memory: M, id: RingId, capacity: u64, sequence: Sequence<S>) -> Result<Writer<M, S>, NotThisRing> {
         let ring = Ring::identified(memory, id, capacity)?;
         Ok(Writer { ring, sequence, backpressure: Backpressure::default(), payload_max: payload_max(capacity) })
     }
 
-    /// The same writer with another rule for a full ring.
+    /// Returns the writer with another rule for a full ring.
     pub fn with_backpressure(self, backpressure: Backpressure) -> Writer<M, S> {
         Writer { backpressure, ..self }
     }
 
-    /// Bytes of the longest write that the ring takes.
+    /// Returns the longest write that the ring takes, bytes.
     pub fn payload_max(&self) -> u64 {
         self.payload_max
     }
 
-    /// Whether no further write will be taken.
+    /// Returns whether no further write will be taken.
     pub fn is_ending(&self) -> bool {
         self.ring.ending()
     }
 
-    /// Has the agent end the ring, soon: a write is left unfinished in it, or may be finished twice, by a thread and its forked child.
+    /// Makes the agent end the ring soon, because a write in it is left unfinished or may be finished twice, by a
+    /// thread and its forked child.
     #[cold]
     pub fn retire(&self) {
         self.ring.word(at::FLAGS).fetch_or(flag::DRAINING, AcqRel);
-        // Against the fence in `Reader::lie_down`: either it sees the flag, or we see it sleeping.
+        // Pairs with the fence in `Reader::lie_down`: either the reader sees the flag, or we see it sleeping.
         fence(SeqCst);
         self.ring_the_bell();
     }
 
-    /// Whether the agent has ended it: what is published from now on is not acknowledged.
+    /// Returns whether the agent has ended the ring. A record published from now on is not acknowledged.
     pub fn is_over(&self) -> bool {
         self.ring.word(at::FLAGS).load(Acquire) & flag::REVOKED != 0
     }
 
-    /// Says that a thread slept so long for want of room, us.
+    /// Reports that a thread slept for `us` microseconds without room.
     pub fn note_wait(&self, us: u64) {
         self.ring.word(at::WAITED_US).fetch_add(us, Relaxed);
     }
 
-    /// Writes `bytes` at `offset` of the file. `Ok` is the acknowledgement: the bytes will reach the burst buffer
-    /// whatever becomes of this program and of the agent. Waits while the ring is full, as long as `patience`, asked
-    /// at least every [`SLEEP_MAX`] or so, answers true.
+    /// Writes `bytes` at `offset` of the file. `Ok` is the acknowledgement: the bytes will reach the burst buffer even
+    /// if this program and the agent die. Waits while the ring is full, as long as `patience` returns true; it is asked
+    /// at least about every [`SLEEP_MAX`].
     ///
-    /// Bytes that cannot be read raise SIGSEGV where the kernel would answer `EFAULT`.
+    /// Bytes that cannot be read raise SIGSEGV, where the kernel would return `EFAULT`.
     pub fn append(&self, offset: u64, bytes: &[u8], patience: &mut dyn FnMut() -> bool) -> Result<(), AppendRefused> {
         self.append_parts(offset, &[IoSlice::new(bytes)], patience)
     }
 
-    /// [`Writer::append`] for the buffers of a `pwritev`, as one record.
+    /// Writes the buffers of a `pwritev` as one record, as [`Writer::append`] does.
     pub fn append_parts(
         &self,
         offset: u64,
@@ -111,9 +114,10 @@ impl<M: Memory, S: Memory> Writer<M, S> {
         self.append_where(parts, || Some(offset), patience)
     }
 
-    /// [`Writer::append_parts`] at an offset that `place` says; `None`: there is none for it. A long write, and one that has no room yet, asks
-    /// when its bytes are in the ring and the record is about to be published: who leaves the call before, by a jump out of a handler of
-    /// signals, has taken none. Others ask before anything is reserved, for `place` may wait for somebody who waits for what is.
+    /// Writes the buffers at an offset that `place` returns; `None` refuses the write. For a long write, or one without
+    /// room yet, `place` is called when the bytes are in the ring and the record is about to be published. A signal
+    /// handler that leaves the call earlier by a jump has then taken no offset. For other writes `place` is called
+    /// before anything is reserved. It may have to wait for a thread that itself waits for reserved room.
     pub fn append_where(
         &self,
         parts: &[IoSlice<'_>],
@@ -136,7 +140,7 @@ impl<M: Memory, S: Memory> Writer<M, S> {
         if length <= PLACED_FIRST_MAX && self.has_room(self.ring.word(at::HEAD).load(Relaxed), need) {
             offset = Some(ask().ok_or(AppendRefused::Nowhere)?);
         }
-        // Relaxed: who reads `head` has synchronised with the sequence counter, which is taken later (`known_below`).
+        // Relaxed: a reader of `head` has synchronised with the sequence counter, which is taken later (`known_below`).
         let position = self.ring.word(at::HEAD).fetch_add(need, Relaxed);
         self.wait_for_room(position, RECORD_BYTES, patience)?;
         let record = self.ring.place(position);
@@ -146,7 +150,7 @@ impl<M: Memory, S: Memory> Writer<M, S> {
         let payload_sum = self.copy(position, length, parts);
         let offset = match offset {
             Some(offset) => offset,
-            // A thread and its forked child are not both to publish one record, at two places.
+            // A thread and its forked child must not both publish one record, at two offsets.
             None if self.ring.ending() => return Err(AppendRefused::Revoked),
             None => ask().ok_or(AppendRefused::Nowhere).inspect_err(|_| self.retire())?,
         };
@@ -162,7 +166,7 @@ impl<M: Memory, S: Memory> Writer<M, S> {
         self.publish(position, record, &header)
     }
 
-    /// Copies the payload to its place and flushes it. The checksum of what arrived.
+    /// Copies the payload into the ring and flushes it. Returns the checksum of the bytes that arrived.
     fn copy(&self, position: u64, length: u64, parts: &[IoSlice<'_>]) -> u32 {
         let (mut parts, mut left) = (parts.iter(), &[][..]);
         let mut sum = 0;
@@ -170,7 +174,7 @@ impl<M: Memory, S: Memory> Writer<M, S> {
             let (mut done, mut summed) = (0, false);
             while done < bytes {
                 if left.is_empty() {
-                    // They are as long together as the pieces, unless the program changes them now.
+                    // The parts together are as long as the pieces, unless the program changes them now.
                     let Some(part) = parts.next() else { break };
                     left = part;
                 }
@@ -197,7 +201,8 @@ impl<M: Memory, S: Memory> Writer<M, S> {
         self.ring.set_state(position, RecordState::Published);
         self.ring.memory.flush(record, 8);
         self.ring.memory.fence();
-        // Against the same fence in `Reader::revoke` and `Reader::sleep`: either we see the flag, or they see the record.
+        // Pairs with this fence in `Reader::revoke` and `Reader::sleep`: either we see the flag, or they see the
+        // record.
         fence(SeqCst);
         if self.ring.word(at::FLAGS).load(Acquire) & flag::REVOKED != 0 {
             return self.fate(position, header.footprint());
@@ -213,7 +218,7 @@ impl<M: Memory, S: Memory> Writer<M, S> {
         }
     }
 
-    /// What became of a record that was published about when the ring was revoked.
+    /// Decides about a record that was published at about the time of the revocation.
     #[cold]
     fn fate(&self, position: u64, need: u64) -> Result<(), AppendRefused> {
         let taken_while_live = self.ring.word(at::TAKEN).load(Acquire) >= position + need;
@@ -221,11 +226,11 @@ impl<M: Memory, S: Memory> Writer<M, S> {
             return Ok(());
         }
         if !self.ring.swap_state(position, RecordState::Published, RecordState::Retracted) {
-            // Else a forked child has retracted it, which goes on with the same.
+            // Otherwise a forked child, which continues with the same record, has retracted it.
             let taken = self.ring.state(position) == Some(RecordState::Taken);
             return if taken { Ok(()) } else { Err(AppendRefused::Revoked) };
         }
-        // Else a crash of the machine might bring back what is about to be written elsewhere, over what came after that.
+        // Without this, a crash of the machine might bring the record back, over data written elsewhere since.
         self.ring.memory.flush(self.ring.place(position), 8);
         self.ring.memory.fence();
         Err(AppendRefused::Revoked)
@@ -265,7 +270,7 @@ impl<M: Memory, S: Memory> Writer<M, S> {
                 return Err(AppendRefused::Impatient);
             }
             waiting.fetch_add(1, AcqRel);
-            // Against the fence in `Reader::release`: either it sees us waiting, or we see its tail.
+            // Pairs with the fence in `Reader::release`: either the reader sees us waiting, or we see its tail.
             fence(SeqCst);
             let bell = self.ring.word(at::ROOM_BELL).load(Acquire);
             if !enough() && !self.ring.ending() {

@@ -1,6 +1,6 @@
-//! What the tests share: a file of several rings over memory that can be cut at any moment.
+//! Helpers of several tests: a file of several rings over memory that can crash at any moment.
 
-#![allow(dead_code)] // each test binary uses its part
+#![allow(dead_code)] // each test binary uses a part
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -16,10 +16,10 @@ use window::recover::Replay;
 use window::ring::{RingGrant, RingItem, RingReader, Stop};
 use window::sequence::{Sequence, WORD_BYTES};
 
-/// Bytes of the file in the stories.
+/// Size of the file in the stories, bytes.
 pub const FILE: usize = 64 << 10;
 
-/// The replica: bytes, and how many were written at all.
+/// Replica: its bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replica(pub Vec<u8>);
 
@@ -35,18 +35,18 @@ impl Replay for Replica {
     }
 }
 
-/// What stands on the media at one moment.
+/// State of all media at one moment.
 #[derive(Clone)]
 pub struct Image {
     pub memories: Vec<Vec<u8>>,
     pub replica: Replica,
-    /// All acknowledged writes in order.
+    /// File with all acknowledged writes in order.
     pub acknowledged: Vec<u8>,
-    /// The write under way, if any.
+    /// Write in progress, if any.
     pub under_way: Option<(usize, Vec<u8>)>,
 }
 
-/// The world, which remembers itself at one step.
+/// Simulated machine that keeps its state at one step.
 pub struct World {
     pub steps: AtomicU64,
     pub crash_at: u64,
@@ -73,14 +73,14 @@ impl World {
         Stepped { world: self.clone(), heap }
     }
 
-    /// Every access to shared memory passes here before it happens: between two there is nothing.
+    /// Counts an access to shared memory; called before each access. A crash happens only here.
     fn step(&self) {
         if self.steps.fetch_add(1, Relaxed) == self.crash_at {
             *self.crash.lock().unwrap() = Some(self.image());
         }
     }
 
-    /// The world as it is now.
+    /// Returns the present state.
     pub fn image(&self) -> Image {
         let mut image = self.state.lock().unwrap().clone();
         image.memories = self.heaps.lock().unwrap().iter().map(|heap| heap.image()).collect();
@@ -129,17 +129,17 @@ impl Memory for Stepped {
     fn wake(&self, _at: usize) {}
 }
 
-/// What is granted to every ring of the stories.
+/// Returns the grant of every ring of the stories.
 pub fn grant(ring: u128, capacity: u64) -> RingGrant {
     RingGrant { ring: RingId(ring), capacity, epochs: Epoch(1)..=Epoch(3), writable: ByteRange::new(0, FILE as u64) }
 }
 
-/// Bytes of a ring's memory.
+/// Returns the size of a ring's memory in bytes.
 pub fn ring_bytes(capacity: u64) -> usize {
     HEADER_BYTES + capacity as usize
 }
 
-/// An agent's side of one file.
+/// Agent's side of one file.
 pub struct Drain<M: Memory> {
     pub readers: Vec<RingReader<M>>,
     pub queue: ApplyQueue,
@@ -149,13 +149,13 @@ pub struct Drain<M: Memory> {
 
 impl<M: Memory> Drain<M> {
     pub fn new(readers: Vec<RingReader<M>>, sequence: Arc<M>, drained: M) -> Drain<M> {
-        // Small ones, so that sweeps take several.
+        // Small batches, so that sweeps take several.
         let mut queue = ApplyQueue::with_batches_of(20_000, 7_000);
         (0..readers.len()).for_each(|ring| queue.join(RingSlot(ring)));
         Drain { readers, queue, sequence: Sequence::new(sequence), drained: Drained::begin(drained) }
     }
 
-    /// Takes from one ring; how it ended.
+    /// Takes records from one ring. Returns why it stopped.
     pub fn take(&mut self, ring: usize) -> Stop {
         let (queue, slot) = (&mut self.queue, RingSlot(ring));
         let mut found = |found| match found {
@@ -178,7 +178,7 @@ impl<M: Memory> Drain<M> {
         self.queue.leave(slot);
     }
 
-    /// Drains one batch through `write`; whether there was one.
+    /// Applies one batch through `write`. Returns whether there was one.
     pub fn batch(&mut self, urgent: bool, write: &mut dyn FnMut(u64, &[u8])) -> bool {
         struct Unsynced<'a>(&'a mut dyn FnMut(u64, &[u8]));
         impl Replay for Unsynced<'_> {
@@ -193,7 +193,7 @@ impl<M: Memory> Drain<M> {
         self.batch_to(urgent, &mut Unsynced(write))
     }
 
-    /// Drains one batch, synced before the mark says so; whether there was one.
+    /// Applies one batch and syncs it before it is marked. Returns whether there was one.
     pub fn batch_to(&mut self, urgent: bool, to: &mut dyn Replay) -> bool {
         let Some(batch) = self.queue.batch(urgent) else { return false };
         for one in &batch.writes {
@@ -214,5 +214,5 @@ impl<M: Memory> Drain<M> {
     }
 }
 
-/// Memory for a counter.
+/// Bytes of memory for a counter.
 pub const COUNTER: usize = WORD_BYTES;

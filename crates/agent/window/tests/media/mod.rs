@@ -1,4 +1,4 @@
-//! A machine with persistent memory, a disk, and a recorder of what a crash may leave of either.
+//! Simulated machine with persistent memory and a disk, which records the possible states of both after a crash.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -16,14 +16,14 @@ use crate::common::FILE;
 
 const LINE: usize = 64;
 const PAGE: usize = 4096;
-/// Of so many steps one is a moment whose images are kept.
+/// Number of steps per moment whose images are kept.
 const MOMENTS: u64 = 500;
-/// Images of one moment: with all lines as old as may be, as new, and mixtures.
+/// Images of one moment: all lines as old as possible, all as new as possible, and mixtures.
 const IMAGES: u64 = 4;
-/// The memory of the mark of the drained, after three rings and the sequence counter.
+/// Number of the memory of the mark of applied records, after three rings and the sequence counter.
 const MARK: usize = 4;
 
-/// What is flushed.
+/// Kind of flushed data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     Format,
@@ -40,19 +40,19 @@ impl Kind {
         [Kind::Format, Kind::Payload, Kind::Header, Kind::Published, Kind::Retracted, Kind::Released, Kind::Mark];
 }
 
-/// What the code under test is robbed of.
+/// Step that the code under test omits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Omitted {
     Nothing,
     Flush(Kind),
-    /// The fence after a flush of that kind; what was flushed is complete with the next one.
+    /// Fence after a flush of that kind. The flushed data is complete with the next fence.
     Fence(Kind),
-    /// The sync of the replica before the mark.
+    /// Sync of the replica before the mark.
     Sync,
 }
 
 impl Omitted {
-    /// All but `Nothing`. The fence of a payload is that of its header.
+    /// All steps but `Nothing`. The fence of a payload is that of its header.
     pub const ALL: [Omitted; 14] = [
         Omitted::Flush(Kind::Format),
         Omitted::Flush(Kind::Payload),
@@ -71,16 +71,16 @@ impl Omitted {
     ];
 }
 
-/// What stands on the media after a crash, and what should be in the file.
+/// State of the media after a crash, and the expected content of the file.
 pub struct Image {
     pub step: u64,
     pub memories: Vec<Vec<u8>>,
     pub replica: Vec<u8>,
-    /// All acknowledged writes in order.
+    /// File with all acknowledged writes in order.
     pub acknowledged: Vec<u8>,
-    /// The write under way, if any.
+    /// Write in progress, if any.
     pub under_way: Option<(usize, Vec<u8>)>,
-    /// What had been flushed by then.
+    /// Kinds of data flushed by then.
     pub flushed: BTreeSet<Kind>,
 }
 
@@ -92,7 +92,7 @@ struct State {
     steps: Cell<u64>,
     granted: Cell<bool>,
     memories: RefCell<Vec<Rc<Medium>>>,
-    /// The line that was handed out last, and may have been stored to.
+    /// Line that was returned last and may have been stored to.
     touched: RefCell<Option<(usize, usize)>>,
     interruption: RefCell<Option<Interruption>>,
     replica: RefCell<Vec<u8>>,
@@ -103,18 +103,18 @@ struct State {
     images: RefCell<Vec<Image>>,
 }
 
-/// The machine.
+/// Simulated machine.
 #[derive(Clone)]
 pub struct Machine(Rc<State>);
 
-/// What a line held: number, bytes.
+/// Former content of a line: number, bytes.
 type Version = (u64, [u8; LINE]);
 
 struct Medium {
     heap: Heap,
-    /// Of each line what it may hold on the medium: (number, bytes), the last one being what it holds in the cache.
+    /// Possible contents of each line on the medium: (number, bytes). The last one is the content in the cache.
     lines: RefCell<Vec<Vec<Version>>>,
-    /// Flushed and not fenced: line, and the number of its bytes then.
+    /// Flushed but not fenced lines: line, and the number of its content then.
     started: RefCell<Vec<(usize, u64, Kind)>>,
 }
 
@@ -157,7 +157,7 @@ impl Machine {
         }))
     }
 
-    /// Zeroed memory, which is on the medium.
+    /// Makes zeroed memory, which is on the medium.
     pub fn memory(&self, len: usize) -> Lines {
         let lines = RefCell::new(vec![vec![(0, [0; LINE])]; len / LINE]);
         let medium = Rc::new(Medium { heap: Heap::zeroed(len), lines, started: RefCell::default() });
@@ -166,17 +166,17 @@ impl Machine {
         Lines { machine: self.clone(), medium, number: memories.len() - 1 }
     }
 
-    /// From now on there is something to recover.
+    /// Notes that from now on there is something to recover.
     pub fn granted(&self) {
         self.0.granted.set(true);
     }
 
-    /// A write begins.
+    /// Notes that a write begins.
     pub fn begins(&self, offset: usize, bytes: &[u8]) {
         *self.0.under_way.borrow_mut() = Some((offset, bytes.to_vec()));
     }
 
-    /// It is over, and was acknowledged or not.
+    /// Notes that the write has ended, acknowledged or not.
     pub fn ended(&self, acknowledged: bool) {
         self.0.interruption.take();
         let Some((offset, bytes)) = self.0.under_way.take() else { return };
@@ -185,12 +185,12 @@ impl Machine {
         }
     }
 
-    /// After so many accesses somebody else has a turn.
+    /// Gives another party a turn after this many accesses.
     pub fn interrupt_after(&self, steps: u64, work: Box<dyn FnOnce(&Machine)>) {
         *self.0.interruption.borrow_mut() = Some((self.0.steps.get() + steps, work));
     }
 
-    /// The file in the burst buffer.
+    /// Returns the file in the burst buffer.
     pub fn replica(&self) -> Disk {
         Disk(self.clone())
     }
@@ -199,7 +199,7 @@ impl Machine {
         self.0.images.take()
     }
 
-    /// Every access passes here before it happens: between two there is nothing.
+    /// Counts an access; called before each access. A crash happens only here.
     fn step(&self) {
         let state = &*self.0;
         state.steps.set(state.steps.get() + 1);
@@ -241,7 +241,7 @@ impl Machine {
 }
 
 impl Lines {
-    /// What a flush is for.
+    /// Returns the purpose of a flush.
     fn kind(&self, at: usize, len: usize) -> Kind {
         if self.number == MARK {
             return Kind::Mark;
@@ -249,7 +249,7 @@ impl Lines {
         match (at, len) {
             (0, HEADER_BYTES) => Kind::Format,
             (_, 8) if at < HEADER_BYTES => Kind::Released,
-            // The state of a commit word is its low bits.
+            // The low bits of a commit word are its state.
             (_, 8) if self.medium.heap.word(at).load(std::sync::atomic::Ordering::Relaxed) & 0x3f == 0x09 => {
                 Kind::Retracted
             }
@@ -271,7 +271,7 @@ impl Memory for Lines {
         self.medium.heap.word(at)
     }
 
-    /// Line by line, the halves of each in any order, as a copy may be.
+    /// Copies line by line, the halves of each in any order, as a real copy may.
     fn write(&self, at: usize, bytes: &[u8]) {
         let (mut done, mut halves) = (0, Vec::new());
         while done < bytes.len() {
@@ -328,7 +328,7 @@ impl Memory for Lines {
     fn wake(&self, _at: usize) {}
 }
 
-/// The replica on its disk.
+/// Replica on its disk.
 pub struct Disk(Machine);
 
 impl Replay for Disk {

@@ -1,4 +1,4 @@
-//! The structures of requests and replies, field for field as the kernel has them.
+//! Structures of requests and replies, field by field as in the kernel.
 
 use super::Plain;
 

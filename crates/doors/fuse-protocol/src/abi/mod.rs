@@ -1,4 +1,4 @@
-//! The kernel's numbers and layouts (`linux/fuse.h`, protocol 7.45). Nothing outside this module knows a byte offset.
+//! Numbers and layouts of the kernel (`linux/fuse.h`, protocol 7.45). Byte offsets are known only in this module.
 
 mod layout;
 mod opcode;
@@ -8,7 +8,7 @@ pub(crate) use layout::*;
 pub use opcode::Opcode;
 pub(crate) use plain::{Plain, bytes_of, take};
 
-/// Features agreed at INIT; the upper half travels in `flags2`.
+/// Features agreed at INIT. The upper half is sent in `flags2`.
 #[allow(missing_docs, reason = "the kernel's own names")]
 pub mod init_flags {
     pub const ASYNC_READ: u64 = 1 << 0;
@@ -55,7 +55,7 @@ pub mod init_flags {
     pub const REQUEST_TIMEOUT: u64 = 1 << 42;
 }
 
-/// How the kernel treats an open file, in [`crate::OpenReply::flags`].
+/// Flags of an open file for the kernel, in [`crate::OpenReply::flags`].
 pub mod fopen {
     /// Every read and write is a request; the page cache is bypassed.
     pub const DIRECT_IO: u32 = 1 << 0;
@@ -65,7 +65,7 @@ pub mod fopen {
     pub const NONSEEKABLE: u32 = 1 << 2;
     /// The entries of this directory may be cached.
     pub const CACHE_DIR: u32 = 1 << 3;
-    /// No file position at all.
+    /// The file has no position.
     pub const STREAM: u32 = 1 << 4;
     /// close(2) sends no FLUSH.
     pub const NOFLUSH: u32 = 1 << 5;
@@ -77,7 +77,7 @@ pub mod fopen {
 
 pub(crate) const KERNEL_MAJOR: u32 = 7;
 
-/// The numbers of the messages that are made here too.
+/// Numbers of the messages that are also made here.
 pub(crate) const RELEASE: u32 = 18;
 pub(crate) const SETLK: u32 = 32;
 pub(crate) const INTERRUPT: u32 = 36;
@@ -106,14 +106,14 @@ pub(crate) const FSYNC_FDATASYNC: u32 = 1 << 0;
 pub(crate) const SETXATTR_ACL_KILL_SGID: u32 = 1 << 0;
 pub(crate) const INVAL_ENTRY_EXPIRE_ONLY: u32 = 1 << 0;
 
-/// Notifications, in the `error` field of a message with unique 0.
+/// Codes of notifications, in the `error` field of a message with number 0.
 pub(crate) mod notify_code {
     pub const INVAL_INODE: i32 = 2;
     pub const INVAL_ENTRY: i32 = 3;
     pub const DELETE: i32 = 6;
 }
 
-/// `_IOW(229, number, size)`.
+/// Returns `_IOW(229, number, size)`.
 const fn device_write_ioctl(number: u64, size: usize) -> u64 {
     (1 << 30) | ((size as u64) << 16) | (229 << 8) | number
 }

@@ -1,18 +1,18 @@
-//! The kernel's request numbers.
+//! Request numbers of the kernel.
 
 macro_rules! opcodes {
     ($($name:ident = $number:literal),* $(,)?) => {
-        /// What a request asks for.
+        /// Kind of a request.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         #[allow(missing_docs, reason = "the kernel's own names")]
         pub enum Opcode { $($name),* }
 
         impl Opcode {
-            /// Every request that is decoded.
+            /// All requests that are decoded.
             #[cfg(test)]
             pub(crate) const ALL: &[(Opcode, u32)] = &[$((Opcode::$name, $number)),*];
 
-            /// The request of a number; `None` for what this layer does not know.
+            /// Returns the request with this number, or `None` if this layer does not know it.
             pub(crate) fn of(number: u32) -> Option<Opcode> {
                 match number {
                     $($number => Some(Opcode::$name),)*
@@ -33,7 +33,7 @@ opcodes! {
 }
 
 impl Opcode {
-    /// Whether its handler commonly waits for no disk and no long copy.
+    /// Returns whether the handler usually waits for no disk and copies little.
     pub(crate) fn is_brief(self) -> bool {
         use Opcode as O;
         !matches!(

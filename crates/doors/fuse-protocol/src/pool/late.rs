@@ -1,7 +1,7 @@
-//! Requests that are not answered for long: the file system is asked what becomes of them.
+//! Requests that have not been answered for long. The file system decides about them.
 //!
-//! A handler that waits in the kernel for another file system cannot be ended. It keeps its thread, and its place among the
-//! threads is given to another; the kernel takes the first answer to a request and refuses the second.
+//! A handler that waits in the kernel for another file system cannot be ended. It keeps its thread, and another thread
+//! takes its place. The kernel accepts the first answer to a request and refuses the second.
 
 use std::sync::atomic::Ordering;
 
@@ -18,7 +18,7 @@ impl ThreadPool {
         started.inspect_err(|error| tracing::warn!(%error, "no thread for late requests: each waits for ever")).ok()
     }
 
-    /// Ends with the session.
+    /// Checks unanswered requests until the session ends.
     fn look_after_late(&self) {
         let mut late = Vec::new();
         while !self.server.channel.interrupts.is_closed() {
@@ -79,24 +79,24 @@ impl ThreadPool {
         }
         self.lent.store(true, Ordering::Relaxed);
         if !self.server.channel.interrupts.is_running(request.unique) {
-            // It has ended since, and did not see that.
+            // The handler has ended since and did not see `lent`.
             state.stuck.remove(&request.unique);
             return self.lent.store(!state.stuck.is_empty(), Ordering::Relaxed);
         }
         state.shift.lend();
         if state.waiting.is_empty() {
-            // Who reads next starts it.
+            // The next reader starts the thread.
             return;
         }
         let Some(pool) = self.myself.upgrade() else { return };
         match std::thread::Builder::new().name("fuse".into()).spawn(move || pool.thread(true)) {
-            // It cannot look before we let go of the lock.
+            // The thread cannot see the state before this lock is released.
             Ok(_) => state.shift.started_running(),
-            Err(error) => tracing::warn!(%error, threads = state.shift.total, "cannot start another thread"),
+            Err(error) => tracing::warn!(%error, threads = state.shift.total, "cannot start a thread: requests wait"),
         }
     }
 
-    /// A handler has ended, while some were stuck.
+    /// Ends the replacement of a handler that was stuck and has ended.
     pub(super) fn came_back(&self, message: &[u8]) {
         let Some((header, _)) = take::<InHeader>(message) else { return };
         let mut state = self.state.lock();
@@ -108,7 +108,7 @@ impl ThreadPool {
 }
 
 impl State {
-    /// Takes a request away that waits for a thread; whether it did.
+    /// Removes a request that waits for a thread. Returns whether it was there.
     pub(super) fn take_waiting(&mut self, unique: u64) -> bool {
         let Some(at) = self.waiting.iter().position(|(waiting, _)| *waiting == unique) else { return false };
         if let Some((_, message)) = self.waiting.remove(at) {

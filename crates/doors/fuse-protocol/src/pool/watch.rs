@@ -1,4 +1,4 @@
-//! The thread that looks after the others while requests come, and who looks after it.
+//! Thread that watches the others while requests come, and its supervision by a spare.
 
 use std::sync::atomic::Ordering;
 
@@ -7,12 +7,12 @@ use crate::shift::Tick;
 use crate::{follow, limits};
 
 impl ThreadPool {
-    /// Takes nothing but the lock, and waits for nothing but the time: what it looks after cannot hold it up.
+    /// Runs the watch. Takes only the lock, and waits only for time, so that no watched thread can hold it up.
     pub(super) fn keep_watch(&self) {
         let myself = rustix::thread::gettid().as_raw_nonzero().get();
         self.watcher.store(myself, Ordering::Relaxed);
         loop {
-            // Who holds the lock may be modest, and kept from its processor.
+            // The holder of the lock may be modest and may not get its processor.
             let Some(mut state) = self.state.try_lock_for(limits::TICK) else {
                 self.raise(None);
                 continue;
@@ -25,7 +25,7 @@ impl ThreadPool {
             if state.shift.is_held_up(waits) {
                 self.raise(None);
             } else if state.shift.is_late() {
-                // It may wait for its processor. It stays there, where its caller is.
+                // The reader may be waiting for its processor. It stays there, where its caller is.
                 self.following.lock().iter().for_each(|thread| follow::raise(*thread, None));
             }
             match state.shift.tick(waits) {
@@ -36,7 +36,7 @@ impl ThreadPool {
                     while state.shift.watch_sleeps() && state.ended.is_none() {
                         self.watch.wait(&mut state);
                     }
-                    // Who stands by looks after us while we are awake.
+                    // A spare supervises the watch while the watch is awake.
                     self.spare.notify_all();
                 }
             }
@@ -45,14 +45,14 @@ impl ThreadPool {
         }
     }
 
-    /// Readers that may be modest run as all others do, whatever they wait for; and the watch, if it is named.
+    /// Raises all readers that may be modest, and the watch if given, so that they run like all other threads.
     fn raise(&self, watch: Option<i32>) {
         for thread in self.following.lock().iter().copied().chain(watch) {
             follow::raise(thread, self.processors.as_deref());
         }
     }
 
-    /// One that stands by has waited: whether the watch did nothing meanwhile though it should have.
+    /// Raises the watch if it did nothing while a spare waited, although it should have.
     pub(super) fn look_after_watch(&self, state: &State, looks: u64) {
         if state.looks == looks && !state.shift.watch_sleeps() {
             self.raise(Some(self.watcher.load(Ordering::Relaxed)));

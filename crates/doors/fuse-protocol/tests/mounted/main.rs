@@ -1,4 +1,4 @@
-//! The protocol against the real kernel: a file system in memory, served by a child process, used by the test.
+//! The protocol against the real kernel: a file system in memory, served by a child process and used by the test.
 
 mod memory_fs;
 
@@ -13,10 +13,10 @@ use fuse_protocol::{SessionEnd, ThreadCounts, mount};
 use memory_fs::{BLOCKED, COUNTS, PANIC, PASSTHROUGH};
 use testkit::{PATIENCE, ProcessGuard, TempTree, in_private_namespace, wait_until};
 
-/// Where [`server_process`] mounts, how many threads it may have, and its lower file.
+/// Variables for [`server_process`]: mount point, maximum of threads, lower file.
 const SERVE: [&str; 3] = ["MEMORY_FS_DIR", "MEMORY_FS_THREADS", "MEMORY_FS_LOWER"];
 
-/// Not a fact but the other process: does nothing unless [`Mounted`] started it.
+/// Serving process of the tests. Does nothing unless [`Mounted`] started it.
 #[test]
 fn server_process() {
     let Some(dir) = std::env::var_os(SERVE[0]) else { return };
@@ -28,7 +28,7 @@ fn server_process() {
     );
 }
 
-/// A mounted file system and the process that serves it.
+/// Mounted file system and the process that serves it.
 struct Mounted {
     dir: PathBuf,
     lower: PathBuf,
@@ -57,23 +57,24 @@ impl Mounted {
         counts.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim().parse().unwrap()
     }
 
-    /// Unmounts and makes sure that the session ended by itself and well.
+    /// Unmounts and checks that the session ended by itself and without an error.
     fn end(mut self) {
         mount::unmount(&self.dir, false).unwrap();
         assert!(self.server.wait(PATIENCE).success());
     }
 
-    /// How the kernel counts the requests that are not answered. Asks the kernel alone, not the file system.
+    /// Returns a function that reads the kernel's count of unanswered requests. Asks only the kernel, not the file
+    /// system.
     fn waiting(&self) -> impl Fn() -> u64 + use<> {
         let connections = Path::new("/sys/fs/fuse/connections");
-        // Goes with the private namespace; where it is mounted already, this is refused and not needed.
+        // Ends with the private namespace. If mounted already, this is refused and not needed.
         _ = rustix::mount::mount("none", connections, "fusectl", rustix::mount::MountFlags::empty(), c"");
         let device = std::fs::metadata(&self.dir).unwrap().dev();
         let count = connections.join(rustix::fs::minor(device).to_string()).join("waiting");
         move || std::fs::read_to_string(&count).unwrap().trim().parse().unwrap()
     }
 
-    /// Processes that read the file that blocks.
+    /// Starts processes that read the blocking file.
     fn blocked_readers(&self, number: u64) -> Vec<ProcessGuard> {
         let read = || {
             let mut command = Command::new("cat");
@@ -164,7 +165,7 @@ fn interrupts_get_through_when_every_thread_is_blocked_and_requests_wait() {
         let mounted = Mounted::new(4);
         let waiting = mounted.waiting();
         let mut readers = mounted.blocked_readers(20);
-        // Three handlers block, the fourth thread reads on and leaves what it reads in the queue.
+        // Three handlers block; the fourth thread reads on and queues the requests.
         wait_until("all wait", PATIENCE, || waiting() == 20);
         for reader in readers.iter_mut().rev() {
             reader.signal(rustix::process::Signal::TERM);
@@ -178,7 +179,7 @@ fn interrupts_get_through_when_every_thread_is_blocked_and_requests_wait() {
 #[test]
 fn an_unlock_gets_through_past_200_waiting_lockers() {
     in_private_namespace(|| {
-        // Far fewer threads than waiters: those who wait for a lock hold none.
+        // Far fewer threads than waiters: a waiter for a lock holds no thread.
         let mounted = Mounted::new(8);
         let holder = File::create(mounted.path("locked")).unwrap();
         holder.lock().unwrap();

@@ -1,4 +1,4 @@
-//! A file system of one directory in memory, with a few files that misbehave on purpose.
+//! File system of one directory in memory, with a few files that misbehave on purpose.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::{CStr, OsStr, OsString};
@@ -15,13 +15,13 @@ use types::Timestamp;
 const ROOT: NodeId = 1;
 const VALID: Duration = Duration::from_secs(1);
 
-/// Reading this file waits until the reader is interrupted.
+/// Name of a file whose reads wait until they are interrupted.
 pub const BLOCKED: &str = "blocked";
-/// Reading this file panics in the handler.
+/// Name of a file whose reads panic in the handler.
 pub const PANIC: &str = "panic";
-/// Reading this file gives the counts of requests, one `name number` a line.
+/// Name of a file that contains the counts of requests, one `name number` per line.
 pub const COUNTS: &str = "counts";
-/// This file is opened with passthrough to the lower file.
+/// Name of a file that is opened with passthrough to the lower file.
 pub const PASSTHROUGH: &str = "passthrough";
 
 #[derive(Default)]
@@ -29,7 +29,7 @@ struct Node {
     attr: Attr,
     data: Vec<u8>,
     xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
-    /// Who holds the flock.
+    /// Owner of the flock.
     locked_by: Option<u64>,
     waiters: VecDeque<(u64, Parked)>,
 }
@@ -300,7 +300,7 @@ impl MemoryFs {
     }
 }
 
-/// Mounts at `dir`, serves to the end, and says how it ended.
+/// Mounts at `dir` and serves to the end. Returns how the session ended.
 pub fn serve(dir: &std::path::Path, lower: PathBuf, threads: ThreadCounts) -> SessionEnd {
     let device = mount::device().unwrap();
     let options = mount::MountOptions {

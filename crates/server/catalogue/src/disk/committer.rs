@@ -1,12 +1,12 @@
-//! One commits at a time, for all who wait.
+//! Group commit: one writer at a time for all callers.
 //!
-//! A commit for which nobody waits on the medium is written by its caller when nobody else writes: two switches of
-//! threads would cost more than the write. Everything else goes to a thread, which takes all that waits at once; whoever
-//! came while a caller wrote is among them.
+//! A caller writes its own commit if it needs no sync and nobody else writes: two thread switches would cost more than
+//! the write. Other commits go to a thread, which takes all waiting commits at once. These include commits that arrived
+//! while a caller was writing.
 //!
-//! fjall has a trap: a commit that finds too many memtables unwritten waits for them in a loop that never ends if the
-//! threads that should write them have died of an error. So a group is only handed to fjall when there is room for it,
-//! this thread waits for room itself and looks for that error while it does, and callers wait a bounded time.
+//! fjall has a trap. A commit that finds too many unwritten memtables waits for them in a loop. The loop never ends if
+//! the threads that should write them have died of an error. So a group is handed to fjall only when there is room for
+//! it. The committing thread itself waits for room and checks for that error meanwhile. Callers wait a bounded time.
 
 use std::collections::HashMap;
 use std::io;
@@ -32,24 +32,24 @@ pub(super) struct Committer {
 
 struct Shared {
     queue: Mutex<Queue>,
-    /// Something to commit, or the end.
+    /// Signals a new commit, or the end.
     work: Condvar,
-    /// A group is done, or the thread ended.
+    /// Signals that a group is done, or that the thread has ended.
     done: Condvar,
 }
 
-/// Holds at most one entry per thread that commits, because committing waits.
+/// Queue of commits. Holds at most one entry per committing thread, because committing waits.
 #[derive(Default)]
 struct Queue {
     waiting: Vec<Commit>,
-    /// Commits ever taken in: the number of the next one.
+    /// Number of commits accepted so far; the number of the next commit.
     taken_in: u64,
-    /// Commits answered; all with a lower number have succeeded or `failed` says why not.
+    /// Number of commits answered. All commits with a lower number have succeeded, unless `failed` says why not.
     answered: u64,
     failed: Option<Arc<str>>,
-    /// Whom the failed group would have changed.
+    /// Identities that the failed group would have changed.
     undecided: Vec<Identity>,
-    /// Somebody writes a group now.
+    /// Whether a group is being written now.
     writing: bool,
     closing: bool,
     ended: bool,
@@ -66,7 +66,7 @@ impl Committer {
             Arc::new(Shared { queue: Mutex::new(Queue::default()), work: Condvar::new(), done: Condvar::new() });
         let (thread_shared, ours, database) = (shared.clone(), database.clone(), database.clone());
         thread::Builder::new().name("catalogue".into()).spawn(move || {
-            // Not even a panic inside the database may leave callers waiting.
+            // Even a panic inside the database must not leave callers waiting.
             let outcome = catch_unwind(AssertUnwindSafe(|| run(&thread_shared, &database)));
             drop(database);
             let mut queue = thread_shared.queue.lock();
@@ -118,12 +118,13 @@ impl Committer {
 }
 
 impl Committer {
-    /// Why commits are refused, if they are.
+    /// Returns why commits are refused; `None` if they are accepted.
     pub(super) fn failure(&self) -> Option<Arc<str>> {
         self.shared.queue.lock().failed.clone()
     }
 
-    /// Whom the failed commits would have changed; `None` while somebody may still write, or nothing failed.
+    /// Returns the identities that the failed commits would have changed. `None` while a thread may still write, or if
+    /// nothing failed.
     pub(super) fn undecided(&self) -> Option<Vec<Identity>> {
         let queue = self.shared.queue.lock();
         (queue.failed.is_some() && queue.ended && !queue.writing).then(|| queue.undecided.clone())
@@ -131,7 +132,7 @@ impl Committer {
 }
 
 impl Drop for Committer {
-    /// Waits for the thread, which commits what it has; a thread that hangs in the disk is left behind.
+    /// Waits until the thread has written its commits and ended. Leaves a thread behind that hangs in the disk.
     fn drop(&mut self) {
         let deadline = Instant::now() + COMMIT_WAIT;
         let mut queue = self.shared.queue.lock();
@@ -149,7 +150,7 @@ fn run(shared: &Shared, database: &Database) {
     loop {
         let group = {
             let mut queue = shared.queue.lock();
-            // Who writes says when it is done.
+            // The writer notifies when it is done.
             while queue.writing || (queue.waiting.is_empty() && !queue.closing && queue.failed.is_none()) {
                 shared.work.wait(&mut queue);
             }
@@ -161,7 +162,7 @@ fn run(shared: &Shared, database: &Database) {
                 changes += commit.changes.len();
                 changes <= GROUP_CHANGES_MAX
             });
-            // One that is too large on its own goes alone: a commit is never split.
+            // A commit that is too large on its own goes alone, because a commit is never split.
             let count = fitting.count().max(1);
             queue.writing = true;
             queue.waiting.drain(..count).collect::<Vec<_>>()
@@ -179,7 +180,7 @@ fn write_when_there_is_room(database: &Database, group: &[Commit]) -> Result<(),
     wait_for_room(database).and_then(|()| write(database, group))
 }
 
-/// The group is written, or not.
+/// Records the outcome of a group and wakes its callers.
 fn answer(shared: &Shared, queue: &mut Queue, group: &[Commit], outcome: Result<(), String>) {
     queue.writing = false;
     match outcome {
@@ -198,14 +199,15 @@ fn answer(shared: &Shared, queue: &mut Queue, group: &[Commit], outcome: Result<
     }
 }
 
-/// Waits until tables are written to such an extent that fjall will not wait.
+/// Waits until enough tables are written that fjall will not wait. Errors: a dead table writer, or no room within
+/// [`COMMIT_WAIT`].
 fn wait_for_room(database: &Database) -> Result<(), String> {
     let deadline = Instant::now() + COMMIT_WAIT;
     let has_room = |keyspace: &fjall::Keyspace| {
         keyspace.sealed_memtable_count() <= SEALED_MEMTABLES_MAX && keyspace.tree.l0_run_count() <= UNMERGED_RUNS_MAX
     };
     while !(has_room(&database.records) && has_room(&database.unclean)) {
-        // Says so when a thread that writes tables died.
+        // Fails if a thread that writes tables died.
         database.db.persist(PersistMode::Buffer).map_err(|error| error.to_string())?;
         if Instant::now() > deadline {
             return Err("tables are not written in time".into());
@@ -215,7 +217,7 @@ fn wait_for_room(database: &Database) -> Result<(), String> {
     Ok(())
 }
 
-/// Writes a group as one batch. Within it the last change of an identity counts: a batch has one sequence number, under
+/// Writes a group as one batch, with only the last change of each identity. A batch has one sequence number, under
 /// which a key must not appear twice.
 fn write(database: &Database, group: &[Commit]) -> Result<(), String> {
     let machine = group.iter().any(|commit| commit.durability == Durability::Machine);
@@ -228,7 +230,7 @@ fn write(database: &Database, group: &[Commit]) -> Result<(), String> {
         };
     }
     if last.is_empty() {
-        // Nothing to write, but a promise about the commits before.
+        // Nothing to write, but earlier commits may have to be made durable.
         return database.db.persist(mode).map_err(|error| error.to_string());
     }
     let mut batch = database.db.batch().durability(Some(mode));
@@ -243,7 +245,7 @@ fn write(database: &Database, group: &[Commit]) -> Result<(), String> {
         }
         match record {
             Some(record) if record.state != State::Clean => batch.insert(&database.unclean, key, []),
-            // Most are not listed. When that cannot be found out, removing none does no harm.
+            // Most identities are not listed. If the lookup fails, removing an absent key does no harm.
             _ if !database.unclean.contains_key(key).unwrap_or(true) => {}
             _ => batch.remove(&database.unclean, key),
         }

@@ -1,9 +1,9 @@
-//! Keeping the next opening short.
+//! Condensing: keeps the next opening short.
 //!
-//! fjall begins a new journal only every 64 MB, and an opening reads all of the last one, at some 15 MB a second. So at
-//! an orderly end, and when nothing is asked for a while, the memtables are written to tables; then nothing in the
-//! journals is news, and with the database closed for a moment an empty one takes their place. What fjall has written to
-//! tables is on the medium, by its own rule for dropping journals.
+//! fjall begins a new journal only every 64 MB. An opening reads all of the last one, at some 15 MB a second. So the
+//! memtables are written to tables at an orderly end, and when the catalogue is idle for a while. The journals then
+//! hold nothing new. With the database closed for a moment, an empty journal replaces them. All tables that fjall has
+//! written are on the medium, by its own rule for dropping journals.
 
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -15,7 +15,7 @@ use super::{FjallCatalogue, Open, journal, room};
 use crate::Error;
 use crate::limits::{COMMIT_WAIT, CONDENSE_POLL, CONDENSE_ROOM_BYTES, REPLAY_BYTES_KEPT};
 
-/// What follows.
+/// Step that follows the condensing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Then {
     Reopen,
@@ -25,7 +25,7 @@ pub(super) enum Then {
 impl FjallCatalogue {
     pub(super) fn condense_and(&self, then: Then) -> Result<(), Error> {
         if then == Then::Reopen {
-            // Most of it while others go on.
+            // Write most of the data while other callers continue.
             let worth_it = |open: &Open| open.committer.failure().is_none() && has_room(self);
             match &*self.open.read() {
                 Some(open) if worth_it(open) => open.database.write_memtables()?,
@@ -49,14 +49,14 @@ impl FjallCatalogue {
         if then == Then::Reopen && !matches!(written, Ok(true)) {
             return written.map(|_| ());
         }
-        // Closes it, and waits for its threads.
+        // Closes the database and waits for its threads.
         *open = None;
         let renewed = match written? {
             true => journal::renew(&self.dir.join("db")).map_err(failed),
             false => Ok(()),
         };
         if then == Then::Close {
-            // What stays takes room, and no harm.
+            // A failure leaves reserved blocks allocated, which is harmless.
             let _ = room::give_back(&self.dir.join("db"));
         }
         if then == Then::Reopen {
@@ -77,7 +77,8 @@ fn has_room(catalogue: &FjallCatalogue) -> bool {
 }
 
 impl Database {
-    /// Writes all records to tables, and waits for it.
+    /// Writes all records to tables and waits for the end. Errors: a dead table writer, or a wait longer than
+    /// [`COMMIT_WAIT`].
     fn write_memtables(&self) -> Result<(), Error> {
         let deadline = Instant::now() + COMMIT_WAIT;
         for keyspace in [&self.records, &self.unclean] {
@@ -85,7 +86,7 @@ impl Database {
         }
         let is_written = |keyspace: &Keyspace| keyspace.sealed_memtable_count() == 0;
         while !(is_written(&self.records) && is_written(&self.unclean)) {
-            // Says so when a thread that writes tables died.
+            // Fails if a thread that writes tables died.
             self.db.persist(PersistMode::Buffer).map_err(failed)?;
             if Instant::now() > deadline {
                 return Err(failed("tables are not written in time"));
@@ -95,7 +96,7 @@ impl Database {
         Ok(())
     }
 
-    /// Whether the journals hold nothing that the tables do not. While nobody commits.
+    /// Returns whether the tables hold all that the journals hold. No commit may run meanwhile.
     fn is_all_in_tables(&self) -> bool {
         let is_empty =
             |keyspace: &Keyspace| keyspace.sealed_memtable_count() == 0 && keyspace.tree.active_memtable().is_empty();

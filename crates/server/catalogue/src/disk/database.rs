@@ -1,10 +1,10 @@
-//! Opening and creating the files.
+//! Opening and creating the files of a catalogue.
 //!
 //! ```text
 //! LOCK      locked while the catalogue is open
 //! FORMAT    "forebay catalogue 1"; written last at creation
-//! db/       fjall's
-//! torn-end  the unreadable end of the journal after the last crash that left one; `.searched` once its loss was made good
+//! db/       fjall's database
+//! torn-end  unreadable end of the journal after the last crash that left one; `.searched` once its loss was made good
 //! ```
 
 use std::fs::{self, File, OpenOptions, TryLockError};
@@ -31,17 +31,17 @@ use crate::limits::{
 const FORMAT: u32 = 1;
 const FORMAT_PREFIX: &str = "forebay catalogue ";
 
-/// The open database. Cheap to clone.
+/// Open database. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct Database {
     pub(super) records: Keyspace,
     pub(super) unclean: Keyspace,
     pub(super) db: fjall::Database,
-    /// Bytes that an opening would read again: those found in journals, and those written since, about.
+    /// Bytes that an opening would read again: those found in journals and, approximately, those written since.
     pub(super) replay: Arc<AtomicU64>,
-    /// Kept for commits.
+    /// Reserve of journal blocks for commits.
     pub(super) room: Arc<Room>,
-    /// Released last.
+    /// Lock of the directory, released last.
     _lock: Arc<File>,
 }
 
@@ -67,7 +67,7 @@ impl Database {
         let room = Arc::new(Room::new(&path));
         let database = Database { records, unclean, db, replay, room, _lock: lock.into() };
         if format.is_none() {
-            // Creation was cut short before anything could be recorded; anything else is not ours.
+            // An interrupted creation leaves no records; a database with records is not ours.
             if !database.records.is_empty().map_err(|error| fail(error.to_string()))? {
                 return Err(Error::Format { path: dir.to_path_buf(), found: "none".into(), known: FORMAT });
             }
@@ -77,8 +77,8 @@ impl Database {
     }
 }
 
-/// Takes the lock. A process that ends gives up the burst buffer a moment before it has closed its catalogue, so a
-/// taken lock is looked at again for a while.
+/// Takes the lock of the directory; tries for up to [`LOCK_WAIT_MAX`]. A process that ends gives up its burst buffer a
+/// moment before it has closed its catalogue.
 fn lock(dir: &Path) -> Result<File, String> {
     let path = dir.join("LOCK");
     let file = OpenOptions::new().create(true).truncate(false).write(true).open(path).map_err(|e| e.to_string())?;
@@ -118,7 +118,7 @@ fn write_format(dir: &Path) -> io::Result<()> {
     File::open(dir)?.sync_all()
 }
 
-/// Creates the database under another name first: a creation that is cut short must not look like a database.
+/// Creates the database under another name and renames it: an interrupted creation must not look like a database.
 fn create(dir: &Path) -> io::Result<()> {
     let new = dir.join("db.new");
     match fs::remove_dir_all(&new) {
@@ -130,7 +130,7 @@ fn create(dir: &Path) -> io::Result<()> {
     rustix::fs::syncfs(&directory)?;
     fs::rename(&new, dir.join("db"))?;
     directory.sync_all()?;
-    // The directory's own name.
+    // Sync the directory's own name.
     match dir.canonicalize()?.parent() {
         Some(parent) => File::open(parent)?.sync_all(),
         None => Ok(()),
@@ -152,7 +152,7 @@ fn open_fjall(path: &Path) -> fjall::Result<(fjall::Database, Keyspace, Keyspace
             // Pinned blocks live outside the cache and grow with the number of records.
             .filter_block_pinning_policy(PinningPolicy::all(false))
             .index_block_pinning_policy(PinningPolicy::all(false))
-            // In parts of a block's size: a lookup must not read the whole filter and index of a table.
+            // Partitions of a block's size: a lookup must not read the whole filter and index of a table.
             .filter_block_partitioning_policy(PartitioningPolicy::all(true))
             .index_block_partitioning_policy(PartitioningPolicy::all(true))
             .compaction_strategy(Arc::new(Leveled::default().with_table_target_size(TABLE_BYTES)))

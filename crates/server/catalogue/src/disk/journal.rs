@@ -1,9 +1,9 @@
-//! The end of fjall's journal after a machine crash.
+//! Repair of the end of fjall's journal after a machine crash.
 //!
-//! Of what was written since the last sync the disk may have kept any pages and lost others. fjall cuts off an end that
-//! is missing, but refuses to open a journal in which a page is missing *inside* a batch, and trusts the lengths it
-//! finds there. So the newest journal is checked first (the older ones were synced before they were left): everything
-//! from the first batch that is not whole is set aside, and fjall sees a clean end.
+//! The disk may have kept any of the pages written since the last sync and lost others. fjall cuts off an incomplete
+//! end. But it refuses to open a journal in which a page is missing *inside* a batch, and it trusts the lengths found
+//! there. So the newest journal is checked first; older ones were synced before the next began. Everything from the
+//! first incomplete batch on is set aside, and fjall sees a clean end.
 //!
 //! A batch is: tag 1, item count (4), sequence number (8); items; tag 3, XXH3-64 of the items' bytes (8), magic. An
 //! item is: tag 2, kind (1), compression (1), keyspace (8), key length (2), value length (4), stored length (4), key,
@@ -15,10 +15,10 @@ use std::path::{Path, PathBuf};
 
 use xxhash_rust::xxh3::Xxh3;
 
-/// The file that the unreadable end of a journal is kept in.
+/// Name of the file that keeps the unreadable end of a journal.
 pub(super) const TORN_END: &str = "torn-end";
 
-/// What an item takes beside its key and value, about.
+/// Bytes of an item beside its key and value, approximately.
 pub(super) const ITEM_BYTES: usize = 21;
 
 const START: u8 = 1;
@@ -27,8 +27,8 @@ const END: u8 = 3;
 const CLEAR: u8 = 4;
 const MAGIC: &[u8] = b"FJL\x03";
 
-/// Cuts the newest journal of `database` where it stops making sense, and keeps what follows in a file of `aside`.
-/// Returns the bytes of all journals that are to be read again.
+/// Truncates the newest journal of `database` at its first invalid batch and keeps the rest in a file in `aside`.
+/// Returns the bytes of all journals that an opening must read again.
 pub(super) fn set_torn_end_aside(database: &Path, aside: &Path) -> io::Result<u64> {
     let mut journals = journals(database)?;
     let Some((_, path)) = journals.pop() else { return Ok(0) };
@@ -37,7 +37,7 @@ pub(super) fn set_torn_end_aside(database: &Path, aside: &Path) -> io::Result<u6
     let whole = whole_bytes(&file)?;
     let end = last_byte(&mut file, whole)?;
     if end <= whole {
-        // Only room that was reserved and never used.
+        // Only reserved space that was never used.
         return Ok(older + whole);
     }
     file.seek(SeekFrom::Start(whole))?;
@@ -49,8 +49,8 @@ pub(super) fn set_torn_end_aside(database: &Path, aside: &Path) -> io::Result<u6
     Ok(older + whole)
 }
 
-/// Begins a new journal where the tables hold all that the journals do and nobody has the database open. A crash leaves
-/// the old ones, the new one or both: fjall passes over what is in tables.
+/// Replaces all journals by an empty one. All their content must be in tables, and nobody may have the database open. A
+/// crash leaves the old journals, the new one or both. Old journals do no harm, because fjall skips what is in tables.
 pub(super) fn renew(database: &Path) -> io::Result<()> {
     let journals = journals(database)?;
     let Some((number, _)) = journals.last() else { return Ok(()) };
@@ -58,16 +58,16 @@ pub(super) fn renew(database: &Path) -> io::Result<()> {
     File::create_new(database.join(format!("{}.jnl", number + 1)))?.sync_all()?;
     directory.sync_all()?;
     journals.iter().try_for_each(|(_, path)| fs::remove_file(path))?;
-    // None may come back once there are later changes in the new one.
+    // No old journal may come back once the new one holds later changes.
     directory.sync_all()
 }
 
-/// One past the last byte at or after `from` that is not 0.
+/// Returns the offset one past the last non-zero byte at or after `from`.
 fn last_byte(file: &mut File, from: u64) -> io::Result<u64> {
     let mut chunk = vec![0; 1 << 16];
     let (mut at, mut end) = (from, from);
     loop {
-        // The reserved room is a hole; a file system that cannot tell makes us read it.
+        // The reserved space is a hole. On a file system that cannot report holes it is read.
         match rustix::fs::seek(&*file, rustix::fs::SeekFrom::Data(at)) {
             Ok(data) => at = data,
             Err(rustix::io::Errno::NXIO) => return Ok(end),
@@ -84,7 +84,7 @@ fn last_byte(file: &mut File, from: u64) -> io::Result<u64> {
     }
 }
 
-/// All journals, the newest last.
+/// Returns number and path of all journals, the newest last.
 pub(super) fn journals(database: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(database)? {
@@ -98,7 +98,7 @@ pub(super) fn journals(database: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
     Ok(found)
 }
 
-/// How many bytes from the start are whole batches.
+/// Returns how many bytes from the start are complete batches.
 fn whole_bytes(file: &File) -> io::Result<u64> {
     let len = file.metadata()?.len();
     let mut journal = Journal { reader: BufReader::with_capacity(1 << 16, file), at: 0, len, buffer: Vec::new() };
@@ -121,7 +121,7 @@ struct Journal<'a> {
 }
 
 impl Journal<'_> {
-    /// Reads `count` bytes behind those in the buffer.
+    /// Reads `count` more bytes into the buffer and returns them.
     fn more(&mut self, count: usize) -> io::Result<&[u8]> {
         if self.at + count as u64 > self.len {
             return Err(io::ErrorKind::UnexpectedEof.into());
@@ -133,7 +133,7 @@ impl Journal<'_> {
         Ok(&self.buffer[start..])
     }
 
-    /// Reads a batch and says whether it is whole.
+    /// Reads a batch and returns whether it is complete.
     fn batch(&mut self) -> io::Result<bool> {
         self.buffer.clear();
         let head = self.more(13)?;

@@ -1,14 +1,14 @@
-//! The catalogue on disk: two keyspaces of one [`fjall`] database.
+//! Catalogue on disk: two keyspaces of one [`fjall`] database.
 //!
-//! `records` maps identities to records; `unclean` holds the identities of those that are not `Clean`. Both change in
-//! the same batch, so that after a crash of any kind:
+//! `records` maps identities to records; `unclean` holds the identities whose records are not `Clean`. Both change in
+//! one batch, so that after a crash of any kind:
 //!
 //! 1. an identity is in `unclean` if and only if its record is not `Clean`;
-//! 2. the state is that after some prefix of the commits, in the order of their acknowledgement, and that prefix
-//!    includes all that were promised to survive the crash.
+//! 2. the state is that after some prefix of the commits, in order of acknowledgement. The prefix includes all commits
+//!    that were promised to survive this crash.
 //!
-//! One commits at a time: a lone caller itself, else a thread that takes everything that waits at once, so that many callers
-//! share one write and one sync.
+//! One thread writes at a time. A lone caller writes its own commit. Otherwise a thread takes all waiting commits at
+//! once, so that many callers share one write and one sync.
 
 mod committer;
 mod condense;
@@ -33,19 +33,23 @@ use condense::Then;
 use database::Database;
 use journal::TORN_END;
 
-/// The catalogue on disk. After a failed commit its database refuses all others until it is opened anew, because what
-/// the failed one left behind is known only then; lookups go on. That is done by a later commit, and what the failed one
-/// would have changed is as it was before; until then a crash may leave it done. A background write of tables that failed
-/// (no space, no descriptors) is told by the next commit; an empty one asks for nothing else.
+/// Catalogue on disk.
+///
+/// After a failed commit the database refuses further commits until it is opened again, because only an opening shows
+/// what was written. Lookups continue. A later commit opens the database again and undoes the failed commit. Until then
+/// a crash may leave the failed commit done.
+///
+/// A failed write of tables in the background (no space, no descriptors) is reported by the next commit. An empty
+/// commit serves to ask for it.
 pub struct FjallCatalogue {
     dir: PathBuf,
-    /// Exclusive while it is opened anew; `None` if that failed.
+    /// Database; locked exclusively while it is opened again. `None` if that failed.
     open: RwLock<Option<Open>>,
-    /// A commit failed since it was opened.
+    /// Whether a commit failed since the database was opened.
     failed: AtomicBool,
-    /// That was for want of room.
+    /// Whether that commit failed for lack of space.
     full: AtomicBool,
-    /// Its use has ended.
+    /// Whether the catalogue was closed.
     closed: AtomicBool,
     healing: Mutex<Healing>,
 }
@@ -59,9 +63,9 @@ struct Open {
 #[derive(Default)]
 struct Healing {
     tried: Option<Instant>,
-    /// Records as they were before the commit that failed.
+    /// Records as they were before the failed commit.
     before: Vec<(Identity, Option<Record>)>,
-    /// Why it is not open.
+    /// Reason why the database is not open.
     reason: String,
 }
 
@@ -82,10 +86,10 @@ impl Open {
 }
 
 impl FjallCatalogue {
-    /// Opens the catalogue in the directory `dir`, which is created if needed and belongs to it alone.
+    /// Opens the catalogue in the directory `dir`, which is created if needed and belongs to the catalogue alone.
     ///
-    /// Errors: [`Error::Format`] when another version wrote it; [`Error::Open`] when another process has it open, or
-    /// it cannot be read.
+    /// Errors: [`Error::Format`] if another version wrote the catalogue; [`Error::Open`] if another process has it open
+    /// or it cannot be read.
     pub fn open(dir: impl AsRef<Path>) -> Result<FjallCatalogue, Error> {
         let dir = dir.as_ref().to_path_buf();
         let open = RwLock::new(Some(Open::new(&dir)?));
@@ -93,17 +97,17 @@ impl FjallCatalogue {
         Ok(FjallCatalogue { dir, open, failed, full, closed, healing: Mutex::default() })
     }
 
-    /// Whether records may be missing that there were: it is empty, or the end of its journal could not be read, now or
-    /// at an earlier opening since which nobody said [`FjallCatalogue::searched`].
+    /// Returns whether records may be missing that existed. True if the catalogue is empty. Also true if the end of the
+    /// journal could not be read, now or at an earlier opening, until [`FjallCatalogue::searched`] is called.
     pub fn may_lack_records(&self) -> Result<bool, Error> {
         let empty = self.with(|open| open.database.records.is_empty().map_err(failed("look for records")))?;
         Ok(empty || self.dir.join(TORN_END).exists())
     }
 
-    /// What records there should be has been found out elsewhere, and is recorded.
+    /// Notes that the missing records were searched for elsewhere and are recorded.
     pub fn searched(&self) {
         let torn_end = self.dir.join(TORN_END);
-        // If it cannot be renamed it is searched for again, which costs time only.
+        // If the rename fails, the search is repeated, which only costs time.
         let _ = fs::rename(&torn_end, torn_end.with_extension("searched"));
     }
 
@@ -114,13 +118,13 @@ impl FjallCatalogue {
         }
     }
 
-    /// Opens the database anew if a commit failed, and nobody tried a moment ago. What cannot be done now is tried by a
-    /// later commit, which is refused meanwhile.
+    /// Opens the database again if a commit failed and the last attempt is not too recent. If that is impossible now, a
+    /// later commit tries again; commits are refused meanwhile.
     fn heal(&self) {
         if !self.failed.load(Ordering::Acquire) || self.closed.load(Ordering::Acquire) {
             return;
         }
-        // Who reads it for long, or hangs in the disk, is not waited for: others would wait for us.
+        // Never wait for a long scan or a thread that hangs in the disk: other callers would wait for this lock.
         let Some(mut open) = self.open.try_write() else { return };
         let mut healing = self.healing.lock();
         if open.as_ref().is_some_and(|open| open.committer.failure().is_none()) {
@@ -130,15 +134,15 @@ impl FjallCatalogue {
             return;
         }
         healing.tried = Some(Instant::now());
-        // While nothing can be written, what is open still serves lookups.
+        // While nothing can be written, the open database still serves lookups.
         if takes_writes(&self.dir).is_err() {
             return;
         }
         if let Some(broken) = open.as_ref() {
-            // Somebody still writes, or waits for a disk that does not answer: its files must be left alone.
+            // A thread may still write, or wait for a disk that does not answer: leave its files alone.
             let Some(undecided) = broken.committer.undecided() else { return };
-            // A commit is seen once it is written whole and synced as asked, so this is what was there before it. One that
-            // was written after its callers had given up stays.
+            // A commit becomes visible once it is written whole and synced as asked, so lookups give the state before
+            // it. A commit that was written after its callers had given up stays.
             let before = undecided.into_iter().map(|identity| broken.get(&identity).map(|found| (identity, found)));
             let Ok(before) = before.collect::<Result<Vec<_>, Error>>() else { return };
             healing.before = before;
@@ -156,7 +160,7 @@ impl FjallCatalogue {
     }
 }
 
-/// Whether a file can be written here.
+/// Checks that a file can be written in `dir`.
 fn takes_writes(dir: &Path) -> io::Result<()> {
     let path = dir.join("probe");
     let written = File::create(&path).and_then(|mut file| {
@@ -167,7 +171,7 @@ fn takes_writes(dir: &Path) -> io::Result<()> {
     written
 }
 
-/// Gives the records their state before the commit that failed: who made it was told that it was not done.
+/// Restores records to their state before the failed commit, whose callers were told that it was not done.
 fn restore(open: &Open, before: &[(Identity, Option<Record>)]) -> Result<(), Error> {
     let changes = before.iter().map(|(identity, record)| match record {
         Some(record) => Change::Put(identity.clone(), record.clone()),
@@ -192,7 +196,7 @@ impl Catalogue for FjallCatalogue {
         self.heal();
         let done = self.with(|open| open.committer.commit(changes, durability));
         if done.is_err() && !self.failed.load(Ordering::Acquire) {
-            // Tables are larger than what is kept, and are told of late.
+            // A table write is larger than the reserve, and its failure is reported late.
             self.full.store(room::free(&self.dir).is_some_and(|free| free < PROBE_BYTES as u64), Ordering::Release);
         }
         if done.is_err() {
@@ -228,7 +232,7 @@ impl Catalogue for FjallCatalogue {
         self.condense_and(Then::Close)
     }
 
-    /// A damaged record does not hide the others: they are all visited before the error is returned.
+    /// Visits all other records before it returns the error of a damaged one.
     fn unclean(&self, each: &mut dyn FnMut(Identity, Record)) -> Result<(), Error> {
         self.with(|open| open.unclean(each))
     }
@@ -294,7 +298,7 @@ fn damaged(identity: &Identity, reason: &str) -> Error {
     Error::Damaged { identity: identity.to_string(), reason: reason.into() }
 }
 
-/// Names the step of a failure.
+/// Returns a function that makes an error with this step.
 fn failed(step: &'static str) -> impl Fn(fjall::Error) -> Error {
     move |error| Error::Io { step, reason: error.to_string() }
 }

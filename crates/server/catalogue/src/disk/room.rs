@@ -1,9 +1,10 @@
-//! Room kept for the commits that free room, where it cannot be taken away: in the journal itself.
+//! Reserve of journal blocks for commits that free space in the burst buffer.
 //!
-//! Programs may fill a burst buffer to its last block. What makes room again, an eviction or a stage-out, has to say so in the catalogue.
-//! So blocks for some thousand commits are always allocated behind the end of the newest journal. While they cannot be allocated anew,
-//! commits that take room are refused by [`Catalogue::has_room`](crate::Catalogue::has_room), and the others use what is left. A
-//! journal that is opened again may lose its blocks and gets new ones then. An orderly end gives them back.
+//! Programs may fill a burst buffer to its last block. An eviction or a stage-out frees space, but must be recorded in
+//! the catalogue first. So blocks for some thousand commits are always allocated behind the end of the newest journal.
+//! While these cannot be allocated again, [`Catalogue::has_room`](crate::Catalogue::has_room) refuses commits that take
+//! space, and the others use the rest. A journal that is opened again may lose its blocks and then gets new ones. An
+//! orderly end gives them back.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -16,14 +17,14 @@ use rustix::io::Errno;
 use super::journal;
 use crate::limits::{KEPT_BYTES, KEPT_SHARE_MAX};
 
-/// Blocks behind the end of the newest journal.
+/// Reserved blocks behind the end of the newest journal.
 pub(super) struct Room {
     database: PathBuf,
-    /// Somebody has asked for them: who only looks into a catalogue takes none.
+    /// Whether anybody has asked for the reserve. A program that only reads a catalogue reserves nothing.
     wanted: AtomicBool,
-    /// Bytes that are known to be left of them.
+    /// Bytes of the reserve known to be left.
     left: AtomicU64,
-    /// The file system can keep none (NFS), so nothing is known.
+    /// Whether the file system cannot reserve blocks (NFS), so that nothing is known.
     unknown: AtomicBool,
 }
 
@@ -33,7 +34,7 @@ impl Room {
         Room { database: database.to_owned(), wanted, left, unknown }
     }
 
-    /// Notes that a commit of about so many bytes was written.
+    /// Counts a written commit of about `bytes` bytes and refills the reserve if needed.
     pub(super) fn used(&self, bytes: u64) {
         let less = |left: u64| Some(left.saturating_sub(bytes));
         let _ = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
@@ -42,7 +43,7 @@ impl Room {
         }
     }
 
-    /// Whether enough is kept, or could be allocated now. From the first time on it is.
+    /// Returns whether the reserve is large enough, or could be refilled now. The first call turns the reserve on.
     pub(super) fn has_some(&self) -> bool {
         self.wanted.store(true, Ordering::Relaxed);
         self.is_kept() || self.keep()
@@ -52,24 +53,24 @@ impl Room {
         self.unknown.load(Ordering::Relaxed) || self.left.load(Ordering::Relaxed) >= KEPT_BYTES / 2
     }
 
-    /// Allocates them; a part where there is not enough for all. Whether that is enough.
+    /// Allocates the reserve, or a part of it if there is not enough space. Returns whether it is large enough.
     fn keep(&self) -> bool {
         match allocate(&self.database) {
             Ok(bytes) => self.left.store(bytes, Ordering::Relaxed),
             Err(Errno::NOSPC | Errno::DQUOT) => {}
             Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => self.unknown.store(true, Ordering::Relaxed),
-            // What else is wrong, such as a file system that takes no writes, is told by the next commit.
+            // Other errors, such as a read-only file system, are reported by the next commit.
             Err(_) => return true,
         }
         self.is_kept()
     }
 }
 
-/// Allocates blocks behind the end of the newest journal, as many as can be had, and returns their bytes.
+/// Allocates as many blocks as possible behind the end of the newest journal. Returns their bytes.
 fn allocate(database: &Path) -> Result<u64, Errno> {
     let newest = journal::journals(database).map_err(errno)?.pop().ok_or(Errno::NOENT)?;
     let journal = OpenOptions::new().write(true).open(newest.1).map_err(errno)?;
-    // fjall begins a journal with a hole of 64 MiB, and fills it from its start.
+    // fjall begins a journal with a hole of 64 MiB and fills it from its start.
     let end = match seek(&journal, SeekFrom::Hole(0)) {
         Ok(end) => end,
         Err(Errno::NXIO) => 0,
@@ -78,7 +79,7 @@ fn allocate(database: &Path) -> Result<u64, Errno> {
     let mut kept = Err(Errno::NOSPC);
     for share in 0..=KEPT_SHARE_MAX {
         let bytes = KEPT_BYTES >> share;
-        // The smaller ones leave as much to the rest of a start.
+        // A smaller share leaves at least as much free space to the rest of a start.
         if share > 0 && free(database).is_some_and(|free| free < 2 * bytes) {
             continue;
         }
@@ -90,7 +91,7 @@ fn allocate(database: &Path) -> Result<u64, Errno> {
     kept
 }
 
-/// Gives the blocks back. Nobody has the database open. A failure leaves them there.
+/// Frees the reserved blocks. Nobody may have the database open. A failure leaves them allocated.
 pub(super) fn give_back(database: &Path) -> io::Result<()> {
     let Some((_, newest)) = journal::journals(database)?.pop() else { return Ok(()) };
     let journal = OpenOptions::new().write(true).open(newest)?;
@@ -99,11 +100,11 @@ pub(super) fn give_back(database: &Path) -> io::Result<()> {
     if end < len {
         fallocate(&journal, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, end, len - end)?;
     }
-    // Also those behind the end of the file.
+    // Frees also the blocks behind the end of the file.
     journal.set_len(len)
 }
 
-/// Bytes that may still be written in the file system.
+/// Returns the bytes that may still be written in the file system; `None` if that cannot be asked.
 pub(super) fn free(database: &Path) -> Option<u64> {
     let now = rustix::fs::statvfs(database).ok()?;
     Some(now.f_bavail.saturating_mul(now.f_frsize))

@@ -1,4 +1,4 @@
-//! What several tests of the catalogue need.
+//! Helpers of several tests of the catalogue.
 
 #![allow(dead_code, reason = "each test uses a part")]
 
@@ -13,7 +13,7 @@ use catalogue::{Record, State};
 pub use testkit::Random;
 use types::{Epoch, Fingerprint, Identity, Timestamp, Version};
 
-/// As long as that of a file of ext4.
+/// Returns an identity as long as that of a file of ext4.
 pub fn identity(number: u64) -> Identity {
     let mut bytes = vec![1, 1, 0, 0];
     bytes.extend_from_slice(&number.to_be_bytes());
@@ -51,19 +51,19 @@ pub fn record(random: &mut Random) -> Record {
 
 const CHILD: &str = "FOREBAY_TEST_DIRECTORY";
 
-/// Runs one ignored test of this program in a process of its own, on a directory.
+/// Makes a command that runs one ignored test of this program in its own process, on a directory.
 pub fn child(test: &str, directory: &std::path::Path) -> std::process::Command {
     let mut command = std::process::Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", test, "--ignored", "--nocapture"]).env(CHILD, directory);
     command
 }
 
-/// The directory, in such a process.
+/// Returns the directory in such a process.
 pub fn child_directory() -> Option<std::ffi::OsString> {
     std::env::var_os(CHILD)
 }
 
-/// Copies a directory with what is in it.
+/// Copies a directory with its content.
 pub fn copy_directory(from: &Path, to: &Path) -> io::Result<()> {
     fs::create_dir_all(to)?;
     for entry in fs::read_dir(from)? {
@@ -78,14 +78,14 @@ pub fn copy_directory(from: &Path, to: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Copies a file and keeps the holes of journals, which are mostly that.
+/// Copies a file and keeps the holes of journals, which consist mostly of holes.
 pub fn copy_sparse(from: &Path, to: &Path) -> io::Result<()> {
     let status = Command::new("cp").arg("--sparse=always").arg(from).arg(to).status()?;
     if status.success() { Ok(()) } else { Err(io::Error::other(format!("cp: {status}"))) }
 }
 
-/// What kill -9 leaves: the files as they are at one moment, with nobody to write more. The store's own threads still tidy up
-/// behind what was written, so that a copy counts only if nothing changed meanwhile.
+/// Copies the files as kill -9 leaves them: at one moment, with no later writes. The database's own threads still tidy
+/// up after writes, so a copy counts only if nothing changed meanwhile.
 pub fn image_of(directory: &Path) -> tempfile::TempDir {
     testkit::wait_for("a copy while nothing changes", testkit::PATIENCE, || {
         let before = listing(directory).ok()?;
@@ -95,7 +95,7 @@ pub fn image_of(directory: &Path) -> tempfile::TempDir {
     })
 }
 
-/// The files below a directory, with their sizes and times.
+/// Lists the files below a directory, with sizes and times.
 pub fn listing(directory: &Path) -> io::Result<BTreeMap<PathBuf, (u64, SystemTime)>> {
     let mut all = BTreeMap::new();
     for entry in fs::read_dir(directory)? {

@@ -1,4 +1,4 @@
-//! One of every message.
+//! One sample of every message.
 
 use types::{Identity, Timestamp};
 use wire::{Code, Message, Path, Piece, Text, TimeChange, job, open, pace, seek};
@@ -23,7 +23,7 @@ fn time(seconds: i64) -> Timestamp {
     Timestamp { seconds, nanos: 999_999_999 }
 }
 
-/// One of every message, with values in every field.
+/// Returns one sample of every message, with a value in every field.
 pub fn samples() -> Vec<Message> {
     let mut all = handshake();
     all.extend(handle_requests());

@@ -1,4 +1,4 @@
-//! A ring that an earlier agent left.
+//! Ring left by an earlier agent.
 
 use super::{Damage, Reason, RingGrant, RingItem, RingReader, Slot};
 use crate::drained::AppliedProgress;
@@ -8,16 +8,17 @@ use crate::ring::Ring;
 use crate::sync::Ordering::Acquire;
 
 impl<M: Memory> RingReader<M> {
-    /// The reader of a ring that an earlier agent left. Only [`RingReader::take_left`] makes sense next.
+    /// Makes the reader of a ring that an earlier agent left. Only [`RingReader::take_left`] makes sense next. Errors:
+    /// [`NotThisRing`].
     pub fn left_behind(memory: M, grant: RingGrant) -> Result<RingReader<M>, NotThisRing> {
         let ring = Ring::identified(memory, grant.ring, grant.capacity)?;
         Ok(RingReader { ring, grant, cursor: 0, tail: 0, mark: None, known_below: 0, revoked: false, left: true })
     }
 
-    /// Takes every published record of a ring left behind that is not wholly `drained`, in no order.
+    /// Takes every published record of the ring that is not completely `drained`, in no order.
     ///
-    /// Neither head nor tail is asked, which may be lost, old or forged: a commit word tells the position of its record, and
-    /// `drained` what is done.
+    /// Neither head nor tail is used, because both may be lost, old or forged. A commit word gives the position of its
+    /// record, and `drained` tells which records have been applied.
     pub fn take_left(&mut self, drained: AppliedProgress, found: &mut dyn FnMut(RingItem)) {
         self.revoke();
         let tail = self.ring.word(at::RELEASED).load(Acquire);
@@ -47,8 +48,8 @@ impl<M: Memory> RingReader<M> {
                     place = here + header.footprint(); // may be past the end: it wraps
                 }
                 Slot::Skip(damage, _) => found(RingItem::Damage(damage)),
-                // A commit word of a former lap can outlive its header, and one in 65,536 payload words looks like one of
-                // some lap: neither is a loss. Of this lap no payload can name the position.
+                // A commit word of a former lap can outlive its header. Also, one in 65,536 payload words looks like a
+                // commit word of some lap. Neither is a loss. But no payload can contain a position of this lap.
                 Slot::Broken if position.wrapping_sub(tail) < self.ring.capacity => {
                     found(RingItem::Damage(Damage { position, range: None, reason: Reason::Header }));
                 }
@@ -60,7 +61,8 @@ impl<M: Memory> RingReader<M> {
     }
 }
 
-/// What is left of its room by later records may look like damage.
+/// Returns whether a record has been applied. Such a record may look damaged, because later records overwrote part of
+/// it.
 fn is_drained(header: &RecordHeader, drained: AppliedProgress) -> bool {
     drained.rest(header.sequence, header.range()).is_empty()
 }
