@@ -1,13 +1,13 @@
 //! The directories' rules: kept in a file of the burst buffer, inherited downwards, live for new opens.
 
 use std::collections::BTreeMap;
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use config::{Policy, PolicySet};
+use durable::{Durability, replace};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 
 /// Why rules cannot be read or kept.
@@ -211,17 +211,11 @@ impl PolicyTable {
             .collect();
         let text = toml::to_string(&named)
             .map_err(|error| PolicyError::Content { path: file.clone(), reason: error.to_string() })?;
-        let fresh = file.with_extension("toml.new");
-        let mut options = std::fs::OpenOptions::new();
-        let written = options
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(&fresh)
-            .and_then(|mut out| out.write_all(text.as_bytes()).and_then(|()| out.sync_all()))
-            .and_then(|()| std::fs::rename(&fresh, file));
-        written.map_err(|source| PolicyError::Io { step: "write", path: file.clone(), source })
+        replace(file, text.as_bytes(), Durability::Synced, 0o600).map_err(|source| PolicyError::Io {
+            step: "write",
+            path: file.clone(),
+            source,
+        })
     }
 }
 

@@ -16,10 +16,11 @@ use std::collections::{HashMap, HashSet};
 use std::fs::{self, DirBuilder, File};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use durable::sync_directory as sync;
 use parking_lot::{Mutex, MutexGuard};
 use types::Shown;
 
@@ -81,10 +82,6 @@ fn hex(name: &Name) -> String {
 fn name(hex: &str) -> Option<Name> {
     let valid = hex.len() == 32 && hex.bytes().all(|byte| byte.is_ascii_hexdigit());
     u128::from_str_radix(hex, 16).ok().filter(|_| valid).map(u128::to_be_bytes)
-}
-
-fn sync(dir: &Path) -> io::Result<()> {
-    File::open(dir)?.sync_all()
 }
 
 impl RecoveryRecords {

@@ -109,7 +109,7 @@ impl Inner {
         let name = &name[..name.floor_char_boundary(SAVED_NAME_BYTES)];
         let saved = self.replicas.saved();
         let path = save_as(&self.replicas.path(record.version), &saved, &format!("{name}.{}", record.version))?;
-        [&saved, &self.settings.burst_buffer].iter().try_for_each(|dir| std::fs::File::open(dir)?.sync_all())?;
+        [&saved, &self.settings.burst_buffer].iter().try_for_each(|dir| durable::sync_directory(dir))?;
         Ok(path)
     }
 }

@@ -4,11 +4,12 @@
 //! starts in the same life takes the number over; so does one that finds that the burst buffer was synced when the last one ended. Any
 //! other takes a new number, and clients that wrote under the former one and have not synced since tell their programs.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::{self, File};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
+
+use durable::{Durability, replace, sync_directory};
 
 /// The file in a burst buffer.
 const NAME: &str = "life";
@@ -65,14 +66,14 @@ impl BootVerifier {
         }
         let done = match found {
             // It needs no room. Who noted it may not have come to make it durable.
-            Some((_, of)) if of == boot => File::open(burst_buffer).and_then(|dir| dir.sync_all()),
+            Some((_, of)) if of == boot => sync_directory(burst_buffer),
             _ => boot_verifier.note(&boot),
         };
         if let Err(error) = done {
             unnoted(error);
             boot_verifier.number = number;
             // A crash from now on must not find that all is synced.
-            let _ = fs::remove_file(burst_buffer.join(NAME)).and_then(|()| File::open(burst_buffer)?.sync_all());
+            let _ = fs::remove_file(burst_buffer.join(NAME)).and_then(|()| sync_directory(burst_buffer));
         }
         boot_verifier
     }
@@ -102,14 +103,8 @@ impl BootVerifier {
     }
 
     fn note(&self, boot_verifier: &str) -> io::Result<()> {
-        let path = self.burst_buffer.join(NAME);
-        let new = path.with_extension("new");
-        let _ = fs::remove_file(&new);
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
-        writeln!(file, "{} {boot_verifier}", self.number)?;
-        file.sync_all()?;
-        fs::rename(&new, &path)?;
-        File::open(&self.burst_buffer)?.sync_all()
+        let line = format!("{} {boot_verifier}\n", self.number);
+        replace(&self.burst_buffer.join(NAME), line.as_bytes(), Durability::SyncedName, 0o600)
     }
 }
 

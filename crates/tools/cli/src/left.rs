@@ -10,6 +10,7 @@ use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use durable::sync_directory;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
@@ -61,7 +62,7 @@ pub fn begin(own: &Path, directory: &str) -> io::Result<Alive> {
     fs::write(&serves, directory)?;
     // It may lie on persistent memory.
     File::open(&serves)?.sync_all()?;
-    File::open(own)?.sync_all()?;
+    sync_directory(own)?;
     Ok(Alive { _lock: lock })
 }
 

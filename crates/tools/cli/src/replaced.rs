@@ -12,6 +12,7 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use catalogue::{Catalogue, FjallCatalogue};
+use durable::sync_directory;
 use file_cache::store_of;
 use global_store::posix::PosixStore;
 use indicatif::HumanBytes;
@@ -98,7 +99,7 @@ fn save(place: &Path, waiting: &Waiting) -> io::Result<Vec<PathBuf>> {
         let name = &name[..name.floor_char_boundary(file_cache::limits::SAVED_NAME_BYTES)];
         paths.push(file_cache::save_as(&replica, &saved, &format!("{name}.{version}"))?);
     }
-    [&saved, place].iter().try_for_each(|dir| fs::File::open(dir)?.sync_all())?;
+    [&saved, place].iter().try_for_each(|dir| sync_directory(dir))?;
     Ok(paths)
 }
 
@@ -154,7 +155,7 @@ fn empty_some(place: &Path, steps: usize) -> io::Result<()> {
             _ => {}
         }
         // In this order on the medium as well.
-        fs::File::open(place)?.sync_all()?;
+        sync_directory(place)?;
     }
     Ok(())
 }

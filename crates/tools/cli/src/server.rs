@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use agent::{BurstBuffer, RemoteBuffer};
 use clap::Args;
+use durable::sync_directory;
 use transport::{Address, CallError, Client, Secret, SecretError, Who};
 use types::Shown;
 
@@ -115,7 +116,7 @@ fn fresh(all: &Path, instead: &str) -> Result<PathBuf, Failure> {
 /// no windows there finds it while the machine lives, by a link beside `own`.
 pub fn lasting_notes(all: &Path, own: &Path) -> Result<PathBuf, Failure> {
     let notes = fresh(all, "name a directory for windows in which you alone have something: --window=DIR")?;
-    let synced = [&notes, all].into_iter().chain(all.parent()).try_for_each(|dir| fs::File::open(dir)?.sync_all());
+    let synced = [&notes, all].into_iter().chain(all.parent()).try_for_each(sync_directory);
     let linked = synced.and_then(|()| std::os::unix::fs::symlink(&notes, own.with_extension("windows")));
     linked.map_err(|e| Failure::io(format_args!("note windows in {}", notes.shown()), &e))?;
     Ok(notes)

@@ -2,9 +2,8 @@
 
 use std::cell::Cell;
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -13,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use agent::control::{ControlListener, SOCKET};
 use agent::{Agent, BurstBuffer, LockScope, PolicyTable, Replayed};
 use config::{Lock, Policy, PolicySet};
+use durable::{Durability, replace};
 use file_cache::{FileCache, OpenError, Settings};
 use global_store::posix::{PosixStore, StoreOptions};
 use types::Shown;
@@ -224,15 +224,8 @@ fn remember_directory(place: &Place) {
     if directory_of(&place.burst_buffer).as_ref() == Some(&place.dir) {
         return;
     }
-    let fresh = place.burst_buffer.join(format!("{DIRECTORY}.new"));
-    let _ = fs::remove_file(&fresh);
-    let written = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&fresh).and_then(|mut file| {
-        file.write_all(place.dir.as_os_str().as_encoded_bytes())?;
-        file.sync_all()?;
-        fs::rename(&fresh, place.burst_buffer.join(DIRECTORY))?;
-        fs::File::open(&place.burst_buffer)?.sync_all()
-    });
-    if let Err(error) = written {
+    let name = place.dir.as_os_str().as_encoded_bytes();
+    if let Err(error) = replace(&place.burst_buffer.join(DIRECTORY), name, Durability::SyncedName, 0o600) {
         tracing::warn!("cannot note the directory of the burst buffer: {error}");
     }
 }

@@ -114,6 +114,7 @@ pub fn save(path: &Path, content: &[u8]) -> Result<(), Failure> {
         let written = fs::OpenOptions::new().write(true).open(path).and_then(|mut file| file.write_all(content));
         return written.map_err(|error| failed(&error));
     }
+    // Not by the crate `durable`: two measurements may write the same file at once, and the umask gives its mode.
     let mut beside = path.as_os_str().to_os_string();
     beside.push(format!(".{}.new", std::process::id()));
     let beside = PathBuf::from(beside);

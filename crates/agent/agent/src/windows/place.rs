@@ -16,11 +16,13 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder};
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+pub(super) use durable::sync_directory as sync;
+use durable::{Durability, replace};
 use serde::{Deserialize, Serialize};
 use types::{Identity, Shown};
 use window::layout::RingId;
@@ -279,29 +281,17 @@ impl FilePlace {
 
 /// Whether an agent makes such a name in the directory of a file.
 fn is_made_here(name: &Path) -> bool {
+    // A crash leaves the temporary file of a replacement. Those of grants had no `.grant` in their names before.
+    let name = if name.extension() == Some(OsStr::new("new")) { &name.with_extension("") } else { name };
     let stem = name.file_stem().and_then(OsStr::to_str).unwrap_or_default();
     let known =
         ["file", "sequence", "drained", "cut", "removed", "held"].contains(&stem) || stem.parse::<usize>().is_ok();
-    known && name.extension().is_none_or(|extension| extension == "new" || extension == "grant")
+    known && name.extension().is_none_or(|extension| extension == "grant")
 }
 
 /// Writes a file that is there whole or not at all. `ELOOP`: somebody has put a link in its way.
 pub(super) fn put(path: &Path, bytes: &[u8], durably: bool) -> io::Result<()> {
-    let fresh = path.with_extension("new");
-    let mut options = fs::OpenOptions::new();
-    options.write(true).create(true).truncate(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);
-    let mut file = options.open(&fresh)?;
-    file.write_all(bytes)?;
-    if durably {
-        file.sync_all()?;
-    }
-    fs::rename(&fresh, path)?;
-    if durably { sync(path.parent().unwrap_or(path)) } else { Ok(()) }
-}
-
-/// The names in a directory survive a crash of the machine.
-pub(super) fn sync(dir: &Path) -> io::Result<()> {
-    fs::File::open(dir)?.sync_all()
+    replace(path, bytes, if durably { Durability::SyncedName } else { Durability::Volatile }, 0o600)
 }
 
 fn get<T: for<'a> Deserialize<'a>>(path: &Path) -> io::Result<Option<T>> {

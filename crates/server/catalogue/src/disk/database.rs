@@ -8,13 +8,14 @@
 //! ```
 
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{self, Write};
+use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Instant;
 
+use durable::{Durability, replace, sync_directory};
 use fjall::compaction::Leveled;
 use fjall::config::{CompressionPolicy, PartitioningPolicy, PinningPolicy};
 use fjall::{Keyspace, KeyspaceCreateOptions};
@@ -110,12 +111,7 @@ fn read_format(dir: &Path) -> Result<Option<()>, Error> {
 }
 
 fn write_format(dir: &Path) -> io::Result<()> {
-    let new = dir.join("FORMAT.new");
-    let mut file = File::create(&new)?;
-    writeln!(file, "{FORMAT_PREFIX}{FORMAT}")?;
-    file.sync_all()?;
-    fs::rename(new, dir.join("FORMAT"))?;
-    File::open(dir)?.sync_all()
+    replace(&dir.join("FORMAT"), format!("{FORMAT_PREFIX}{FORMAT}\n").as_bytes(), Durability::SyncedName, 0o644)
 }
 
 /// Creates the database under another name and renames it: an interrupted creation must not look like a database.
@@ -132,7 +128,7 @@ fn create(dir: &Path) -> io::Result<()> {
     directory.sync_all()?;
     // Sync the directory's own name.
     match dir.canonicalize()?.parent() {
-        Some(parent) => File::open(parent)?.sync_all(),
+        Some(parent) => sync_directory(parent),
         None => Ok(()),
     }
 }

@@ -1,6 +1,6 @@
 //! The first page of a burst buffer, and how it is written where there may be no room.
 
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -71,7 +71,8 @@ pub(super) fn read_page(path: &Path, bytes: &[u8], store_id: &str) -> Result<Pag
 }
 
 /// Writes the page, so that a crash leaves it or the former one. It is written over the spare one, `superblock.new`, and the two change
-/// places: where file systems write in place this takes no room, but for the first page and the first spare.
+/// places: where file systems write in place this takes no room, but for the first page and the first spare. The crate `durable` needs
+/// room for a new file each time, which a full burst buffer does not have.
 pub(super) fn write_page(path: &Path, page: &Page) -> io::Result<()> {
     let spare = path.with_extension("new");
     let mut bytes = serde_json::to_vec_pretty(page).map_err(io::Error::other)?;
@@ -89,7 +90,7 @@ pub(super) fn write_page(path: &Path, page: &Page) -> io::Result<()> {
         Err(Errno::NOENT | Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => std::fs::rename(&spare, path)?,
         Err(error) => return Err(error.into()),
     }
-    File::open(path.parent().unwrap_or(path))?.sync_all()
+    durable::sync_directory(path.parent().unwrap_or(path))
 }
 
 /// Writes the page of a start. What programs wrote may have filled everything, and only a start can bring it out: then it has the

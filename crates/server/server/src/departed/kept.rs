@@ -12,6 +12,7 @@
 //!
 //! Nothing is synced: after a crash of the machine, by the life in its first line, nothing in it counts. Where a line cannot be written the file goes,
 //! for to lack a return is as bad as to lack a change; that is told in the log, and all is written anew as soon as that is possible.
+//! The crate `durable` does not write it: events are streamed, and the new file stays open for appends.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
