@@ -48,7 +48,8 @@ def policies():
 def metrics():
     """Each field of what `status` and `run` report has its row."""
     page = Path("docs/book/reference/metrics.md")
-    named = set(re.findall(r"`(?:\w+\.)?(\w+)`", page.read_text()))
+    text = page.read_text() + Path("docs/metrics.md").read_text()
+    named = set(re.findall(r"`(?:\w+\.)?(\w+)`", text))
     for file, struct in (
         ("crates/server/file-cache/src/status.rs", "Status"),
         ("crates/server/file-cache/src/status.rs", "StuckStatus"),

@@ -458,6 +458,12 @@ fn status_tells_rates_errors_and_what_is_to_be_decided() {
         assert!(status["staged_out_bytes_per_s"].as_f64().unwrap() > 0.0, "{status}");
         assert!((0.0..=1.0).contains(&status["hit_rate"].as_f64().unwrap()), "{status}");
         assert_eq!(status["stuck"][0]["path"], "f");
+        for metric in telemetry::METRICS {
+            // Neither windows nor a server are here.
+            let is_here = metric.keys().next().is_none_or(|key| !["windows", "server"].contains(&key));
+            let value = metric.keys().fold(status, |at, key| &at[key]);
+            assert_eq!(value.is_number() || value.is_boolean(), is_here, "{}: {value}", metric.name);
+        }
         ok(call(["resolve", text(&file), "--keep", "global"]));
         ok(call(["umount", text(&bench.dir)]));
     });

@@ -5,6 +5,7 @@ use std::path::Path;
 use agent::control::ControlRequest;
 use indicatif::HumanBytes;
 use serde_json::{Value, json};
+use telemetry::{self as metric, Metric};
 use types::Shown;
 
 use crate::args::StatusArgs;
@@ -59,14 +60,15 @@ fn state(target: Target) -> Value {
 /// Adds what follows from the counters: `hit_rate` (0 to 1, null without opens), and bytes/s while something was
 /// staged out or in.
 fn derive(status: &mut Value) {
-    let n = |key: &str| status[key].as_u64().unwrap_or(0);
-    let opens = n("hits") + n("misses");
-    let hit_rate = (opens > 0).then(|| n("hits") as f64 / opens as f64);
-    let rate = |bytes: &str, us: &str| report::rate(n(bytes) as f64, n(us) as f64 / 1e6);
-    let (out, into) = (rate("staged_out_bytes", "staged_out_us"), rate("staged_in_bytes", "staged_in_us"));
-    status["hit_rate"] = json!(hit_rate);
-    status["staged_out_bytes_per_s"] = json!(out);
-    status["staged_in_bytes_per_s"] = json!(into);
+    let n = |one| number(status, one);
+    let opens = n(metric::HITS) + n(metric::MISSES);
+    let hit_rate = (opens > 0).then(|| n(metric::HITS) as f64 / opens as f64);
+    let rate = |bytes, us| report::rate(n(bytes) as f64, n(us) as f64 / 1e6);
+    let out = rate(metric::STAGED_OUT_BYTES, metric::STAGED_OUT_US);
+    let into = rate(metric::STAGED_IN_BYTES, metric::STAGED_IN_US);
+    status[metric::HIT_RATE.name] = json!(hit_rate);
+    status[metric::STAGED_OUT_BYTES_PER_S.name] = json!(out);
+    status[metric::STAGED_IN_BYTES_PER_S.name] = json!(into);
 }
 
 /// The remedy of a file is a command that can be given as it stands.
@@ -86,6 +88,16 @@ fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
+/// Returns the value of a metric in a status; null where the status has none.
+fn value(status: &Value, metric: Metric) -> &Value {
+    metric.keys().fold(status, |at, key| &at[key])
+}
+
+/// Returns the value of a metric that counts; 0 where the status has none.
+fn number(status: &Value, metric: Metric) -> u64 {
+    value(status, metric).as_u64().unwrap_or(0)
+}
+
 fn print(state: &Value) {
     if state["status"]["names"].is_string() {
         return print_relay(state);
@@ -100,38 +112,38 @@ fn print(state: &Value) {
         return;
     }
     let status = &state["status"];
-    out!("  agent {}{}", state["agent"], if status["quiesced"] == true { ", quiesced" } else { "" });
-    print_store(&status["store"]);
+    out!("  agent {}{}", state["agent"], if value(status, metric::QUIESCED) == true { ", quiesced" } else { "" });
+    print_store(status);
     if let Some(why) = status["locks"]["why"].as_str() {
         out!("  fcntl and flock exclude programs of this node alone: {why} (policy lock)");
     }
-    if print_server(&status["server"]) {
+    if print_server(status) {
         print_counts(status);
-        print_windows(&status["windows"]);
+        print_windows(status);
         print_trouble(status);
     }
 }
 
 /// A directory whose names and data are a server's.
 fn print_relay(state: &Value) {
-    let server = &state["status"]["server"];
+    let status = &state["status"];
     out!("{}  names and data at a server", text(&state["dir"]).shown().shown());
     out!("  agent {}", state["agent"]);
-    let address = text(&server["address"]);
-    if server["answers"] == true {
+    let address = text(&status["server"]["address"]);
+    if value(status, metric::SERVER_ANSWERS) == true {
         return out!("  server {address} answers; its counters: forebay status there");
     }
-    let since = server["away_s"].as_u64().map_or(String::new(), |seconds| format!(", for {seconds} s now"));
+    let since = away(status);
     out!(
         "  server {address} does not answer{since}: writes to open files wait for it, the rest fails after io_timeout"
     );
 }
 
 /// What waits for the global store, if anything does for long.
-fn print_store(store: &Value) {
-    let unanswered = store["unanswered"].as_u64().unwrap_or(0);
+fn print_store(status: &Value) {
+    let unanswered = number(status, metric::STORE_UNANSWERED);
     let none = Vec::new();
-    let calls = store["calls"].as_array().unwrap_or(&none);
+    let calls = status["store"]["calls"].as_array().unwrap_or(&none);
     let Some(longest) = calls.first() else { return };
     let (seconds, plural) = (longest["for_s"].as_u64().unwrap_or(0), if unanswered == 1 { "" } else { "s" });
     out!("  the global store does not answer: {unanswered} call{plural}, the longest for {seconds} s now");
@@ -141,105 +153,129 @@ fn print_store(store: &Value) {
     }
 }
 
+/// How long the server has been away, as a part of a sentence.
+fn away(status: &Value) -> String {
+    value(status, metric::SERVER_AWAY_S).as_u64().map_or(String::new(), |seconds| format!(", for {seconds} s now"))
+}
+
 /// The server with the burst buffer, if there is one; whether there are counters.
-fn print_server(server: &Value) -> bool {
-    let Some(address) = server["address"].as_str() else { return true };
-    if server["answers"] == true {
+fn print_server(status: &Value) -> bool {
+    let Some(address) = status["server"]["address"].as_str() else { return true };
+    if value(status, metric::SERVER_ANSWERS) == true {
         out!("  server {address} answers; what follows is of all that it serves");
         return true;
     }
-    let since = server["away_s"].as_u64().map_or(String::new(), |seconds| format!(", for {seconds} s now"));
+    let since = away(status);
     out!("  server {address} does not answer{since}: what changes data waits for it, reads fail after io_timeout");
     false
 }
 
 fn print_counts(status: &Value) {
-    let n = |key: &str| status[key].as_u64().unwrap_or(0);
-    let bytes = |key: &str| HumanBytes(n(key));
-    let rate = |key: &str| HumanBytes(status[key].as_f64().unwrap_or(0.0) as u64);
-    out!("  burst buffer: {} of {} free; {} evicted", bytes("free_bytes"), bytes("total_bytes"), n("evicted"));
-    let pinned = if n("pinned") > 0 { format!(", {} pinned", n("pinned")) } else { String::new() };
+    let n = |one| number(status, one);
+    let bytes = |one| HumanBytes(n(one));
+    let rate = |one| HumanBytes(value(status, one).as_f64().unwrap_or(0.0) as u64);
+    out!(
+        "  burst buffer: {} of {} free; {} evicted",
+        bytes(metric::FREE_BYTES),
+        bytes(metric::TOTAL_BYTES),
+        n(metric::EVICTED)
+    );
+    let pinned = if n(metric::PINNED) > 0 { format!(", {} pinned", n(metric::PINNED)) } else { String::new() };
     out!(
         "  files: {} kept{pinned}, {} clean, {} dirty ({}), {} open",
-        n("files"),
-        n("clean"),
-        n("dirty"),
-        bytes("dirty_bytes"),
-        n("open")
+        n(metric::FILES),
+        n(metric::CLEAN),
+        n(metric::DIRTY),
+        bytes(metric::DIRTY_BYTES),
+        n(metric::OPEN)
     );
-    if n("removed") > 0 {
-        out!("  of these {} are removed, and go when the global store has that on its medium", n("removed"));
+    if n(metric::REMOVED) > 0 {
+        out!("  of these {} are removed, and go when the global store has that on its medium", n(metric::REMOVED));
     }
-    if n("without_identity_attribute") > 0 {
+    if n(metric::WITHOUT_IDENTITY_ATTRIBUTE) > 0 {
         out!(
             "  of the dirty ones {} would not be found again if the catalogue were lost now; agent.log says why",
-            n("without_identity_attribute")
+            n(metric::WITHOUT_IDENTITY_ATTRIBUTE)
         );
     }
-    out!("  now: {} queued, {} being staged out, {} being staged in", n("queued"), n("draining"), n("fetching"));
+    out!(
+        "  now: {} queued, {} being staged out, {} being staged in",
+        n(metric::QUEUED),
+        n(metric::DRAINING),
+        n(metric::FETCHING)
+    );
     out!(
         "  since the start: out {}, {} at {}/s; in {}, {} at {}/s",
-        files(n("staged_out_files")),
-        bytes("staged_out_bytes"),
-        rate("staged_out_bytes_per_s"),
-        files(n("staged_in_files")),
-        bytes("staged_in_bytes"),
-        rate("staged_in_bytes_per_s")
+        files(n(metric::STAGED_OUT_FILES)),
+        bytes(metric::STAGED_OUT_BYTES),
+        rate(metric::STAGED_OUT_BYTES_PER_S),
+        files(n(metric::STAGED_IN_FILES)),
+        bytes(metric::STAGED_IN_BYTES),
+        rate(metric::STAGED_IN_BYTES_PER_S)
     );
-    let hits = status["hit_rate"].as_f64().map_or(String::new(), |rate| format!(" ({:.0} %)", rate * 100.0));
+    let hits =
+        value(status, metric::HIT_RATE).as_f64().map_or(String::new(), |rate| format!(" ({:.0} %)", rate * 100.0));
     out!(
         "  opens: {} found their data here{hits}, {} did not, {} went to the global store",
-        n("hits"),
-        n("misses"),
-        n("through")
+        n(metric::HITS),
+        n(metric::MISSES),
+        n(metric::THROUGH)
     );
 }
 
 /// What windows did, where they are served.
-fn print_windows(windows: &Value) {
+fn print_windows(status: &Value) {
+    let windows = &status["windows"];
     if windows.is_null() {
         return;
     }
-    let n = |key: &str| windows[key].as_u64().unwrap_or(0);
-    let durable = if windows["durable"] == true { " on persistent memory" } else { "" };
+    let n = |one| number(status, one);
+    let durable = if value(status, metric::WINDOWS_DURABLE) == true { " on persistent memory" } else { "" };
     out!(
         "  windows{durable}: {} now, {} since the start, {} revoked; {} acknowledged, {} waiting, {} drained; programs waited {:.1} s for room",
-        n("windows"),
-        n("attached"),
-        n("revoked"),
-        HumanBytes(n("acknowledged_bytes")),
-        HumanBytes(n("waiting_bytes")),
-        HumanBytes(n("drained_bytes")),
-        n("waited_us") as f64 / 1e6
+        n(metric::WINDOWS_WINDOWS),
+        n(metric::WINDOWS_ATTACHED),
+        n(metric::WINDOWS_REVOKED),
+        HumanBytes(n(metric::WINDOWS_ACKNOWLEDGED_BYTES)),
+        HumanBytes(n(metric::WINDOWS_WAITING_BYTES)),
+        HumanBytes(n(metric::WINDOWS_DRAINED_BYTES)),
+        n(metric::WINDOWS_WAITED_US) as f64 / 1e6
     );
-    let status = serde_json::from_value(windows.clone()).unwrap_or_default();
-    crate::window::troubles(&status).iter().for_each(|why| out!("  {why}"));
-    if n("lost_bytes") > 0 {
+    let counted = serde_json::from_value(windows.clone()).unwrap_or_default();
+    crate::window::troubles(&counted).iter().for_each(|why| out!("  {why}"));
+    if n(metric::WINDOWS_LOST_BYTES) > 0 {
         out!(
             "  {} bytes that windows acknowledged are lost: others have removed their files or written there since; agent.log names them",
-            n("lost_bytes")
+            n(metric::WINDOWS_LOST_BYTES)
         );
     }
-    if n("failing") > 0 {
-        out!("  windows of {} cannot be brought to the burst buffer now and are tried again", files(n("failing")));
+    if n(metric::WINDOWS_FAILING) > 0 {
+        out!(
+            "  windows of {} cannot be brought to the burst buffer now and are tried again",
+            files(n(metric::WINDOWS_FAILING))
+        );
     }
 }
 
 /// What went wrong, and what needs somebody: nothing when all is well.
 fn print_trouble(status: &Value) {
-    let n = |key: &str| status[key].as_u64().unwrap_or(0);
-    if n("errors") > 0 {
-        out!("  errors: {} stage-outs failed and are tried again", n("errors"));
+    let n = |one| number(status, one);
+    if n(metric::ERRORS) > 0 {
+        out!("  errors: {} stage-outs failed and are tried again", n(metric::ERRORS));
         if let Some(path) = status["failure"][0].as_str() {
             out!("    the last: {}: {}", path.shown(), plain(text(&status["failure"][1])));
         }
     }
-    if n("spilled") + n("full") > 0 {
-        out!("  full: {} went on in the global store, {} looks found no space at all", files(n("spilled")), n("full"));
+    if n(metric::SPILLED) + n(metric::FULL) > 0 {
+        out!(
+            "  full: {} went on in the global store, {} looks found no space at all",
+            files(n(metric::SPILLED)),
+            n(metric::FULL)
+        );
     }
-    let waiting = [("conflict", "in conflict"), ("failed", "failed"), ("orphaned", "orphaned")];
+    let waiting = [(metric::CONFLICT, "in conflict"), (metric::FAILED, "failed"), (metric::ORPHANED, "orphaned")];
     let waiting: Vec<String> =
-        waiting.iter().filter(|(key, _)| n(key) > 0).map(|(key, word)| format!("{} {word}", n(key))).collect();
+        waiting.into_iter().filter(|(key, _)| n(*key) > 0).map(|(key, word)| format!("{} {word}", n(key))).collect();
     if !waiting.is_empty() {
         out!("  to be decided: {}", waiting.join(", "));
     }
@@ -251,5 +287,36 @@ fn print_trouble(status: &Value) {
     }
     if stuck.len() > LISTED_MAX {
         out!("  and {} more that need attention", stuck.len() - LISTED_MAX);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// The names of numbers and flags in `at`, as the table has them. What is in a list is of a file or a call.
+    fn numbers(at: &Value, name: &str, found: &mut BTreeSet<String>) {
+        match at {
+            Value::Number(_) | Value::Bool(_) => _ = found.insert(name.to_owned()),
+            Value::Object(fields) => fields.iter().for_each(|(key, value)| {
+                numbers(value, &if name.is_empty() { key.clone() } else { format!("{name}.{key}") }, found);
+            }),
+            Value::Null | Value::String(_) | Value::Array(_) => {}
+        }
+    }
+
+    #[test]
+    fn each_number_of_a_status_has_a_row_and_each_row_is_shown() {
+        let mut status = json!(file_cache::Status { hits: 1, ..file_cache::Status::default() });
+        status["windows"] = json!(agent::WindowStatus::default());
+        status["store"] = json!({ "unanswered": 0, "calls": [] });
+        status["server"] = json!({ "address": "unix:/socket", "answers": false, "away_s": 1 });
+        derive(&mut status);
+        let mut shown = BTreeSet::new();
+        numbers(&status, "", &mut shown);
+        let described: BTreeSet<String> = metric::METRICS.iter().map(|metric| metric.name.to_owned()).collect();
+        assert_eq!(shown, described);
     }
 }
