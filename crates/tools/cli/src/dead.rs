@@ -2,25 +2,13 @@
 
 use std::fs;
 use std::path::Path;
-use std::time::Instant;
 
-use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
+pub use placement::dead::is_dead;
 use types::Shown;
 
-use crate::aside::aside;
 use crate::exit::{Failure, say};
-use crate::limits::{DEAD_LOOK, POLL};
-use crate::mounts::{self, Mount};
+use crate::mounts;
 use crate::shell;
-
-/// Whether the connection of a mount has ended. An agent that hangs is not dead: it is waited for a moment.
-pub fn is_dead(mount: &Mount) -> bool {
-    let (point, start) = (mount.point.clone(), Instant::now());
-    // Past what the kernel remembers.
-    let look = move || statx(CWD, &point, AtFlags::STATX_FORCE_SYNC, StatxFlags::TYPE).err();
-    let looked = aside("look", POLL / 10, look, &mut || start.elapsed() >= DEAD_LOOK);
-    matches!(looked, Ok(Some(Some(rustix::io::Errno::NOTCONN))))
-}
 
 /// Takes a dead mount away that is in the way of a new one over `dir`. Who has files open there gets errors until he closes them; data is in
 /// the burst buffer. Anything else in the way is told by who looks into the directory next.

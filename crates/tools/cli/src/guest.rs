@@ -9,7 +9,7 @@ use std::ffi::{CString, OsString};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use fuse_protocol::mount;
 use rustix::fs::{Mode, OFlags};
@@ -24,14 +24,7 @@ use crate::lower::Submounts;
 use crate::open_files::Before;
 use crate::signals::Signals;
 
-/// A directory and the burst buffer that its mount names as its source.
-#[derive(Debug, Clone)]
-pub struct Place {
-    /// Canonical path.
-    pub dir: PathBuf,
-    /// Canonical path.
-    pub burst_buffer: PathBuf,
-}
+pub use placement::place::Place;
 
 /// What the child is to do.
 pub struct Plan<'a> {

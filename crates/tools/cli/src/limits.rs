@@ -6,10 +6,6 @@ use std::time::Duration;
 pub const POLL: Duration = Duration::from_millis(50);
 /// Between two looks at signals, and at what is awaited, while an agent starts: the start itself takes a few milliseconds.
 pub const START_LOOK: Duration = Duration::from_millis(5);
-/// How long an agent waits for others that choose their places in the burst buffer: they need some tens of milliseconds each.
-pub const CLAIM_WAIT: Duration = Duration::from_secs(20);
-/// How often it looks: two agents that start at once should lose no time that anybody notices.
-pub const CLAIM_POLL: Duration = Duration::from_millis(5);
 /// How long the namespace of an ended command may take to vanish before its users are looked for. The kernel needs
 /// milliseconds; a loaded machine a second.
 pub const NAMESPACE_END: Duration = Duration::from_millis(300);
@@ -27,8 +23,6 @@ pub const PROGRESS_DRAW: Duration = Duration::from_millis(100);
 pub const LISTED_MAX: usize = 20;
 /// Longest error text that a child process hands to its parent.
 pub const MESSAGE_BYTES_MAX: usize = 4096;
-/// Most directories accelerated by one `run`: each has its own cache and threads.
-pub const DIRS_MAX: usize = 16;
 /// How long `doctor` waits for a probe before it is killed and called hanging.
 pub const PROBE: Duration = Duration::from_secs(10);
 /// `MemAvailable` below which `doctor` warns: buffers of all threads and the catalogue need about a quarter of it.
@@ -42,16 +36,12 @@ pub const NOFILE_WARN: u64 = 65_536;
 pub const RELEASE_TRIES: usize = 5;
 /// How often a busy unmount is tried, [`POLL`] apart, before its users are named.
 pub const UNMOUNT_TRIES: usize = 5;
-/// How long a mount is looked at before its agent counts as one that lives: a dead one answers at once.
-pub const DEAD_LOOK: Duration = Duration::from_secs(2);
 /// How long `umount --force` waits for a drain that comes no further: a store that is only slow moves a piece of a file within it.
 pub const FORCED_DRAIN: Duration = Duration::from_secs(5);
 /// How long an agent that is to end in any case waits so for what was written after that drain.
 pub const FORCED_END: Duration = Duration::from_secs(1);
 /// How long `umount --force` waits for the agent's end: its calls to the store, and those to a burst buffer that hangs, may not come back.
 pub const FORCED_WAIT: Duration = Duration::from_secs(6);
-/// Most symbolic links followed in one path, as many as the kernel follows.
-pub const LINKS_MAX: usize = 40;
 /// Arenas of the heap. Threads keep small blocks of their own in any case; with two, an agent that has made and read 100,000
 /// files holds 50 MB, with the C library's choice (eight a processor) 69 MB.
 pub const HEAP_ARENAS_MAX: i32 = 2;
@@ -65,15 +55,6 @@ pub const SERVER_STATUS: Duration = Duration::from_secs(5);
 pub const ANSWER_BYTES: usize = 256;
 /// How long a mount is waited for that is asked through its attributes: as long as an agent on its socket.
 pub const SILENCE: Duration = Duration::from_secs(10);
-/// How long an agent is waited for that is asked to make room for another one: ten times what it takes when all is well.
-pub const NEIGHBOUR_SILENCE: Duration = Duration::from_secs(1);
-/// Longest that other places are searched for room, before the rest waits for the next time. A start waits as long.
-pub const NEIGHBOURS_TURN: Duration = Duration::from_secs(3);
-/// What was unused for so long goes first from all places, then what was for the next.
-pub const NEIGHBOUR_AGES: [Duration; 3] =
-    [Duration::from_secs(86_400), Duration::from_secs(3600), Duration::from_secs(600)];
-/// A start wants one in so many bytes of the burst buffer free: as much as eviction leaves.
-pub const ROOM_AT_START: u64 = 5;
 
 /// Descriptors for which the agent's table has room from its start: each takes 8 bytes.
 pub const TABLE_SLOTS: u64 = 65_536;

@@ -2,11 +2,8 @@
 
 mod apart;
 mod args;
-mod aside;
 mod channel;
-mod claim;
 mod commands;
-mod count;
 mod dead;
 mod doctor;
 mod drain;
@@ -16,21 +13,16 @@ mod guest;
 mod heap;
 mod holders;
 mod leaving;
-mod left;
 mod limits;
 mod link;
 mod log;
 mod lower;
 mod memory;
-mod mounts;
-mod neighbours;
 mod open_files;
-mod place;
 mod preload;
 mod privilege;
 mod progress;
 mod relaying;
-mod replaced;
 mod report;
 mod ring_memory;
 mod server;
@@ -44,6 +36,8 @@ use std::process::ExitCode;
 
 use args::Command;
 use exit::Failure;
+// Modules of the library, under the names that the modules of this program use.
+use placement::{aside, claim, count, left, mounts, neighbours, place, replaced};
 
 fn main() -> ExitCode {
     let cli = match args::parse() {

@@ -1,7 +1,7 @@
 //! A burst buffer behind a server: which one, and where the agent then keeps what is its own.
 
 use std::fs;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -88,12 +88,6 @@ pub fn agents_in(dir: &Path) -> PathBuf {
     dir.join(format!("forebay-agents-{}", rustix::process::geteuid().as_raw()))
 }
 
-/// Whether it is a directory, and no link to one, in which nobody else makes or reads anything.
-pub fn is_ours_alone(all: &Path) -> std::io::Result<bool> {
-    let found = fs::symlink_metadata(all)?;
-    Ok(found.is_dir() && found.uid() == rustix::process::geteuid().as_raw() && found.mode() & 0o077 == 0)
-}
-
 fn fresh(all: &Path, instead: &str) -> Result<PathBuf, Failure> {
     let failed = |e: std::io::Error| Failure::io(format_args!("make a directory in {}", all.shown()), &e);
     let random = fs::read_to_string("/proc/sys/kernel/random/uuid").map_err(failed)?;
@@ -103,7 +97,7 @@ fn fresh(all: &Path, instead: &str) -> Result<PathBuf, Failure> {
         Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => return Err(failed(error)),
         _ => {}
     }
-    if !is_ours_alone(all).map_err(failed)? {
+    if !left::is_ours_alone(all).map_err(failed)? {
         let why = format!("{} is not this user's alone", all.shown());
         return Err(Failure::new(exit::NO_PERMISSION, why).remedy(instead));
     }

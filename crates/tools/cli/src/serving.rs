@@ -12,10 +12,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use agent::control::{ControlListener, SOCKET};
 use agent::{Agent, BurstBuffer, LockScope, PolicyTable, Replayed};
 use config::{Lock, Policy, PolicySet};
-use durable::{Durability, replace};
 use file_cache::{FileCache, OpenError, Settings};
 use global_store::posix::{PosixStore, StoreOptions};
 use types::Shown;
+
+pub use placement::served::directory_of;
+use placement::served::remember_directory;
 
 use crate::drain::{self, Requests};
 use crate::exit::{self, Failure, reason, say};
@@ -28,8 +30,6 @@ use crate::server::{self, ServerAt};
 use crate::shell;
 use crate::window::{WHERE, WindowPlace};
 
-/// The file in a burst buffer that says which directory it serves.
-const DIRECTORY: &str = "directory";
 /// The file in a burst buffer that keeps the directories' rules.
 const POLICIES: &str = "policies.toml";
 
@@ -216,25 +216,6 @@ pub fn agent_id() -> String {
     let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let random = fs::read_to_string("/proc/sys/kernel/random/uuid").unwrap_or_default();
     format!("{} {}", host.trim(), random.trim())
-}
-
-/// A hint for `recover`; the cache itself knows the directory by its identity. Written when it changes, so that no crash of the
-/// machine leaves half of it, or none for long.
-fn remember_directory(place: &Place) {
-    if directory_of(&place.burst_buffer).as_ref() == Some(&place.dir) {
-        return;
-    }
-    let name = place.dir.as_os_str().as_encoded_bytes();
-    if let Err(error) = replace(&place.burst_buffer.join(DIRECTORY), name, Durability::SyncedName, 0o600) {
-        tracing::warn!("cannot note the directory of the burst buffer: {error}");
-    }
-}
-
-/// The directory that a burst buffer says it serves.
-pub fn directory_of(burst_buffer: &std::path::Path) -> Option<PathBuf> {
-    use std::os::unix::ffi::OsStringExt;
-    let bytes = fs::read(burst_buffer.join(DIRECTORY)).ok().filter(|bytes| !bytes.is_empty())?;
-    Some(PathBuf::from(std::ffi::OsString::from_vec(bytes)))
 }
 
 fn cannot_open(place: &Place, error: &OpenError) -> Failure {

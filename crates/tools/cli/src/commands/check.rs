@@ -1,14 +1,14 @@
 //! `forebay check`: whether a burst buffer that no agent uses is sound.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 
 use catalogue::{Catalogue, FjallCatalogue, Record, State};
-use file_cache::OpenError;
 use global_store::posix::PosixStore;
+use placement::lock::lock;
 use types::{Identity, Shown};
 
 use crate::args::CheckArgs;
@@ -194,18 +194,6 @@ fn decision(buffer: &Path, dir: &Path, identity: &Identity, record: &Record, the
 pub fn undrained(buffer: &Path) -> Result<u64, Failure> {
     let findings = look(buffer)?;
     Ok(findings.dirty + findings.stuck)
-}
-
-/// The lock that an agent holds.
-pub fn lock(buffer: &Path) -> Result<File, Failure> {
-    file_cache::lock(buffer).map_err(|error| match error {
-        OpenError::InUse { .. } => {
-            Failure::new(exit::UNAVAILABLE, format!("the burst buffer {} is in use", buffer.shown()))
-                .remedy("an agent in use checks itself: forebay status")
-        }
-        OpenError::Io { path, step, source } => Failure::io(format_args!("{step} {}", path.shown()), &source),
-        other => Failure::new(exit::CANT_CREATE, other.to_string()),
-    })
 }
 
 /// The replica files by name.

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
+use placement::choice;
 use types::Shown;
 
 use crate::args::MountArgs;
@@ -15,7 +16,7 @@ use crate::limits::POLL;
 use crate::relaying::{self, Relaying};
 use crate::server::ServerAt;
 use crate::signals::Signals;
-use crate::{apart, dead, heap, log, mounts, open_files, place, privilege};
+use crate::{apart, dead, heap, log, mounts, open_files, privilege};
 
 /// Mounts it, with `own` for what is this process's; returns when it works, or in the foreground when it has ended.
 pub fn run(args: &MountArgs, own: &Path) -> Result<u8, Failure> {
@@ -34,7 +35,7 @@ pub fn run(args: &MountArgs, own: &Path) -> Result<u8, Failure> {
 /// A directory that is to be shown, and what is this process's.
 pub fn place_of(dir: &Path, own: &Path) -> Result<Place, Failure> {
     let seen = mounts::all().map_err(|e| Failure::io("read the mounts", &e))?;
-    let dir = place::canonical_dir(dir, &seen)?;
+    let dir = choice::canonical_dir(dir, &seen)?;
     let burst_buffer = fs::canonicalize(own).map_err(|e| Failure::io(format_args!("use {}", own.shown()), &e))?;
     Ok(Place { dir, burst_buffer })
 }

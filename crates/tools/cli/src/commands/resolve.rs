@@ -21,7 +21,7 @@ use crate::serving::{self, How};
 pub fn run(args: &ResolveArgs) -> Result<u8, Failure> {
     let buffer = args.burst_buffer.get();
     if let Some((place, dir)) = of_former(&args.path, buffer.as_deref()) {
-        return replaced::resolve(&place, &dir, args.keep);
+        return give_up(&place, &dir, args.keep);
     }
     let (target, file) = match identity(&args.path, buffer.as_deref())? {
         // The burst buffer, or the directory that we are in, says whose identity it is.
@@ -47,6 +47,15 @@ fn of_former(path: &Path, buffer: Option<&Path>) -> Option<(PathBuf, PathBuf)> {
     };
     let found = place::formatted(&buffer).into_iter().find_map(|place| of_it(&place).map(|dir| (place, dir)))?;
     replaced::is_of_former(&found.0, &found.1).then_some(found)
+}
+
+/// Ends what waits in a place of a former directory, which is emptied: saved (`both`), or given up (`global`).
+fn give_up(place: &Path, dir: &Path, keep: KeepArg) -> Result<u8, Failure> {
+    if keep == KeepArg::BurstBuffer {
+        let message = format!("the directory {} is not the one whose data this is", dir.shown());
+        return Err(Failure::new(exit::USAGE, message).remedy("save it with --keep both, and copy from there"));
+    }
+    replaced::give_up(place, keep == KeepArg::Both, &mut |path| out!("{}", path.shown())).map(|()| 0)
 }
 
 /// What is no file here and looks like an identity.

@@ -14,7 +14,7 @@ use durable::sync_directory;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
-use crate::{place, server};
+use crate::place;
 
 /// In an agent's directory: held by the agent as long as it lives.
 const ALIVE: &str = "alive";
@@ -76,11 +76,17 @@ pub fn is_of_agent(dir: &Path) -> bool {
     dir.join(SERVES).exists() && has_windows(dir)
 }
 
+/// Whether it is a directory, and no link to one, in which nobody else makes or reads anything.
+pub fn is_ours_alone(all: &Path) -> io::Result<bool> {
+    let found = fs::symlink_metadata(all)?;
+    Ok(found.is_dir() && found.uid() == rustix::process::geteuid().as_raw() && found.mode() & 0o077 == 0)
+}
+
 /// What killed agents for the same directory have left, beside `own` or in `lasting`. Waits while another agent looks at it.
 pub fn find(own: &Path, lasting: Option<&Path>, directory: &str) -> io::Result<Left> {
     let all = own.parent().unwrap_or(own);
     // Where several users have windows others may have made it, and would have us replay what they like.
-    let lasting = lasting.filter(|all| server::is_ours_alone(all).unwrap_or(false));
+    let lasting = lasting.filter(|all| is_ours_alone(all).unwrap_or(false));
     // Whoever waited for himself would wait for ever.
     let place = |dir: &Path| fs::metadata(dir).map(|found| (found.dev(), found.ino()));
     let here = place(all)?;

@@ -11,10 +11,10 @@ use std::time::Instant;
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use rustix::io::Errno;
 
-use crate::exit::Failure;
-use crate::guest::Place;
+use crate::choice;
+use crate::failure::Failure;
 use crate::limits::{CLAIM_POLL, CLAIM_WAIT};
-use crate::place;
+use crate::place::{self, Place};
 
 /// The right to choose, until it is dropped. A process forked meanwhile shares it, and must not drop it.
 pub struct Claim(OwnedFd);
@@ -39,7 +39,7 @@ impl Claim {
 /// The places of directories, and the right to them while one is new: keep it until they are opened.
 pub fn places(dirs: &[PathBuf], burst_buffer: &Path) -> Result<(Vec<Place>, Option<Claim>), Failure> {
     let claim = Claim::wait(burst_buffer);
-    let places = place::places(dirs, burst_buffer)?;
+    let places = choice::places(dirs, burst_buffer)?;
     let new = places.iter().any(|place| !place::is_formatted(&place.burst_buffer));
     Ok((places, claim.filter(|_| new)))
 }

@@ -16,13 +16,12 @@ use durable::sync_directory;
 use file_cache::store_of;
 use global_store::posix::PosixStore;
 use indicatif::HumanBytes;
-use types::{Shown, Version};
+use types::{Shown, Version, word};
 
-use crate::args::KeepArg;
-use crate::commands::check;
 use crate::count::files;
-use crate::exit::{self, Failure, out};
-use crate::{place, serving, shell};
+use crate::failure::{self, Failure};
+use crate::lock::lock;
+use crate::{place, served};
 
 /// What goes of a place, in this order.
 const EMPTIED: [&str; 8] =
@@ -41,18 +40,18 @@ pub fn is_of_former(place: &Path, dir: &Path) -> bool {
         let root = fs::File::open(dir)?;
         PosixStore::id_of(root.as_fd())
     };
-    serving::directory_of(place).as_deref() == Some(dir)
+    served::directory_of(place).as_deref() == Some(dir)
         && store_of(place).is_some_and(|store| identity().is_ok_and(|identity| identity != store))
 }
 
 /// Empties a place of a former directory, if nothing waits in it; else the failure says what does.
 pub fn take_anew(place: &Path, dir: &Path) -> Result<(), Failure> {
-    let _lock = check::lock(place)?;
+    let _lock = lock(place)?;
     let waiting = waiting(place)?;
     if waiting.files.is_empty() {
         return empty(place);
     }
-    let [place, named] = [shell::word(place), shell::word(dir)];
+    let [place, named] = [word(place), word(dir)];
     let count = waiting.files.len() as u64;
     let (are, their) = if count == 1 { ("was", "its") } else { ("were", "their") };
     let message = format!(
@@ -61,26 +60,21 @@ pub fn take_anew(place: &Path, dir: &Path) -> Result<(), Failure> {
         HumanBytes(waiting.bytes),
         dir.shown()
     );
-    Err(Failure::new(exit::UNAVAILABLE, message).remedy(format!(
+    Err(Failure::new(failure::UNAVAILABLE, message).remedy(format!(
         "to save it there and begin anew: forebay resolve {named} --keep both --burst-buffer {place}; \
          to give it up: --keep global"
     )))
 }
 
-/// Ends what waits in a place of a former directory, which is emptied: saved (`both`), or given up (`global`).
-pub fn resolve(place: &Path, dir: &Path, keep: KeepArg) -> Result<u8, Failure> {
-    if keep == KeepArg::BurstBuffer {
-        let message = format!("the directory {} is not the one whose data this is", dir.shown());
-        return Err(Failure::new(exit::USAGE, message).remedy("save it with --keep both, and copy from there"));
-    }
-    let _lock = check::lock(place)?;
+/// Empties a place of a former directory. With `saving`, data that is not in the global store is saved first, and `saved` is called
+/// with the path of each saved file.
+pub fn give_up(place: &Path, saving: bool, saved: &mut dyn FnMut(&Path)) -> Result<(), Failure> {
+    let _lock = lock(place)?;
     let failed = |e| Failure::io(format_args!("save what is in {}", place.shown()), &e);
-    if keep == KeepArg::Both {
-        for path in save(place, &waiting(place)?).map_err(failed)? {
-            out!("{}", path.shown());
-        }
+    if saving {
+        save(place, &waiting(place)?).map_err(failed)?.iter().for_each(|path| saved(path));
     }
-    empty(place).map(|()| 0)
+    empty(place)
 }
 
 /// Gives dirty replicas second names among the saved files, and has them on the medium.
@@ -110,8 +104,8 @@ fn replica(place: &Path, version: Version) -> PathBuf {
 /// What is dirty, by the records and by what replicas say themselves.
 fn waiting(place: &Path) -> Result<Waiting, Failure> {
     let unsure = |what: String| {
-        Failure::new(exit::UNAVAILABLE, format!("whether {} holds unsaved data is not known: {what}", place.shown()))
-            .remedy(format!("see: forebay check {}", shell::word(place)))
+        Failure::new(failure::UNAVAILABLE, format!("whether {} holds unsaved data is not known: {what}", place.shown()))
+            .remedy(format!("see: forebay check {}", word(place)))
     };
     if let Some(windows) = agent::windows_left(place).map_err(|e| unsure(e.to_string()))?.first() {
         return Err(unsure(format!("a killed agent left windows in {}", windows.shown())));

@@ -13,34 +13,33 @@ use std::path::{Path, PathBuf};
 use file_cache::store_of;
 use global_store::posix::PosixStore;
 use rustix::fs::{Mode, OFlags};
-use types::Shown;
+use types::{Shown, word};
 
 use crate::dead;
-use crate::exit::{self, Failure, reason};
-use crate::guest::Place;
+use crate::failure::{self, Failure, reason};
 use crate::limits::DIRS_MAX;
 use crate::mounts::{self, Mount};
 use crate::neighbours;
+use crate::place::{Place, formatted, subdirectory};
 use crate::replaced;
-use crate::serving;
-use crate::shell;
-
-/// Name of the file that shows that a directory is a burst buffer of ours.
-pub const MARKER: &str = "superblock";
+use crate::served;
 
 const ELSEWHERE: &str = "name a directory elsewhere, on a fast local device";
 
 /// Checks the directories and the burst buffer, and pairs them.
 pub fn places(dirs: &[PathBuf], burst_buffer: &Path) -> Result<Vec<Place>, Failure> {
     if dirs.len() > DIRS_MAX {
-        return Err(Failure::new(exit::USAGE, format!("{} directories are too many: {DIRS_MAX} at most", dirs.len())));
+        return Err(Failure::new(
+            failure::USAGE,
+            format!("{} directories are too many: {DIRS_MAX} at most", dirs.len()),
+        ));
     }
     let seen = mounts::all().map_err(|e| Failure::io("read the mounts", &e))?;
     let buffer = canonical_burst_buffer(burst_buffer)?;
     if let Some(mount) = mounts::ours_over(&seen, &buffer) {
         let message =
             format!("the burst buffer {} lies in {}, which is accelerated itself", buffer.shown(), mount.point.shown());
-        return Err(Failure::new(exit::USAGE, message).remedy(ELSEWHERE));
+        return Err(Failure::new(failure::USAGE, message).remedy(ELSEWHERE));
     }
     let mut canonical: Vec<PathBuf> = Vec::new();
     for dir in dirs {
@@ -48,7 +47,7 @@ pub fn places(dirs: &[PathBuf], burst_buffer: &Path) -> Result<Vec<Place>, Failu
         check_pair(&dir, &buffer)?;
         if let Some(other) = canonical.iter().find(|other| other.starts_with(&dir) || dir.starts_with(other)) {
             let message = format!("{} and {} overlap", dir.shown(), other.shown());
-            return Err(Failure::new(exit::USAGE, message).remedy("name only the upper one"));
+            return Err(Failure::new(failure::USAGE, message).remedy("name only the upper one"));
         }
         canonical.push(dir);
     }
@@ -59,24 +58,6 @@ pub fn places(dirs: &[PathBuf], burst_buffer: &Path) -> Result<Vec<Place>, Failu
     canonical.into_iter().map(place).collect()
 }
 
-/// The burst buffers in a directory: itself, its subdirectories, or none.
-pub fn formatted(buffer: &Path) -> Vec<PathBuf> {
-    let mut found: Vec<PathBuf> = Vec::new();
-    if is_formatted(buffer) {
-        found.push(buffer.to_path_buf());
-    }
-    let entries = fs::read_dir(buffer).into_iter().flatten().flatten();
-    let mut below: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(|path| is_formatted(path)).collect();
-    below.sort();
-    found.extend(below);
-    found
-}
-
-/// One that lost its superblock may hold data all the same.
-pub fn is_formatted(path: &Path) -> bool {
-    path.join(MARKER).exists() || file_cache::is_damaged(path) && path.join("replicas").exists()
-}
-
 /// A burst buffer that exists, the store and the directory that it says it serves.
 struct Known {
     path: PathBuf,
@@ -85,7 +66,7 @@ struct Known {
 }
 
 fn known(buffer: &Path) -> Vec<Known> {
-    let read = |path: PathBuf| Known { store: store_of(&path), dir: serving::directory_of(&path), path };
+    let read = |path: PathBuf| Known { store: store_of(&path), dir: served::directory_of(&path), path };
     formatted(buffer).into_iter().map(read).collect()
 }
 
@@ -114,7 +95,7 @@ fn own(
         let (dir, path, served) = (dir.shown(), path.shown(), served.shown());
         let message =
             format!("{path} holds data of {served}, which is not there: {dir} may be the same file system or another");
-        return Err(Failure::new(exit::UNAVAILABLE, message).remedy(format!(
+        return Err(Failure::new(failure::UNAVAILABLE, message).remedy(format!(
             "if it is the same mount it at {served} again; if not mount that one there first, or name another burst buffer"
         )));
     }
@@ -184,29 +165,10 @@ fn identity_of(dir: &Path) -> io::Result<String> {
     PosixStore::id_of(root.as_fd())
 }
 
-/// Whether a place is called as those are that lie in a burst buffer beside others.
-pub fn is_subdirectory(place: &Path) -> bool {
-    let name = place.file_name().unwrap_or_default().as_encoded_bytes();
-    let hash = name.rsplit(|byte| *byte == b'-').next().filter(|hash| hash.len() < name.len());
-    hash.is_some_and(|hash| hash.len() == 16 && hash.iter().all(u8::is_ascii_hexdigit))
-}
-
-/// `NAME-HASH` of a directory.
-fn subdirectory(dir: &Path, identity: &str) -> String {
-    let hash = hash(identity.bytes().chain(dir.as_os_str().as_encoded_bytes().iter().copied()));
-    let name = dir.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    format!("{name}-{hash:016x}")
-}
-
-/// FNV-1a: stable for ever, unlike the standard library's hasher.
-pub fn hash(bytes: impl Iterator<Item = u8>) -> u64 {
-    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
-}
-
 fn make(dir: &Path) -> Result<(), Failure> {
     match fs::DirBuilder::new().mode(0o700).create(dir) {
         Err(e) if e.kind() != io::ErrorKind::AlreadyExists => {
-            Err(Failure::new(exit::CANT_CREATE, format!("cannot create {}: {}", dir.shown(), reason(&e))))
+            Err(Failure::new(failure::CANT_CREATE, format!("cannot create {}: {}", dir.shown(), reason(&e))))
         }
         _ => Ok(()),
     }
@@ -217,12 +179,14 @@ fn make(dir: &Path) -> Result<(), Failure> {
 fn canonical_burst_buffer(path: &Path) -> Result<PathBuf, Failure> {
     let wrong = |e: &io::Error| Failure::io(format_args!("use the burst buffer {}", path.shown()), e);
     let canonical = fs::canonicalize(path).map_err(|e| match e.kind() {
-        io::ErrorKind::NotFound => Failure::new(exit::NO_INPUT, format!("there is no burst buffer {}", path.shown()))
-            .remedy(format!("mount its device, or make the directory: mkdir -p {}", shell::word(path))),
+        io::ErrorKind::NotFound => {
+            Failure::new(failure::NO_INPUT, format!("there is no burst buffer {}", path.shown()))
+                .remedy(format!("mount its device, or make the directory: mkdir -p {}", word(path)))
+        }
         _ => wrong(&e),
     })?;
     if !canonical.is_dir() {
-        return Err(Failure::new(exit::NO_INPUT, format!("the burst buffer {} is no directory", path.shown())));
+        return Err(Failure::new(failure::NO_INPUT, format!("the burst buffer {} is no directory", path.shown())));
     }
     // Not access(2): it knows nothing of what makes a file system refuse root.
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
@@ -233,22 +197,28 @@ fn canonical_burst_buffer(path: &Path) -> Result<PathBuf, Failure> {
         Err(error) => {
             let error = io::Error::from(error);
             let message = format!("cannot write in the burst buffer {}: {}", path.shown(), reason(&error));
-            let code =
-                if error.kind() == io::ErrorKind::PermissionDenied { exit::NO_PERMISSION } else { exit::CANT_CREATE };
+            let code = if error.kind() == io::ErrorKind::PermissionDenied {
+                failure::NO_PERMISSION
+            } else {
+                failure::CANT_CREATE
+            };
             Err(Failure::new(code, message).remedy("name a directory that you can write in, on a fast local device"))
         }
     }
 }
 
+/// Returns the canonical path of a directory that can be accelerated. Nothing behind a mount of ours is touched on the way to it.
+///
+/// Errors: the directory is missing, is no directory, is `/`, or lies in a mount of ours.
 pub fn canonical_dir(dir: &Path, seen: &[Mount]) -> Result<PathBuf, Failure> {
     let lexical = std::path::absolute(dir).map_err(|e| Failure::io("find the working directory", &e))?;
     mounts::walk(&lexical, |at| ours(at, seen))?;
     let canonical = fs::canonicalize(dir).map_err(|e| Failure::io(format_args!("use {}", dir.shown()), &e))?;
     if !canonical.is_dir() {
-        return Err(Failure::new(exit::NO_INPUT, format!("{} is no directory", dir.shown())));
+        return Err(Failure::new(failure::NO_INPUT, format!("{} is no directory", dir.shown())));
     }
     if canonical == Path::new("/") {
-        return Err(Failure::new(exit::USAGE, "/ cannot be accelerated").remedy("name the directory with the data"));
+        return Err(Failure::new(failure::USAGE, "/ cannot be accelerated").remedy("name the directory with the data"));
     }
     Ok(canonical)
 }
@@ -257,17 +227,16 @@ fn ours(dir: &Path, seen: &[Mount]) -> Result<(), Failure> {
     let Some(mount) = mounts::ours_over(seen, dir) else { return Ok(()) };
     if dead::is_dead(mount) {
         let message = format!("{}: the agent of {} has ended without unmounting", dir.shown(), mount.point.shown());
-        let remedy = format!("end that mount: forebay umount {}", shell::word(&mount.point));
-        return Err(Failure::new(exit::UNAVAILABLE, message).remedy(remedy));
+        let remedy = format!("end that mount: forebay umount {}", word(&mount.point));
+        return Err(Failure::new(failure::UNAVAILABLE, message).remedy(remedy));
     }
     let message = if mount.point == dir {
         format!("{} is already accelerated, with the burst buffer {}", dir.shown(), mount.source.shown())
     } else {
         format!("{} lies in {}, which is already accelerated", dir.shown(), mount.point.shown())
     };
-    let remedy =
-        format!("run the command as it is, or end that mount first: forebay umount {}", shell::word(&mount.point));
-    Err(Failure::new(exit::UNAVAILABLE, message).remedy(remedy))
+    let remedy = format!("run the command as it is, or end that mount first: forebay umount {}", word(&mount.point));
+    Err(Failure::new(failure::UNAVAILABLE, message).remedy(remedy))
 }
 
 fn check_pair(dir: &Path, buffer: &Path) -> Result<(), Failure> {
@@ -280,12 +249,13 @@ fn check_pair(dir: &Path, buffer: &Path) -> Result<(), Failure> {
     } else {
         return Ok(());
     };
-    Err(Failure::new(exit::USAGE, message).remedy(ELSEWHERE))
+    Err(Failure::new(failure::USAGE, message).remedy(ELSEWHERE))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::place::MARKER;
 
     fn dirs() -> (tempfile::TempDir, PathBuf, PathBuf, PathBuf) {
         let root = tempfile::tempdir().unwrap();
@@ -385,7 +355,7 @@ mod tests {
         let store = identity_of(&b).unwrap();
         let known = [Known { path: buffer.clone(), store: Some(store), dir: Some(a) }];
         let failure = own(&b, &buffer, &known, true, &|_, _, _| Former::Unknown).unwrap_err();
-        assert_eq!(failure.code, exit::UNAVAILABLE);
+        assert_eq!(failure.code, failure::UNAVAILABLE);
         assert!(fs::read_dir(&buffer).unwrap().next().is_none());
     }
 
@@ -415,12 +385,12 @@ mod tests {
         let inner = a.join("inner");
         fs::create_dir(&inner).unwrap();
         let code = |dir: &Path, buffer: &Path| places(&[dir.to_path_buf()], buffer).unwrap_err().code;
-        assert_eq!(code(&a, &a), exit::USAGE);
-        assert_eq!(code(&a, &inner), exit::USAGE);
-        assert_eq!(code(&inner, &a), exit::USAGE);
-        assert_eq!(code(Path::new("/"), &buffer), exit::USAGE);
-        assert_eq!(places(&[a.clone(), inner], &buffer).unwrap_err().code, exit::USAGE);
-        assert_eq!(code(&root.path().join("none"), &buffer), exit::NO_INPUT);
-        assert_eq!(code(&a, &root.path().join("none")), exit::NO_INPUT);
+        assert_eq!(code(&a, &a), failure::USAGE);
+        assert_eq!(code(&a, &inner), failure::USAGE);
+        assert_eq!(code(&inner, &a), failure::USAGE);
+        assert_eq!(code(Path::new("/"), &buffer), failure::USAGE);
+        assert_eq!(places(&[a.clone(), inner], &buffer).unwrap_err().code, failure::USAGE);
+        assert_eq!(code(&root.path().join("none"), &buffer), failure::NO_INPUT);
+        assert_eq!(code(&a, &root.path().join("none")), failure::NO_INPUT);
     }
 }
