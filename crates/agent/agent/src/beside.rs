@@ -3,7 +3,7 @@
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, ThreadId};
 
-use parking_lot::Mutex;
+use concurrency::Mutex;
 use rustix::process::getpid;
 use rustix::thread::{sched_getaffinity, sched_setaffinity};
 
@@ -30,7 +30,7 @@ pub(crate) fn beside<T: Send + 'static>(ask: impl FnOnce() -> T + Send + 'static
             Err(refused) => job = refused.0,
         }
     }
-    let _ = thread::Builder::new().name("beside".into()).spawn(move || help(job));
+    let _ = concurrency::spawn("beside", move || help(job));
     answer
 }
 

@@ -7,11 +7,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use concurrency::RwLockReadGuard;
 use config::{Atime, Policy};
 use file_cache::{
     Anchor, Cleaned, DrainProgress, FileCache, Keep, OpenHow, Overlay, Residency, SetMtime, Status, Stuck, Which,
 };
-use parking_lot::RwLockReadGuard;
 use types::{ByteRange, Fingerprint, Identity, Timestamp, Version};
 
 pub use self::open_data::{DataVersion, OpenData};

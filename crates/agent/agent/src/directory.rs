@@ -7,9 +7,9 @@ use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 
+use concurrency::Mutex;
 use global_store::calls::{Store, StoreCall};
 use global_store::hidden::is_hidden;
-use parking_lot::Mutex;
 use rustix::fs::{self, FileType, Mode, OFlags, RawDir, SeekFrom};
 
 use crate::agent::Agent;

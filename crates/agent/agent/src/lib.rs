@@ -3,6 +3,9 @@
 //! It knows nothing of FUSE. Nodes are `O_PATH` descriptors, so names may change below and above; every change of the
 //! namespace is made in the global store at once and as the user who asked; locks are keyed by identity.
 
+// Locks, clocks and threads are those of the crate `concurrency` (clippy.toml); tests may take the system's.
+#![cfg_attr(not(test), deny(clippy::disallowed_types, clippy::disallowed_methods))]
+
 mod agent;
 mod attributes;
 mod beside;

@@ -6,11 +6,10 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, OnceLock, Weak};
-use std::time::Instant;
 
+use concurrency::{Instant, Mutex};
 use file_cache::Anchor;
 use global_store::posix::{Identified, PosixStore};
-use parking_lot::Mutex;
 use rustix::fs::FileType;
 use types::Identity;
 

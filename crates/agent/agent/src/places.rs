@@ -5,9 +5,9 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
 
+use concurrency::RwLockReadGuard;
 use global_store::calls::{Store, StoreCall};
 use global_store::hidden::is_hidden;
-use parking_lot::RwLockReadGuard;
 use rustix::fs::{self, AtFlags, Mode, OFlags};
 
 use crate::agent::Agent;

@@ -6,9 +6,9 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use concurrency::{Mutex, MutexGuard, RwLock};
 use config::{Policy, PolicySet};
 use durable::{Durability, replace};
-use parking_lot::{Mutex, MutexGuard, RwLock};
 
 /// Why rules cannot be read or kept.
 #[derive(Debug, thiserror::Error)]

@@ -4,9 +4,9 @@
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use concurrency::Mutex;
 use config::Policy;
 use file_cache::Fared;
-use parking_lot::Mutex;
 use types::ByteRange;
 use window::attach::advice;
 use window::detector::{Advice, Detector, RequestOutcome};

@@ -31,9 +31,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use concurrency::Mutex;
 use config::{Policy, PolicySet};
 use file_cache::{Anchor, DrainProgress, Keep, OpenHow, Overlay, Residency, Status, Stuck};
-use parking_lot::Mutex;
 use transport::{Call, CallError, Client, SessionInstance};
 use types::{ByteRange, Fingerprint, Identity, Version};
 use wire::limits::DATA_BYTES_MAX;

@@ -12,13 +12,14 @@
 mod system;
 #[cfg(not(feature = "shuttle"))]
 pub use system::{
-    Condvar, Instant, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, sleep, spawn, wait, yield_now,
+    Condvar, Instant, JoinHandle, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, park_timeout, sleep,
+    spawn, spawn_joined, spawn_with_stack, wait, wall_clock, yield_now,
 };
 
 #[cfg(feature = "shuttle")]
 mod scheduled;
 #[cfg(feature = "shuttle")]
 pub use scheduled::{
-    Condvar, Instant, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, below, explore, sleep, spawn, wait,
-    yield_now,
+    Condvar, Instant, JoinHandle, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, below, explore,
+    park_timeout, sleep, spawn, spawn_joined, spawn_with_stack, wait, wall_clock, yield_now,
 };

@@ -7,7 +7,7 @@
 use std::cell::Cell;
 use std::io;
 use std::ops::{Add, AddAssign, Deref, DerefMut, Sub};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use shuttle::rand::Rng;
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
@@ -15,6 +15,8 @@ use shuttle::sync as inner;
 
 /// Simulated time that one look at the clock takes.
 const LOOK: Duration = Duration::from_micros(10);
+/// Time of day at which a scenario begins, since 1970.
+const FIRST_DAY: Duration = Duration::from_secs(1_000_000_000);
 /// Attempts of a bounded wait for a lock before the wait times out.
 const TRIES: u32 = 3;
 /// Bytes of a thread's stack; draining needs deep stacks.
@@ -68,6 +70,16 @@ impl Instant {
         Instant(pass(LOOK))
     }
 
+    /// Returns the simulated time from `earlier` to this moment; zero if `earlier` is later.
+    pub fn saturating_duration_since(&self, earlier: Instant) -> Duration {
+        *self - earlier
+    }
+
+    /// Returns the moment `time` before this one; `None` if the scenario had not begun.
+    pub fn checked_sub(&self, time: Duration) -> Option<Instant> {
+        self.0.checked_sub(time).map(Instant)
+    }
+
     /// Returns the simulated time since this moment.
     pub fn elapsed(&self) -> Duration {
         Instant::now() - *self
@@ -112,6 +124,32 @@ pub fn wait(most: Duration, _wait: impl FnOnce()) {
     sleep(most);
 }
 
+/// Returns the simulated time of day.
+pub fn wall_clock() -> SystemTime {
+    SystemTime::UNIX_EPOCH + FIRST_DAY + pass(LOOK)
+}
+
+/// Sleeps for `most`, the case that nobody wakes the thread.
+pub fn park_timeout(most: Duration) {
+    sleep(most);
+}
+
+/// A handle by which a thread is joined or woken.
+pub type JoinHandle<T> = shuttle::thread::JoinHandle<T>;
+
+/// Starts a thread and returns the handle by which it is joined.
+pub fn spawn_joined<T: Send + 'static>(
+    name: &str,
+    run: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<JoinHandle<T>> {
+    shuttle::thread::Builder::new().name(name.into()).spawn(run)
+}
+
+/// Starts a thread that is never joined. All threads of a scenario have stacks of one size: `_stack_bytes` is ignored.
+pub fn spawn_with_stack(name: &str, _stack_bytes: usize, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    spawn(name, run)
+}
+
 /// Starts a thread that is never joined.
 pub fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
     shuttle::thread::Builder::new().name(name.into()).spawn(run).map(drop)
@@ -123,22 +161,26 @@ pub struct Mutex<T>(inner::Mutex<T>);
 
 /// Access to the value of a locked [`Mutex`].
 #[derive(Debug)]
-pub struct MutexGuard<'a, T>(Option<inner::MutexGuard<'a, T>>);
+pub struct MutexGuard<'a, T> {
+    mutex: &'a inner::Mutex<T>,
+    /// `None` only while the guard's thread waits or has the mutex unlocked.
+    held: Option<inner::MutexGuard<'a, T>>,
+}
 
 impl<T> Mutex<T> {
     /// Creates an unlocked mutex that contains `value`.
-    pub fn new(value: T) -> Mutex<T> {
+    pub const fn new(value: T) -> Mutex<T> {
         Mutex(inner::Mutex::new(value))
     }
 
     /// Waits for the mutex and locks it.
     pub fn lock(&self) -> MutexGuard<'_, T> {
-        MutexGuard(Some(self.0.lock().unwrap()))
+        MutexGuard { mutex: &self.0, held: Some(self.0.lock().unwrap()) }
     }
 
     /// Locks the mutex if it is free; otherwise returns `None`.
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-        self.0.try_lock().ok().map(|guard| MutexGuard(Some(guard)))
+        self.0.try_lock().ok().map(|guard| MutexGuard { mutex: &self.0, held: Some(guard) })
     }
 
     /// Locks the mutex if it becomes free within a few attempts. Otherwise advances the time by `time` and returns
@@ -159,6 +201,11 @@ impl<T> Mutex<T> {
         self.try_lock().is_none()
     }
 
+    /// Returns the value of a mutex that nobody else can lock.
+    pub fn get_mut(&mut self) -> &mut T {
+        self.0.get_mut().unwrap()
+    }
+
     /// Consumes the mutex and returns its value without locking.
     pub fn into_inner(self) -> T {
         self.0.into_inner().unwrap()
@@ -171,19 +218,27 @@ impl<T> MutexGuard<'_, T> {
         drop(guard);
         yield_now();
     }
+
+    /// Unlocks the mutex while `run` runs, and locks it again.
+    pub fn unlocked<R>(guard: &mut Self, run: impl FnOnce() -> R) -> R {
+        guard.held = None;
+        let result = run();
+        guard.held = Some(guard.mutex.lock().unwrap());
+        result
+    }
 }
 
 impl<T> Deref for MutexGuard<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        self.0.as_ref().unwrap()
+        self.held.as_ref().unwrap()
     }
 }
 
 impl<T> DerefMut for MutexGuard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
-        self.0.as_mut().unwrap()
+        self.held.as_mut().unwrap()
     }
 }
 
@@ -203,9 +258,14 @@ impl WaitTimeoutResult {
 }
 
 impl Condvar {
+    /// Creates a condition variable that nobody waits for.
+    pub const fn new() -> Condvar {
+        Condvar(inner::Condvar::new())
+    }
+
     /// Unlocks the mutex and waits for a notification.
     pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
-        guard.0 = guard.0.take().map(|guard| self.0.wait(guard).unwrap());
+        guard.held = guard.held.take().map(|guard| self.0.wait(guard).unwrap());
     }
 
     /// Waits for a notification. Times out only if `until` had passed before the call.
@@ -217,6 +277,12 @@ impl Condvar {
         }
         self.wait(guard);
         WaitTimeoutResult(false)
+    }
+
+    /// Waits for a notification. Times out only if `time` is zero or so short that a look at the clock takes longer.
+    pub fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, time: Duration) -> WaitTimeoutResult {
+        let until = Instant::now() + time;
+        self.wait_until(guard, until)
     }
 
     /// Wakes one waiting thread.
@@ -238,7 +304,7 @@ pub use inner::{RwLockReadGuard, RwLockWriteGuard};
 
 impl<T> RwLock<T> {
     /// Creates an unlocked lock that contains `value`.
-    pub fn new(value: T) -> RwLock<T> {
+    pub const fn new(value: T) -> RwLock<T> {
         RwLock(inner::RwLock::new(value))
     }
 
@@ -250,5 +316,28 @@ impl<T> RwLock<T> {
     /// Waits for exclusive access to the value.
     pub fn write(&self) -> RwLockWriteGuard<'_, T> {
         self.0.write().unwrap()
+    }
+
+    /// Takes shared access if nobody has exclusive access; otherwise returns `None`.
+    pub fn try_read(&self) -> Option<RwLockReadGuard<'_, T>> {
+        self.0.try_read().ok()
+    }
+
+    /// Takes exclusive access if the lock is free; otherwise returns `None`.
+    pub fn try_write(&self) -> Option<RwLockWriteGuard<'_, T>> {
+        self.0.try_write().ok()
+    }
+
+    /// Takes exclusive access if the lock becomes free within a few attempts. Otherwise advances the time by `time` and
+    /// returns `None`.
+    pub fn try_write_for(&self, time: Duration) -> Option<RwLockWriteGuard<'_, T>> {
+        for _ in 0..TRIES {
+            if let Some(guard) = self.try_write() {
+                return Some(guard);
+            }
+            yield_now();
+        }
+        pass(time);
+        None
     }
 }

@@ -143,7 +143,7 @@ impl Dispatcher {
             // Read but not yet noted by another thread, or answered meanwhile. In the first case EAGAIN makes the
             // kernel send it again. In the second the kernel no longer knows the request and refuses this (ENOENT).
             self.channel.error(own, Errno::EAGAIN);
-            std::thread::yield_now();
+            concurrency::yield_now();
         }
         runs
     }

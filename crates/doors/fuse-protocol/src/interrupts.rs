@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use parking_lot::Mutex;
+use concurrency::Mutex;
 
 use crate::NodeId;
 use crate::limits::INTERRUPT_SHARDS;

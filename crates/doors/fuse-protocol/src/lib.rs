@@ -1,5 +1,8 @@
 //! Thin FUSE protocol layer of Forebay: the kernel's structures, the session, notifications, passthrough, the mount.
 
+// Locks, clocks and threads are those of the crate `concurrency` (clippy.toml); tests may take the system's.
+#![cfg_attr(not(test), deny(clippy::disallowed_types, clippy::disallowed_methods))]
+
 mod abi;
 mod decode;
 mod dir_sink;

@@ -14,7 +14,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, Weak};
 
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use concurrency::{Condvar, Mutex, MutexGuard};
 use rustix::thread::CpuSet;
 
 use crate::dispatch::{Arrival, Dispatcher, Scratch, Urgency};
@@ -137,17 +137,17 @@ impl ThreadPool {
     /// Starts a reader and counts it.
     fn start_thread(&self, state: &mut MutexGuard<'_, State>) -> io::Result<()> {
         let Some(pool) = self.myself.upgrade() else { return Ok(()) };
-        std::thread::Builder::new().name("fuse".into()).spawn(move || pool.thread(false))?;
+        concurrency::spawn("fuse", move || pool.thread(false))?;
         // The thread cannot see the state before this lock is released.
         state.shift.started();
         Ok(())
     }
 
     /// Starts the watch. Without it no request is run alone.
-    fn start_watch(&self) -> Option<std::thread::JoinHandle<()>> {
+    fn start_watch(&self) -> Option<concurrency::JoinHandle<()>> {
         let pool = self.myself.upgrade().filter(|pool| !pool.wait)?;
         self.state.lock().shift.watch();
-        let started = std::thread::Builder::new().name("fuse-watch".into()).spawn(move || pool.keep_watch());
+        let started = concurrency::spawn_joined("fuse-watch", move || pool.keep_watch());
         started
             .inspect_err(|error| {
                 tracing::warn!(%error, "could not start the watch: every request wakes another reader");

@@ -7,8 +7,8 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use agent::Agent;
+use concurrency::Mutex;
 use fuse_protocol::Notifier;
-use parking_lot::Mutex;
 
 use crate::nodes::Known;
 use crate::pages::Pages;

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use agent::descriptors::Charge;
 use agent::{OpenDirectory, OpenFile};
+use concurrency::RwLock;
 use fuse_protocol::{Errno, Handle};
-use parking_lot::RwLock;
 
 use crate::nodes::Known;
 

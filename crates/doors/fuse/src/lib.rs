@@ -2,6 +2,9 @@
 //!
 //! It has no policy of its own: what a file means is the agent's affair, what travels the protocol's.
 
+// Locks, clocks and threads are those of the crate `concurrency` (clippy.toml); tests may take the system's.
+#![cfg_attr(not(test), deny(clippy::disallowed_types, clippy::disallowed_methods))]
+
 mod coherence;
 mod convert;
 mod door;

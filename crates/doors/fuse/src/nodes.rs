@@ -8,11 +8,10 @@ use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Instant;
 
 use agent::{Attributes, Node};
+use concurrency::{Instant, Mutex};
 use fuse_protocol::NodeId;
-use parking_lot::Mutex;
 use types::Identity;
 
 use crate::limits;

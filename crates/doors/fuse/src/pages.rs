@@ -12,7 +12,7 @@ use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use parking_lot::{Mutex, MutexGuard};
+use concurrency::{Mutex, MutexGuard};
 
 use crate::limits::{PAGE_RUNS_MAX, PAGES_FILES_MAX, PAGES_KEPT, PAGES_READ_MAX};
 

@@ -7,11 +7,11 @@
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use concurrency::{Instant, Mutex};
 use config::Atime;
 use fuse_protocol::{BackingId, Notifier};
-use parking_lot::Mutex;
 use types::Version;
 
 use crate::limits;

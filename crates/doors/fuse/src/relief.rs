@@ -6,9 +6,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 
 use agent::descriptors;
+use concurrency::JoinHandle;
 use fuse_protocol::{InUse, Notifier};
 
 use crate::limits;
@@ -34,7 +34,7 @@ impl Relief {
         let most = move || most.unwrap_or_else(|| node_budget(limits::NODE_DESCRIPTORS_SHARE));
         let ended = Arc::new(AtomicBool::new(false));
         let stop = ended.clone();
-        let thread = std::thread::Builder::new().name("relief".into()).spawn(move || {
+        let thread = concurrency::spawn_joined("relief", move || {
             while !stop.load(Ordering::Acquire) {
                 let most = most();
                 // Those that are open stay whatever the kernel is asked.
@@ -44,7 +44,7 @@ impl Relief {
                     forget(&nodes, &notifier, excess, away);
                 }
                 registrations.iter().for_each(|idle| idle.expire(limits::IDLE_REGISTRATION));
-                std::thread::park_timeout(limits::RELIEF_POLL);
+                concurrency::park_timeout(limits::RELIEF_POLL);
             }
         })?;
         Ok(Relief { ended, thread: Some(thread) })

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use agent::locks::{LockRequest, LockTicket};
 use agent::{Agent, Node};
+use concurrency::Mutex;
 use fuse_protocol::{Errno, Parked};
-use parking_lot::Mutex;
 
 use crate::coherence::SharedFile;
 

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use agent::Unsynced;
+use concurrency::Mutex;
 use fuse_protocol::{Envelope, Opcode};
-use parking_lot::Mutex;
 use transport::SessionInstance;
 
 use crate::manner;

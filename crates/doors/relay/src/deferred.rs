@@ -2,9 +2,8 @@
 //! back, releases, requests that were given up, and locks that are to be waited for or undone.
 
 use std::collections::{HashMap, VecDeque};
-use std::time::Instant;
 
-use parking_lot::{Condvar, Mutex};
+use concurrency::{Condvar, Instant, Mutex};
 
 use crate::limits::{ERRAND_POLL, FORGETS_PER_MESSAGE};
 

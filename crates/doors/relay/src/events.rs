@@ -2,9 +2,8 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::time::Instant;
 
-use parking_lot::{Condvar, Mutex};
+use concurrency::{Condvar, Instant, Mutex};
 use wire::limits::DATA_BYTES_MAX;
 
 use crate::limits::{EVENTS_MAX, LISTEN};

@@ -5,7 +5,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use parking_lot::Mutex;
+use concurrency::Mutex;
 use transport::SessionInstance;
 use types::Identity;
 

@@ -14,6 +14,9 @@
 //! 5. What a program of a node believes to have locked nobody else can have locked meanwhile, or the file is `ESTALE` there.
 //! 6. Every wait ends: what changes nothing by `io_timeout`, everything by the death of its caller.
 
+// Locks, clocks and threads are those of the crate `concurrency` (clippy.toml); tests may take the system's.
+#![cfg_attr(not(test), deny(clippy::disallowed_types, clippy::disallowed_methods))]
+
 mod changes;
 mod deferred;
 mod events;

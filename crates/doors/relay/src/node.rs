@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use concurrency::{Mutex, RwLock};
 use fuse::Remote;
 use fuse_protocol::{Envelope, Given};
-use parking_lot::{Mutex, RwLock};
 
 use crate::events::EventQueue;
 use crate::recovery_records::{LockHold, Locker, Name, RecoveryRecords};

@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
+use concurrency::Mutex;
 use fuse::is_dying;
 use fuse_protocol::{Envelope, Errno, NodeId, Parked};
-use parking_lot::Mutex;
 use transport::SessionInstance;
 
 enum State {

@@ -18,10 +18,10 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use concurrency::{Instant, Mutex, MutexGuard};
 use durable::sync_directory as sync;
-use parking_lot::{Mutex, MutexGuard};
 use types::Shown;
 
 use crate::limits::CROSS_OUT_AGAIN;

@@ -17,13 +17,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use agent::{Caller, Written};
+use concurrency::{Instant, JoinHandle, Mutex};
 use fuse::Pages;
 use fuse_protocol::{Envelope, Errno, Given, NodeId, Opcode, Parked, Raw, drops_pages};
-use parking_lot::Mutex;
 use transport::{Answer, Call, CallError, Client, SessionInstance};
 use types::Identity;
 use wire::limits::PIECE_BYTES_MAX;
@@ -140,10 +139,9 @@ impl Relay {
     ) -> io::Result<[JoinHandle<()>; 2]> {
         // Called once.
         let _ = self.pass.set(Box::new(pass));
-        let thread = |name: &str| std::thread::Builder::new().name(name.into());
         let (listening, running) = (Arc::clone(self), Arc::clone(self));
-        let listens = thread("listen").spawn(move || listening.listen())?;
-        let runs = thread("errands").spawn(move || running.run_errands());
+        let listens = concurrency::spawn_joined("listen", move || listening.listen())?;
+        let runs = concurrency::spawn_joined("errands", move || running.run_errands());
         if runs.is_err() {
             self.end();
         }
@@ -250,7 +248,7 @@ impl Relay {
                 Got::Nothing => self.attach(seen, over),
                 Got::Grace if signalled() || over() => return Ok(Got::Unsent),
                 Got::Grace => {
-                    std::thread::sleep(GRACE_POLL);
+                    concurrency::sleep(GRACE_POLL);
                     Err(CallError::TimedOut)
                 }
                 got => return Ok(got),

@@ -3,6 +3,9 @@
 //! [`Catalogue`] has two implementations: [`fjall`](https://docs.rs/fjall) on disk, and one in memory for tests and
 //! models.
 
+// Locks, clocks and threads are those of the crate `concurrency` (clippy.toml); tests may take the system's.
+#![cfg_attr(not(test), deny(clippy::disallowed_types, clippy::disallowed_methods))]
+
 mod disk;
 mod layout;
 pub mod limits;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use concurrency::Mutex;
 use types::Identity;
 
 use crate::{Catalogue, Change, Durability, Error, Record, State};

@@ -5,8 +5,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering;
 
 use catalogue::{Change, Durability, Record, State};
+use concurrency::MutexGuard;
 use global_store::StoreFile;
-use parking_lot::MutexGuard;
 
 use crate::cache::Inner;
 use crate::copy::{Copy, CopyProgress};

@@ -1,9 +1,8 @@
 //! How long something was going on, however many did it at once.
 
 use std::sync::atomic::AtomicU64;
-use std::time::Instant;
 
-use parking_lot::Mutex;
+use concurrency::{Instant, Mutex};
 
 use crate::cache::CacheCounters;
 

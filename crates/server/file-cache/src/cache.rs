@@ -7,9 +7,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use catalogue::{Catalogue, Change, Durability, Record, State};
+use concurrency::{Mutex, MutexGuard};
 use config::{KeepAfter, Policy};
 use global_store::{Anchor, GlobalStore};
-use parking_lot::{Mutex, MutexGuard};
 use types::{Identity, Version};
 
 use crate::api::TellChange;

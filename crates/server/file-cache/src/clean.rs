@@ -9,9 +9,9 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
-use std::time::Instant;
 
 use catalogue::{Catalogue, Change, Durability, FjallCatalogue, Record, State};
+use concurrency::Instant;
 use serde::{Deserialize, Serialize};
 use types::{Identity, Version};
 
@@ -198,7 +198,7 @@ impl Inner {
             inner.spaces.forget();
             inner.asking.store(false, Ordering::Release);
         };
-        let started = std::thread::Builder::new().name("neighbours".to_owned()).spawn(ask).is_ok();
+        let started = concurrency::spawn("neighbours", ask).is_ok();
         self.asking.fetch_and(started, Ordering::AcqRel);
         started
     }

@@ -1,8 +1,9 @@
 //! Time as the cache uses it: monotonic, and replaceable in tests.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, UNIX_EPOCH};
 
+use concurrency::Instant;
 use types::Timestamp;
 
 /// A monotonic clock: the time since some fixed moment.
@@ -16,7 +17,7 @@ pub(crate) fn system() -> Clock {
 
 /// The time of day, as the kernel would note it.
 pub(crate) fn wall() -> Timestamp {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let now = concurrency::wall_clock().duration_since(UNIX_EPOCH).unwrap_or_default();
     Timestamp { seconds: now.as_secs() as i64, nanos: now.subsec_nanos() }
 }
 
@@ -28,5 +29,5 @@ pub(crate) fn tick() -> Timestamp {
 
 /// Seconds since 1970, for records only: nothing expires by it.
 pub(crate) fn wall_s() -> u64 {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs())
+    concurrency::wall_clock().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
 }

@@ -3,7 +3,7 @@
 use std::os::fd::AsFd;
 
 use catalogue::{Change, Durability, Record, State};
-use parking_lot::MutexGuard;
+use concurrency::MutexGuard;
 use rustix::fs::Stat;
 use types::Fingerprint;
 

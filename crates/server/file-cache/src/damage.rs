@@ -18,9 +18,9 @@
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::time::Instant;
 
 use catalogue::{Durability, Record, State};
+use concurrency::Instant;
 use rustix::fs::Stat;
 use types::{Shown, Version};
 

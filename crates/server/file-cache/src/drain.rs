@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::MutexGuard;
+use concurrency::MutexGuard;
 
 use crate::api::{DrainProgress, Residency, Stuck};
 use crate::budget::DescriptorBudget;

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use concurrency::Mutex;
 use types::Identity;
 
 #[derive(Default)]

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use parking_lot::{Condvar, Mutex};
+use concurrency::{Condvar, Mutex};
 
 use crate::cache::Inner;
 use crate::file::{Body, File};

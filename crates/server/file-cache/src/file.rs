@@ -22,9 +22,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use catalogue::{Record, State};
+use concurrency::{Condvar, Mutex, RwLock};
 use config::{KeepAfter, Policy, StageOut};
 use global_store::{Access, Anchor, StoreFile};
-use parking_lot::{Condvar, Mutex, RwLock};
 use types::{ByteRange, Fingerprint, Identity, RangeSet, Timestamp, Version};
 
 use crate::api::Residency;

@@ -139,7 +139,7 @@ impl Inner {
             if interrupted() || self.is_dead() {
                 return;
             }
-            std::thread::sleep(POLL);
+            concurrency::sleep(POLL);
         }
         let (end, ended) = mpsc::channel::<()>();
         let settling = Settling(Arc::clone(self));

@@ -13,6 +13,9 @@
 //! 4. A handle sees one version of the data: a replica is never rewritten with other content under it.
 //! 5. No version number is used twice.
 
+// Locks, clocks and threads are those of the crate `concurrency` (clippy.toml); tests may take the system's.
+#![cfg_attr(not(test), deny(clippy::disallowed_types, clippy::disallowed_methods))]
+
 mod announce;
 mod api;
 mod budget;

@@ -1,8 +1,9 @@
 //! The mark that a dirty file carries on a shared global store, so that two agents do not both change it.
 
 use std::io;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use concurrency::Instant;
 use config::Policy;
 use global_store::Anchor;
 use types::{Epoch, Shown};
@@ -55,7 +56,7 @@ pub(crate) fn wait(
         if interrupted() {
             return Err(io::Error::from_raw_os_error(libc::EINTR));
         }
-        std::thread::sleep(POLL.max(Duration::from_millis(1)));
+        concurrency::sleep(POLL.max(Duration::from_millis(1)));
     }
 }
 

@@ -34,7 +34,7 @@ impl CopyPace {
             Duration::ZERO
         };
         if !rest.is_zero() {
-            std::thread::sleep(rest);
+            concurrency::sleep(rest);
         }
         self.rested_at = processor_time();
     }

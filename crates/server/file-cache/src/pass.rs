@@ -8,9 +8,8 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::time::Instant;
 
-use parking_lot::Mutex;
+use concurrency::{Instant, Mutex};
 use types::Identity;
 
 use crate::api::{DrainProgress, Residency, Stuck};

@@ -30,9 +30,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use catalogue::{Durability, Record};
+use concurrency::{MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use config::Verify;
 use global_store::{Dressed, Successor, hidden};
-use parking_lot::{MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use types::{ByteRange, Fingerprint, Identity, Moved, Shown};
 
 use crate::announce::is_wanted;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
+use concurrency::{Condvar, Mutex};
 
 use crate::file::File;
 use crate::limits::ROUND;
@@ -91,7 +91,7 @@ impl FileQueue {
     /// Waits for `pause`. False: the queue is closed.
     pub(crate) fn rest(&self, pause: Duration) -> bool {
         let mut state = self.state.lock();
-        let end = std::time::Instant::now() + pause;
+        let end = concurrency::Instant::now() + pause;
         while !state.closed && !self.ended.wait_until(&mut state, end).timed_out() {}
         !state.closed
     }

@@ -8,8 +8,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use catalogue::{Catalogue, Change, Durability, FjallCatalogue, Record, State};
+use concurrency::Mutex;
 use config::KeepAfter;
-use parking_lot::Mutex;
 use types::{Identity, Shown, Version};
 
 use crate::budget::DescriptorBudget;

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::Duration;
 
 use catalogue::{Record, State};
-use parking_lot::Mutex;
+use concurrency::Mutex;
 use types::{Fingerprint, Identity, Moved, Shown, Version};
 
 use crate::api::Residency;

@@ -30,10 +30,10 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use catalogue::{Change, Durability, Record, State};
-use parking_lot::{Condvar, Mutex};
+use concurrency::{Condvar, Instant, Mutex};
 use types::Identity;
 
 use crate::cache::Inner;
@@ -281,7 +281,7 @@ impl Inner {
             removals.end(synced.is_ok(), clock());
         };
         // Nobody waits for its end but who needs it: the store may not answer.
-        if let Err(error) = std::thread::Builder::new().name("removals".to_owned()).spawn(sync) {
+        if let Err(error) = concurrency::spawn("removals", sync) {
             tracing::warn!(%error, "cannot start a thread: files that were removed are kept on");
             self.removals.end(false, self.now());
         }

@@ -5,8 +5,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use concurrency::Mutex;
 use config::Policy;
-use parking_lot::Mutex;
 use rustix::fs::FallocateFlags;
 
 use crate::clock::Clock;

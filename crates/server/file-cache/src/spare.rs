@@ -70,7 +70,7 @@ impl Inner {
             if self.is_dead() || interrupted() || !descriptors::are_scarce() {
                 return;
             }
-            std::thread::sleep(POLL);
+            concurrency::sleep(POLL);
         }
     }
 }

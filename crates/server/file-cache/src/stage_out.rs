@@ -11,9 +11,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use catalogue::{Record, State};
+use concurrency::MutexGuard;
 use config::{OnConflict, Policy, StageOut};
 use global_store::{Access, Anchor, StoreAttributes, StoreFile, descriptors};
-use parking_lot::MutexGuard;
 use types::{Fingerprint, Moved, Timestamp};
 
 use crate::announce::{Announcer, is_wanted};

@@ -6,9 +6,8 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::time::Instant;
 
-use parking_lot::Mutex;
+use concurrency::{Instant, Mutex};
 use rustix::fs::FlockOperation;
 use types::Version;
 
@@ -229,7 +228,7 @@ pub fn lock(root: &Path) -> Result<File, OpenError> {
         if !is_dead() || Instant::now() >= until {
             return Err(OpenError::InUse { path: root.to_owned(), pid: pid.to_owned() });
         }
-        std::thread::sleep(CLEANED_POLL);
+        concurrency::sleep(CLEANED_POLL);
     }
     Ok(lock)
 }

@@ -2,9 +2,9 @@
 
 use std::io;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
+use concurrency::{Condvar, Instant, Mutex};
 
 /// Threads that end by themselves once they are told to, unless a call into a store holds them.
 #[derive(Default)]
@@ -51,7 +51,7 @@ impl Threads {
             let _living = living;
             work();
         };
-        std::thread::Builder::new().name(name.to_owned()).spawn(run).map(drop)
+        concurrency::spawn(name, run)
     }
 
     /// Waits until all have ended, at most `longest`. How many have not. None starts from now on.

@@ -1,8 +1,8 @@
 //! The rate limit of stage-outs: a bucket that holds one second's bytes.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use parking_lot::Mutex;
+use concurrency::{Instant, Mutex};
 
 use crate::limits::POLL;
 
@@ -40,7 +40,7 @@ impl Throttle {
                 *paid_at = paid_at.and_then(|at| at.checked_sub(cost));
                 return false;
             }
-            std::thread::sleep(wait.min(POLL));
+            concurrency::sleep(wait.min(POLL));
         }
     }
 }

@@ -19,8 +19,8 @@ use std::io;
 use std::os::fd::AsFd;
 
 use catalogue::{Change, Durability};
+use concurrency::Mutex;
 use global_store::Anchor;
-use parking_lot::Mutex;
 use rustix::fs::{Mode, Stat};
 use types::{Identity, Version};
 

@@ -7,7 +7,7 @@
 use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::UNIX_EPOCH;
 
 use durable::{Durability, replace, sync_directory};
 
@@ -30,7 +30,7 @@ fn this_boot() -> io::Result<String> {
 
 /// Never 0, and no earlier server's.
 fn fresh() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |now| now.as_nanos() as u64).max(1)
+    concurrency::wall_clock().duration_since(UNIX_EPOCH).map_or(1, |now| now.as_nanos() as u64).max(1)
 }
 
 /// What the note says: a number, and in which life of the machine it is good. `None`: nothing that can be believed.

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use parking_lot::RwLock;
+use concurrency::RwLock;
 use types::{ByteRange, Identity};
 use wire::limits::DATA_BYTES_MAX;
 

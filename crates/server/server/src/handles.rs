@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, UNIX_EPOCH};
 
+use concurrency::RwLock;
 use file_cache::limits::BACKDATE_AFTER;
 use file_cache::{FileHandle, OpenHow, SeekFor, WriteResult};
 use global_store::descriptors::{Charge, DescriptorOwner};
-use parking_lot::RwLock;
 use transport::InFile;
 use types::{Identity, Timestamp};
 use wire::limits::DATA_BYTES_MAX;
@@ -145,7 +145,7 @@ fn appended(data: &[u8], result: WriteResult) -> io::Result<Message> {
 
 /// By our own clock, whatever that of the client's node says.
 fn ago(age_ns: u64) -> Timestamp {
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let now = concurrency::wall_clock().duration_since(UNIX_EPOCH).unwrap_or_default();
     Timestamp::from_nanos((now.as_nanos() as u64).saturating_sub(age_ns))
 }
 

@@ -3,9 +3,8 @@
 use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
-use std::time::Instant;
 
-use parking_lot::{Condvar, Mutex};
+use concurrency::{Condvar, Instant, Mutex};
 use wire::Message;
 
 use crate::limits::{JOB_FORGOTTEN, JOB_WAIT, JOBS_MAX};
@@ -50,7 +49,7 @@ impl Jobs {
         let state = Mutex::new(State { outcome: None, asked: Instant::now() });
         let job = Arc::new(DrainJob { state, ended: Condvar::new() });
         let own = Arc::clone(&job);
-        std::thread::Builder::new().name("job".into()).spawn(move || {
+        concurrency::spawn("job", move || {
             let outcome = work(&own);
             own.state.lock().outcome = Some(outcome);
             own.ended.notify_all();

@@ -7,6 +7,9 @@
 //! 2. A handle is a client's own: no client reaches another one's.
 //! 3. Whatever a client asks for is bounded: handles, jobs, bytes of an answer.
 
+// Locks, clocks and threads are those of the crate `concurrency` (clippy.toml); tests may take the system's.
+#![cfg_attr(not(test), deny(clippy::disallowed_types, clippy::disallowed_methods))]
+
 mod boot_verifier;
 mod convert;
 mod departed;

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 
+use concurrency::Mutex;
 use config::{Policy, PolicySet};
-use parking_lot::Mutex;
 
 use crate::limits::POLICIES_MAX;
 

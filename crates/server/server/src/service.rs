@@ -65,7 +65,7 @@ impl Files {
         departed: &Path,
         boot_verifier: &BootVerifier,
     ) -> Files {
-        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        let now = concurrency::wall_clock().duration_since(std::time::UNIX_EPOCH);
         let start = now.map_or(0, |now| now.as_nanos()) as u64;
         let (policies, versions) = (Policies::default(), VersionNumbers::beginning_at(start));
         let departed = Arc::new(Departed::open(departed, boot_verifier));

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
+use concurrency::Mutex;
 use file_cache::File;
-use parking_lot::Mutex;
 
 use crate::limits::VERSIONS_SWEPT;
 

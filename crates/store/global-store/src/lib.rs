@@ -4,6 +4,9 @@
 //! POSIX and a memory implementation. The namespace (names, links, permissions) belongs to the agent, which works
 //! directly on the directory descriptors of the POSIX implementation.
 
+// Locks, clocks and threads are those of the crate `concurrency` (clippy.toml); tests may take the system's.
+#![cfg_attr(not(test), deny(clippy::disallowed_types, clippy::disallowed_methods))]
+
 pub mod calls;
 pub mod clones;
 pub mod descriptors;

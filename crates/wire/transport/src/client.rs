@@ -3,9 +3,9 @@
 
 use std::io;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use parking_lot::Mutex;
+use concurrency::{Instant, Mutex};
 use wire::limits::DATA_BYTES_MAX;
 use wire::{Message, Text};
 
@@ -270,7 +270,7 @@ impl Client {
                 // Whoever needs it finds out why it is not there.
                 prepared.connection = prepared.client.connection(&patience).ok();
             };
-            if let Err(error) = std::thread::Builder::new().name("connect".into()).spawn(connect) {
+            if let Err(error) = concurrency::spawn("connect", connect) {
                 tracing::debug!(%error, "no thread to connect ahead");
             }
         }
@@ -346,7 +346,7 @@ fn rest(pause: Duration, patience: &WaitLimit<'_>) -> Result<Duration, Trouble> 
         if left.is_zero() {
             return Ok((pause * 2).min(RETRY.1));
         }
-        std::thread::sleep(left.min(TICK));
+        concurrency::sleep(left.min(TICK));
     }
 }
 

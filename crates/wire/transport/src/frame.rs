@@ -2,8 +2,9 @@
 
 use std::io::{self, IoSlice};
 use std::os::fd::AsFd;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use concurrency::Instant;
 use wire::{HEADER_BYTES, Header, Message};
 
 use crate::data::Gathered;

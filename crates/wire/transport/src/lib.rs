@@ -14,6 +14,9 @@
 //! 3. Nothing is read from a peer that has not proved who it is, but a handshake of bounded size and time.
 //! 4. Every wait ends: by its deadline, by an interruption, or - where a caller wants neither - by an answer.
 
+// Locks, clocks and threads are those of the crate `concurrency` (clippy.toml); tests may take the system's.
+#![cfg_attr(not(test), deny(clippy::disallowed_types, clippy::disallowed_methods))]
+
 mod address;
 mod client;
 mod data;

@@ -9,9 +9,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use concurrency::{Instant, JoinHandle};
 use rustix::event::{PollFd, PollFlags, poll};
 use wire::Message;
 
@@ -99,10 +99,10 @@ impl Server {
         for socket in listening {
             let shared = Arc::clone(&shared);
             let accept = move || shared.accept(&socket);
-            server.threads.push(std::thread::Builder::new().name("accept".into()).spawn(accept)?);
+            server.threads.push(concurrency::spawn_joined("accept", accept)?);
         }
         let expire = move || shared.expire();
-        server.threads.push(std::thread::Builder::new().name("sessions".into()).spawn(expire)?);
+        server.threads.push(concurrency::spawn_joined("sessions", expire)?);
         Ok(server)
     }
 
@@ -206,7 +206,7 @@ impl<V: Service> Shared<V> {
                 // Out of descriptors, or a client that went at once: the next one may fare better.
                 Err(error) => {
                     tracing::debug!(%error, "a connection could not be accepted");
-                    std::thread::sleep(Duration::from_millis(5));
+                    concurrency::sleep(Duration::from_millis(5));
                 }
             }
         }
@@ -225,7 +225,7 @@ impl<V: Service> Shared<V> {
             let _thread = Counted(&shared.threads);
             shared.serve(link, stranger);
         };
-        let started = std::thread::Builder::new().name("client".into()).stack_size(STACK_BYTES).spawn(serve);
+        let started = concurrency::spawn_with_stack("client", STACK_BYTES, serve);
         if started.is_err() {
             self.threads.fetch_sub(1, Ordering::AcqRel);
             self.strangers.leave(stranger);
@@ -374,13 +374,13 @@ impl<V: Service> Shared<V> {
 
     fn expire(&self) {
         while !self.ends() {
-            std::thread::sleep(TICK);
+            concurrency::sleep(TICK);
             self.sessions.expire(false);
         }
         // The connections look up within a tick; what they had open is closed with them.
         while self.threads.load(Ordering::Acquire) > 0 {
             self.strangers.close();
-            std::thread::sleep(Duration::from_millis(2));
+            concurrency::sleep(Duration::from_millis(2));
         }
         self.service.ends();
         self.sessions.expire(true);

@@ -5,9 +5,9 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
+use concurrency::{Condvar, Instant, Mutex};
 
 use wire::{Message, pace};
 
@@ -98,7 +98,7 @@ impl ConnectionPool {
             return;
         }
         let pool = Arc::downgrade(self);
-        let started = std::thread::Builder::new().name("connections".into()).spawn(move || give_back(&pool));
+        let started = concurrency::spawn("connections", move || give_back(&pool));
         if started.is_err() {
             self.looked_after.store(false, Ordering::Release);
         }
@@ -174,7 +174,7 @@ impl ConnectionPool {
 /// Until nothing more can be given back, or the client is gone.
 fn give_back(pool: &Weak<ConnectionPool>) {
     loop {
-        std::thread::sleep(IDLE / 5);
+        concurrency::sleep(IDLE / 5);
         let Some(pool) = pool.upgrade() else { return };
         if !pool.give_back(IDLE) {
             pool.looked_after.store(false, Ordering::Release);

@@ -5,9 +5,8 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
 
-use parking_lot::Mutex;
+use concurrency::{Instant, Mutex};
 use wire::Message;
 
 use crate::duplicate_requests::DuplicateRequestCache;

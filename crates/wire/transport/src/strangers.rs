@@ -6,9 +6,8 @@
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
-use std::time::Instant;
 
-use parking_lot::Mutex;
+use concurrency::{Instant, Mutex};
 use rustix::io::ioctl_fionread;
 use rustix::net::{Shutdown, shutdown};
 

@@ -134,7 +134,7 @@ impl Commands {
         let cache = Arc::clone(self.agent.cache());
         if !wait {
             let drain = move || report_stuck(&cache.drain_all(&mut |_| {}, &|| false));
-            std::thread::Builder::new().name("drain".into()).spawn(drain)?;
+            concurrency::spawn("drain", drain)?;
             return Ok(serde_json::Value::Null);
         }
         let mut lost = None;

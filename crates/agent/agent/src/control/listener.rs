@@ -7,9 +7,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::thread::JoinHandle;
 
-use parking_lot::Mutex;
+use concurrency::{JoinHandle, Mutex};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{AtFlags, Mode, OFlags};
 
@@ -60,7 +59,7 @@ impl ControlListener {
         let stop = Arc::new(AtomicBool::new(false));
         let until = stop.clone();
         let accept = move || accept(&listener, &commands, &until);
-        let thread = Some(std::thread::Builder::new().name("control".into()).spawn(accept)?);
+        let thread = Some(concurrency::spawn_joined("control", accept)?);
         Ok(ControlListener { directory, stop, thread })
     }
 }
@@ -97,7 +96,7 @@ fn accept(listener: &UnixListener, commands: &Arc<dyn Commanded>, stop: &Arc<Ato
             }
             ended.fetch_sub(1, Ordering::Relaxed);
         };
-        if std::thread::Builder::new().name("command".into()).spawn(serve).is_err() {
+        if concurrency::spawn("command", serve).is_err() {
             served.fetch_sub(1, Ordering::Relaxed);
         }
     }
@@ -141,6 +140,10 @@ fn alive_while<R>(lines: &Mutex<&UnixStream>, work: impl FnOnce() -> R) -> R {
             {}
         };
         // Without a thread the caller hears nothing until the end, and may give up.
+        #[cfg_attr(
+            not(test),
+            expect(clippy::disallowed_methods, reason = "the scheduler has no scoped threads with names")
+        )]
         let _ = std::thread::Builder::new().name("alive".into()).spawn_scoped(scope, beat);
         let result = work();
         drop(end);

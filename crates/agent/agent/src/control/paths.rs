@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use parking_lot::{Condvar, Mutex};
+use concurrency::{Condvar, Mutex};
 
 use crate::node::Node;
 

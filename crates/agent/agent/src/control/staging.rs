@@ -4,8 +4,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
-use std::time::Instant;
 
+use concurrency::Instant;
 use file_cache::Residency;
 use types::{Identity, Shown};
 
@@ -52,7 +52,7 @@ impl Staging {
                 };
                 self.walk(&paths, &mut log, &|| false)
             };
-            std::thread::Builder::new().name("stage".into()).spawn(stage)?;
+            concurrency::spawn_joined("stage", stage)?;
             return Ok(serde_json::Value::Null);
         }
         Ok(serde_json::to_value(self.walk(paths, say, gone)?)?)
@@ -173,7 +173,7 @@ impl Staging {
             if gone() {
                 return Err(io::Error::from_raw_os_error(libc::EINTR));
             }
-            std::thread::sleep(limits::STAGE_POLL);
+            concurrency::sleep(limits::STAGE_POLL);
         }
     }
 }

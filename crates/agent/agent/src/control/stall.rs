@@ -1,8 +1,9 @@
 //! How long a drain has come no further.
 
 use std::cell::Cell;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use concurrency::Instant;
 use file_cache::DrainProgress;
 
 /// Watches a drain of which nobody waits longer than `patience` without progress; `None`: for ever.

@@ -11,10 +11,10 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use concurrency::{Condvar, Instant, Mutex};
 use global_store::posix::{FileLocks, LockedRange, PosixStore};
-use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
 use types::Identity;
 
@@ -123,7 +123,7 @@ impl StoreLocks {
         }
         let this = Arc::clone(self);
         let serve = move || this.serve_waiters();
-        match std::thread::Builder::new().name("store-locks".into()).spawn(serve) {
+        match concurrency::spawn("store-locks", serve) {
             Ok(_) => waiters.served = true,
             Err(_) => {
                 let waiter = waiters.all.pop();

@@ -9,9 +9,8 @@
 //! holders alone is answered when that is known, or [`limits::LOCK_CLOSE_WAIT`] after the close.
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::time::Instant;
 
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use concurrency::{Condvar, Instant, Mutex, MutexGuard};
 use rustix::io::Errno;
 use types::Identity;
 
@@ -374,6 +373,6 @@ impl LockRequest {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(feature = "shuttle")))]
 #[path = "table_tests.rs"]
 mod tests;

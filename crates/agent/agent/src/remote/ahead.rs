@@ -13,10 +13,10 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use concurrency::{Condvar, Instant, Mutex};
 use file_cache::{Fared, Foresee};
-use parking_lot::{Condvar, Mutex};
 use types::{ByteRange, Identity, RangeSet};
 use window::limits::BLOCK;
 use window::read_queue::{FetchTicket, Part, Purge, ReadQueue, SharedBytes};

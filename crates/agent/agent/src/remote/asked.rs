@@ -3,8 +3,8 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
 
+use concurrency::Instant;
 use transport::{Call, CallError, Data, Gathered};
 use types::Timestamp;
 use window::Gather;

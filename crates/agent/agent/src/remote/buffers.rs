@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use concurrency::Mutex;
 use wire::limits::DATA_BYTES_MAX;
 
 use crate::limits::SERVER_FREE_BUFFERS;

@@ -2,9 +2,9 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
+use concurrency::{Condvar, Instant, Mutex};
 use transport::Call;
 use types::ByteRange;
 use window::read_queue::FetchTicket;
@@ -121,7 +121,7 @@ impl Inner {
         let (rested, room) = (queue.len().min(queue.resting), SERVER_FETCHERS.saturating_sub(queue.threads));
         for _ in 0..(queue.len() - rested).min(room) {
             let inner = Arc::clone(self);
-            let started = std::thread::Builder::new().name("ahead".into()).spawn(move || inner.fetch_all());
+            let started = concurrency::spawn("ahead", move || inner.fetch_all());
             queue.threads += usize::from(started.is_ok());
         }
         drop(queue);

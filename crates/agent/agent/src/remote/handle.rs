@@ -4,10 +4,10 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use concurrency::{Instant, Mutex};
 use file_cache::{Anchor, Foresee, OpenHow, SeekFor, WriteResult};
-use parking_lot::Mutex;
 use transport::{CallError, Data};
 use types::{ByteRange, Timestamp, Version};
 use window::Gather;

@@ -3,7 +3,9 @@
 use std::cell::RefCell;
 use std::io;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use concurrency::Instant;
 
 /// Asked about every tick of a wait.
 pub type Interruption = Rc<dyn Fn() -> bool>;

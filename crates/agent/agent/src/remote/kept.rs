@@ -2,10 +2,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::Instant;
 
+use concurrency::{Instant, Mutex};
 use file_cache::Fared;
-use parking_lot::Mutex;
 
 use super::buffers::Buffers;
 use crate::limits::{SERVER_AHEAD_SHARE_FOR, SERVER_AHEAD_SHARE_MIN, SERVER_AHEAD_SHARED_BYTES};

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use concurrency::Mutex;
 use transport::Call;
 use wire::Message;
 
@@ -30,7 +30,7 @@ impl Inner {
             return;
         }
         let inner = Arc::clone(self);
-        match std::thread::Builder::new().name("tell".into()).spawn(move || inner.tell_all()) {
+        match concurrency::spawn("tell", move || inner.tell_all()) {
             Ok(_) => queue.told = true,
             Err(error) => tracing::error!(%error, "the server is told of a closed or removed file with the next one"),
         }

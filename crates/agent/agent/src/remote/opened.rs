@@ -8,9 +8,9 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use parking_lot::Mutex;
+use concurrency::{Instant, Mutex};
 use transport::{Call, CallError, SessionInstance};
 use types::{Identity, Shown};
 use wire::{Message, Text, open};

@@ -1,8 +1,9 @@
 //! How fast an open file is read. What is fetched ahead of its reads must be read before it is too old to be given out, else it is
 //! fetched twice.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use concurrency::Instant;
 use window::limits::BLOCK;
 
 use crate::limits::SERVER_AHEAD_LEAST;

@@ -42,6 +42,10 @@ pub(super) fn at_once(count: usize, each: &(dyn Fn(usize) -> io::Result<()> + Sy
                     let _ended = Ended(running, this);
                     work()
                 };
+                #[cfg_attr(
+                    not(test),
+                    expect(clippy::disallowed_methods, reason = "the scheduler has no scoped threads with names")
+                )]
                 let started = std::thread::Builder::new().name("scatter".into()).spawn_scoped(scope, help);
                 if started.is_err() {
                     running.fetch_sub(1, Ordering::AcqRel);
@@ -52,7 +56,7 @@ pub(super) fn at_once(count: usize, each: &(dyn Fn(usize) -> io::Result<()> + Sy
         let mut done = work();
         while running.load(Ordering::Acquire) > 0 {
             stop.fetch_or(is_interrupted(), Ordering::AcqRel);
-            std::thread::park_timeout(LOOK);
+            concurrency::park_timeout(LOOK);
         }
         for helper in started {
             let helped = helper.join().unwrap_or_else(|_| Err(io::Error::other("a write ended in a panic")));

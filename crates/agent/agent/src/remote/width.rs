@@ -5,9 +5,9 @@
 //! The rule is that of TCP Vegas (Brakmo and Peterson, IEEE JSAC 13(8), 1995): of `n` writes that take `t` each where one would take
 //! `floor`, `n (1 - floor / t)` queue.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
+use concurrency::{Condvar, Instant, Mutex};
 use transport::{CallError, Lane};
 
 use super::interruption::is_interrupted;

@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use parking_lot::Mutex;
+use concurrency::{Instant, Mutex};
 use types::Identity;
 
 use crate::limits::{CLOSES_WAIT_STEP, SERVER_WRITTEN};
@@ -54,7 +54,7 @@ impl Written {
         let start = Instant::now();
         let in_use = || self.0.lock().files.values().any(|one| one.writers > 0);
         while in_use() && start.elapsed() < bound && !interrupted() {
-            std::thread::sleep(CLOSES_WAIT_STEP);
+            concurrency::sleep(CLOSES_WAIT_STEP);
         }
     }
 

@@ -7,9 +7,8 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
-use std::thread::JoinHandle;
 
-use parking_lot::Mutex;
+use concurrency::{JoinHandle, Mutex};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
@@ -48,7 +47,7 @@ impl WindowListener {
         let stop = Arc::new(AtomicBool::new(false));
         let (until, of) = (Arc::clone(&stop), Arc::downgrade(service));
         let serve = move || serve(&socket, &of, &until);
-        let thread = std::thread::Builder::new().name("windows".into()).spawn(serve)?;
+        let thread = concurrency::spawn_joined("windows", serve)?;
         Ok(WindowListener { stop, thread: Mutex::new(Some(thread)) })
     }
 

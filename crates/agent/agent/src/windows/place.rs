@@ -19,7 +19,7 @@ use std::fs::{self, DirBuilder};
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::UNIX_EPOCH;
 
 pub(super) use durable::sync_directory as sync;
 use durable::{Durability, replace};
@@ -151,7 +151,7 @@ impl FilePlace {
     /// Since when there may have been rings: ns since 1970; 0 where nobody knows.
     pub fn granted_ns(&self) -> u64 {
         let made = fs::metadata(self.path.join("file")).and_then(|meta| meta.modified());
-        let since = made.ok().and_then(|made| made.duration_since(SystemTime::UNIX_EPOCH).ok());
+        let since = made.ok().and_then(|made| made.duration_since(UNIX_EPOCH).ok());
         since.map_or(0, |since| since.as_nanos() as u64)
     }
 

@@ -12,9 +12,9 @@ use crate::reply::attr_reply_out;
 use crate::{DelayAction, Errno, Filesystem, Late, limits};
 
 impl ThreadPool {
-    pub(super) fn start_late(&self) -> Option<std::thread::JoinHandle<()>> {
+    pub(super) fn start_late(&self) -> Option<concurrency::JoinHandle<()>> {
         let pool = self.myself.upgrade()?;
-        let started = std::thread::Builder::new().name("fuse-late".into()).spawn(move || pool.look_after_late());
+        let started = concurrency::spawn_joined("fuse-late", move || pool.look_after_late());
         started.inspect_err(|error| tracing::warn!(%error, "no thread for late requests: each waits for ever")).ok()
     }
 
@@ -41,7 +41,7 @@ impl ThreadPool {
                     Handler::Raw(_) => {}
                 }
             }
-            std::thread::park_timeout(if any { limits::LATE_POLL } else { limits::LATE_REST });
+            concurrency::park_timeout(if any { limits::LATE_POLL } else { limits::LATE_REST });
         }
     }
 
@@ -89,7 +89,7 @@ impl ThreadPool {
             return;
         }
         let Some(pool) = self.myself.upgrade() else { return };
-        match std::thread::Builder::new().name("fuse".into()).spawn(move || pool.thread(true)) {
+        match concurrency::spawn("fuse", move || pool.thread(true)) {
             // The thread cannot see the state before this lock is released.
             Ok(_) => state.shift.started_running(),
             Err(error) => tracing::warn!(%error, threads = state.shift.total, "cannot start a thread: requests wait"),

@@ -41,7 +41,7 @@ impl ThreadPool {
                 }
             }
             drop(state);
-            std::thread::park_timeout(limits::TICK);
+            concurrency::park_timeout(limits::TICK);
         }
     }
 

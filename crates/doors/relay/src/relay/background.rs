@@ -3,8 +3,8 @@
 use std::cell::LazyCell;
 use std::ffi::OsStr;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
 
+use concurrency::Instant;
 use fuse_protocol::{Errno, InUse, LockArgs, forgets, interrupt, name_to_forget, set_lock};
 use transport::{Answer, Call, CallError, SessionInstance};
 use wire::{Message, Piece, pace};
@@ -27,7 +27,7 @@ impl Relay {
         while !ended() {
             let seen = self.attached.load(Ordering::SeqCst);
             if seen == 0 {
-                std::thread::sleep(ERRAND_POLL);
+                concurrency::sleep(ERRAND_POLL);
                 continue;
             }
             let question = Message::Listen { after };
@@ -40,10 +40,10 @@ impl Relay {
                 Ok(Answer { message: Message::Unknown {}, .. }) => {
                     if let Err(error) = self.attach(seen, &ended) {
                         tracing::debug!(%error, "not attached");
-                        std::thread::sleep(ERRAND_POLL);
+                        concurrency::sleep(ERRAND_POLL);
                     }
                 }
-                Ok(_) | Err(_) => std::thread::sleep(ERRAND_POLL),
+                Ok(_) | Err(_) => concurrency::sleep(ERRAND_POLL),
             }
         }
     }
@@ -102,7 +102,7 @@ impl Relay {
             let ran = self.run(&deferred_request);
             if !ran && !self.has_ended() {
                 self.deferred.put_back(deferred_request);
-                std::thread::sleep(ERRAND_POLL);
+                concurrency::sleep(ERRAND_POLL);
             }
         }
     }

@@ -13,11 +13,9 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::thread;
-use std::time::Instant;
 
+use concurrency::{Condvar, Instant, Mutex};
 use fjall::{AbstractTree, PersistMode};
-use parking_lot::{Condvar, Mutex};
 use types::Identity;
 
 use super::Database;
@@ -65,7 +63,7 @@ impl Committer {
         let shared =
             Arc::new(Shared { queue: Mutex::new(Queue::default()), work: Condvar::new(), done: Condvar::new() });
         let (thread_shared, ours, database) = (shared.clone(), database.clone(), database.clone());
-        thread::Builder::new().name("catalogue".into()).spawn(move || {
+        concurrency::spawn("catalogue", move || {
             // Even a panic inside the database must not leave callers waiting.
             let outcome = catch_unwind(AssertUnwindSafe(|| run(&thread_shared, &database)));
             drop(database);
@@ -212,7 +210,7 @@ fn wait_for_room(database: &Database) -> Result<(), String> {
         if Instant::now() > deadline {
             return Err("tables are not written in time".into());
         }
-        thread::sleep(ROOM_POLL);
+        concurrency::sleep(ROOM_POLL);
     }
     Ok(())
 }

@@ -6,8 +6,8 @@
 //! written are on the medium, by its own rule for dropping journals.
 
 use std::sync::atomic::Ordering;
-use std::time::Instant;
 
+use concurrency::Instant;
 use fjall::{AbstractTree, Keyspace, PersistMode};
 
 use super::database::Database;
@@ -91,7 +91,7 @@ impl Database {
             if Instant::now() > deadline {
                 return Err(failed("tables are not written in time"));
             }
-            std::thread::sleep(CONDENSE_POLL);
+            concurrency::sleep(CONDENSE_POLL);
         }
         Ok(())
     }

@@ -13,8 +13,8 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::time::Instant;
 
+use concurrency::Instant;
 use durable::{Durability, replace, sync_directory};
 use fjall::compaction::Leveled;
 use fjall::config::{CompressionPolicy, PartitioningPolicy, PinningPolicy};
@@ -87,7 +87,7 @@ fn lock(dir: &Path) -> Result<File, String> {
     loop {
         match file.try_lock() {
             Ok(()) => return Ok(file),
-            Err(TryLockError::WouldBlock) if start.elapsed() < LOCK_WAIT_MAX => std::thread::sleep(LOCK_POLL),
+            Err(TryLockError::WouldBlock) if start.elapsed() < LOCK_WAIT_MAX => concurrency::sleep(LOCK_POLL),
             Err(TryLockError::WouldBlock) => return Err("another process has it open".into()),
             Err(TryLockError::Error(error)) => return Err(error.to_string()),
         }

@@ -20,10 +20,9 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
 
+use concurrency::{Instant, Mutex, RwLock};
 use fjall::Readable;
-use parking_lot::{Mutex, RwLock};
 use types::Identity;
 
 use crate::limits::{HEAL_PAUSE, PROBE_BYTES};

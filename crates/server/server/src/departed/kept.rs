@@ -18,8 +18,8 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::Instant;
 
+use concurrency::Instant;
 use crc_fast::{CrcAlgorithm, checksum};
 use rustix::fs::FallocateFlags;
 use types::{ByteRange, Identity, Shown};

@@ -13,7 +13,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use concurrency::Mutex;
 use types::{ByteRange, Fingerprint, Identity, Timestamp};
 
 use crate::{Anchor, GlobalStore, StoreAttributes, SyncPoint};

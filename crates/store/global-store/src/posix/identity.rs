@@ -126,7 +126,7 @@ pub(super) fn open_by_handle(root: BorrowedFd, identity: &Identity) -> io::Resul
         match open_by_handle_once(root, identity) {
             // The kernel also returns `ENOMEM` while it gives the inode's number to a new file.
             Err(error) if error.raw_os_error() == Some(libc::ENOMEM) => match pauses.next() {
-                Some(pause) => std::thread::sleep(*pause),
+                Some(pause) => concurrency::sleep(*pause),
                 None => return Err(error),
             },
             other => return other,

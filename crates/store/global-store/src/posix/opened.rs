@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::UNIX_EPOCH;
 
 use rustix::fs::Advice;
 use types::Timestamp;
@@ -37,7 +37,7 @@ impl OpenedForReading {
 
 /// Returns whether another change from now on would certainly give the file a new time.
 fn is_settled(changed: Timestamp) -> bool {
-    let Ok(now) = SystemTime::now().duration_since(UNIX_EPOCH) else { return false };
+    let Ok(now) = concurrency::wall_clock().duration_since(UNIX_EPOCH) else { return false };
     let changed_ns = i128::from(changed.seconds) * 1_000_000_000 + i128::from(changed.nanos);
     let rest = if changed.nanos == 0 { SETTLED_COARSE } else { SETTLED };
     now.as_nanos() as i128 - changed_ns > rest.as_nanos() as i128
@@ -48,13 +48,13 @@ mod tests {
     use super::*;
 
     fn ago(seconds: i64, nanos: u32) -> Timestamp {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+        let now = concurrency::wall_clock().duration_since(UNIX_EPOCH).unwrap();
         Timestamp { seconds: now.as_secs() as i64 - seconds, nanos }
     }
 
     #[test]
     fn a_file_that_changed_just_now_is_not_settled() {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+        let now = concurrency::wall_clock().duration_since(UNIX_EPOCH).unwrap();
         assert!(!is_settled(Timestamp { seconds: now.as_secs() as i64, nanos: now.subsec_nanos() }));
         assert!(is_settled(ago(2, 1)));
         assert!(!is_settled(ago(1, 0)), "times of whole seconds");

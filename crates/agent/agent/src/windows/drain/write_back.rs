@@ -144,7 +144,7 @@ impl Thread {
             write_back(&|range| way.begin(range), &received, &told);
             drop(alive);
         };
-        std::thread::Builder::new().name("behind".into()).spawn(run)?;
+        concurrency::spawn("behind", run)?;
         Ok(Thread { ranges: Some(ranges), ends, over })
     }
 
