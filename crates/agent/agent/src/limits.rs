@@ -221,7 +221,7 @@ pub const WINDOW_PROCESSES_MAX: usize = 1024;
 /// Default size of a window, bytes. Larger ones gain nothing on one burst buffer.
 pub const WINDOW_BYTES: u64 = 16 << 20;
 
-/// Default memory of the node for all windows, bytes: sixty-four programs at full size.
+/// Default memory of the node for all windows, bytes: about sixty windows of the default size, then smaller ones.
 pub const WINDOW_BUDGET_BYTES: u64 = 1 << 30;
 
 /// Most of the node's memory, in percent, for the rings of all agents of root. `/dev/shm` may take another half, and
