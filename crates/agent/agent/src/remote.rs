@@ -296,7 +296,11 @@ impl BurstBuffer for RemoteBuffer {
 
     fn removing(&self, identity: &Identity) {
         if let Err(error) = self.inner.ask(&Message::Removing { identity: identity.clone() }) {
-            tracing::warn!(%error, %identity, "the server was not told that a file is about to be removed");
+            tracing::warn!(
+                %error,
+                %identity,
+                "could not announce a removal to the server; after a crash it may keep the file's data"
+            );
         }
         fault::point("remote.removing");
     }

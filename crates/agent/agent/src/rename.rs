@@ -74,7 +74,12 @@ impl Agent {
             && let Err(error) = self.policies.moved(&old, &new, exchange)
         {
             // The rules apply now, but a restart loads those written last.
-            tracing::error!(%error, "the rules of a directory that was renamed");
+            tracing::error!(
+                %error,
+                from = %old.shown(),
+                to = %new.shown(),
+                "could not save the policies of a renamed directory; set them again before a restart"
+            );
         }
         drop(held);
         self.changed(&source)?;
@@ -102,7 +107,11 @@ impl Agent {
     fn commit_before_replacing(&self, source: &Node, interrupted: &dyn Fn() -> bool) -> io::Result<()> {
         self.apply_window(source)?;
         self.cache.drain_file(source.identity(), interrupted).map_err(|stuck| {
-            tracing::warn!(path = %stuck.path_hint.shown(), reason = stuck.reason, "not renamed: not staged out");
+            tracing::warn!(
+                path = %stuck.path_hint.shown(),
+                reason = stuck.reason,
+                "could not rename: the file cannot be staged out first"
+            );
             io::Error::from_raw_os_error(if stuck.errno > 0 { stuck.errno } else { libc::EIO })
         })
     }

@@ -84,7 +84,11 @@ impl Agent {
             failed = failed.and(self.as_ours(node, || self.change_below(StoreCall::Change, set)));
         }
         if let Err(error) = failed {
-            tracing::warn!(%error, file = %node.identity(), "a change failed and its file has lost set-id bits or capabilities");
+            tracing::warn!(
+                %error,
+                file = %node.identity(),
+                "could not restore set-id bits or capabilities after a failed change; set them again"
+            );
         }
     }
 
@@ -104,7 +108,11 @@ impl Agent {
         if let Err(stuck) = self.cache.drain_file(node.identity(), &|| false) {
             // The privileges are set nevertheless. A retried stage-out may remove them, which cannot be reported to the
             // program.
-            tracing::warn!(path = %stuck.path_hint.shown(), reason = stuck.reason, "privileges of a dirty file");
+            tracing::warn!(
+                path = %stuck.path_hint.shown(),
+                reason = stuck.reason,
+                "could not stage out before setting privileges; a later stage-out may remove them"
+            );
         }
     }
 }

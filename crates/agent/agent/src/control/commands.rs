@@ -192,7 +192,7 @@ impl Commands {
 
 fn report_stuck(stuck: &[Stuck]) {
     for one in stuck {
-        tracing::warn!(path = %one.path_hint.shown(), reason = one.reason, "not staged out");
+        tracing::warn!(path = %one.path_hint.shown(), reason = one.reason, "could not stage out");
     }
 }
 

@@ -47,7 +47,7 @@ impl Staging {
             let stage = move || {
                 let mut log = |reply: &Reply| {
                     if let Reply::Item(item) = reply {
-                        tracing::warn!(path = %item.path.shown(), error = item.error, "not staged");
+                        tracing::warn!(path = %item.path.shown(), error = item.error, "could not stage");
                     }
                     Ok(())
                 };

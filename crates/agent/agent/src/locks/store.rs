@@ -332,7 +332,11 @@ impl StoreLocks {
 impl Held {
     fn give_back(&self, file: &Identity, release: impl FnOnce(&FileLocks) -> Result<(), Errno>) {
         if let Some(Err(error)) = self.locks.as_ref().map(release) {
-            tracing::warn!(%error, %file, "the global store did not take back a lock; it ends when the program closes the file");
+            tracing::warn!(
+                %error,
+                %file,
+                "could not release a lock in the global store; it ends when the program closes the file"
+            );
         }
     }
 }

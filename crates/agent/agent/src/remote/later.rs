@@ -32,7 +32,9 @@ impl Inner {
         let inner = Arc::clone(self);
         match std::thread::Builder::new().name("tell".into()).spawn(move || inner.tell_all()) {
             Ok(_) => queue.told = true,
-            Err(error) => tracing::error!(%error, "the server is told of a closed or removed file with the next one"),
+            Err(error) => {
+                tracing::error!(%error, "could not start the thread that notifies the server; the next notice starts it")
+            }
         }
     }
 
@@ -51,7 +53,7 @@ impl Inner {
             };
             // Waits however long. A refused notice would be refused again, so it is not repeated.
             if let Err(error) = self.client.call(Call::new(&message)) {
-                tracing::error!(%error, message = message.name(), "the server refused what it was told");
+                tracing::error!(%error, message = message.name(), "the server refused a notice, which is dropped");
             }
         }
     }

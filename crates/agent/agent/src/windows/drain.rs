@@ -287,7 +287,7 @@ impl Drain {
             damages.note(counters);
             tracing::error!(
                 file = hint,
-                "the memory of a window is not there, cut by its program or damaged: acknowledged writes in it may be lost"
+                "a window's memory was truncated by its program or damaged: acknowledged writes may be lost"
             );
         }
         queue.leave(slot);
@@ -379,7 +379,12 @@ impl Drain {
         if let Err(error) = written {
             if !failed_before {
                 let (file, bytes) = (&self.hint, self.queue.bytes());
-                tracing::error!(%error, file, bytes, "a window cannot be drained: it ends, and its bytes are tried again");
+                tracing::error!(
+                    %error,
+                    file,
+                    bytes,
+                    "could not apply a window's records: the window ends, and they are tried again"
+                );
             }
             self.end(None);
             return Err(error);
@@ -454,7 +459,11 @@ fn offer(
         }
         RingItem::Damage(damage) => {
             damages.note(counters);
-            tracing::error!(file = hint, ?damage, "an acknowledged write was damaged in its ring and is lost");
+            tracing::error!(
+                file = hint,
+                ?damage,
+                "an acknowledged write was damaged in its ring and is lost; write it again"
+            );
         }
     }
 }

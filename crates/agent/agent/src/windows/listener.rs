@@ -154,7 +154,11 @@ fn answer(peer: &mut Peer, service: &WindowService) -> bool {
         Err(NotAMessage::Version(version)) => {
             // Any process that may connect could fill the log.
             if service.refuse_version().is_power_of_two() {
-                tracing::info!(version, pid = peer.pid, "a preload library of another version goes without windows");
+                tracing::info!(
+                    version,
+                    pid = peer.pid,
+                    "refused a window: the preload library has another version; install that of the agent"
+                );
             }
             let _ = refuse(peer, libc::EPROTO);
             false

@@ -211,7 +211,7 @@ impl Windows {
         if self.known.load(Ordering::Acquire) == 0
             && let Err(error) = self.session.end(&self.settings.burst_buffer)
         {
-            tracing::warn!(%error, "the directory of the windows stays");
+            tracing::warn!(%error, "could not remove the session of the windows; its directory may stay");
         }
     }
 
@@ -374,7 +374,10 @@ impl Windows {
         let Some(window) = self.window(identity) else { return };
         if let Err(error) = window.place.set_removed(removes) {
             // At worst, records that vanish with the file are reported as lost.
-            tracing::warn!(%error, "cannot note the removal of a file with windows");
+            tracing::warn!(
+                %error,
+                "could not record the removal of a file with windows; its data may be reported as lost"
+            );
         }
     }
 

@@ -90,7 +90,10 @@ pub fn forget_windows(noted: &Path, paths: &[PathBuf], tell: &mut dyn FnMut(&Pat
     }
     for session in gone {
         session.forget(noted)?;
-        tracing::error!(dir = %session.path().shown(), "windows out of sight are given up: what they held is lost");
+        tracing::error!(
+            dir = %session.path().shown(),
+            "gave up windows that are not visible from here: their records are lost"
+        );
         tell(&session.path());
     }
     Ok(())

@@ -260,11 +260,19 @@ impl FilePlace {
     pub fn remove_ring(&self, number: usize) {
         for path in [self.grant_path(number), self.ring(number)] {
             if let Err(error) = fs::remove_file(&path) {
-                tracing::warn!(%error, path = %path.shown(), "a drained ring stays");
+                tracing::warn!(
+                    %error,
+                    path = %path.shown(),
+                    "could not delete a window file, which is no longer needed; harmless"
+                );
             }
         }
         if let Err(error) = self.sync() {
-            tracing::warn!(%error, path = %self.path.shown(), "a drained ring may come back with a crash of the machine");
+            tracing::warn!(
+                %error,
+                path = %self.path.shown(),
+                "could not sync the removal of a window file; after a crash it may come back"
+            );
         }
     }
 
@@ -274,7 +282,11 @@ impl FilePlace {
         let _ = fs::remove_file(self.path.join("file"));
         let _ = self.sync();
         if let Err(error) = fs::remove_dir_all(&self.path) {
-            tracing::warn!(%error, path = %self.path.shown(), "the directory of drained windows stays");
+            tracing::warn!(
+                %error,
+                path = %self.path.shown(),
+                "could not delete a directory of windows, which is no longer needed; harmless"
+            );
         }
     }
 }

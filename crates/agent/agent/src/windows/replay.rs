@@ -88,7 +88,7 @@ impl ToReplica<'_> {
     fn backdate(&self) {
         let Some(since) = self.since.as_ref().filter(|_| self.written > Timestamp::default()) else { return };
         if let Err(error) = self.handle.backdate(since, self.written) {
-            tracing::debug!(%error, "the time at which a window was written is lost");
+            tracing::debug!(%error, "could not set the file's time to that of its last write");
         }
     }
 }
@@ -127,7 +127,7 @@ impl Replay for ToReplica<'_> {
         if held.bytes > 0
             && let Err(error) = self.place.set_held_back(&held)
         {
-            tracing::error!(%error, "should this agent be killed now, what its windows held back is not kept");
+            tracing::error!(%error, "could not record held-back bytes: if this agent is killed now, they are lost");
         }
     }
 }
@@ -196,7 +196,7 @@ fn one(agent: &Agent, session: &AgentRun, place: &FilePlace, tell: &mut dyn FnMu
     let replayed = loop {
         match bring(agent, session, place) {
             Err(error) if error.get_ref().is_some_and(|error| error.is::<Crashed>()) => {
-                tracing::warn!(%error, windows = %place.path().shown(), "what windows hold is brought once more");
+                tracing::warn!(%error, windows = %place.path().shown(), "the records of windows are applied once more");
             }
             replayed => break replayed?,
         }
@@ -288,7 +288,7 @@ fn file(
     // lost.
     let found = agent.store.locate(&identity, &hint, !agent.store.finds_by_identity())?;
     if found.is_none() && place.was_removed() {
-        tracing::info!(file = %hint.shown(), "windows of a file that was removed on this node are dropped");
+        tracing::info!(file = %hint.shown(), "dropped the windows of a file that was removed on this node");
         return Ok(None);
     }
     let mut rings = rings(place, grants, &mut replayed.unreadable)?;
@@ -414,7 +414,12 @@ fn note(replayed: &mut Replayed, report: &RecoveryReport) {
     replayed.lost.extend(others.chain(held_back).map(|loss| lost(&loss)));
     let (path, lost) = (replayed.path.shown(), &replayed.lost);
     if replayed.records > 0 {
-        tracing::info!(file = %path, records = replayed.records, bytes = replayed.bytes, "replayed a killed agent's windows");
+        tracing::info!(
+            file = %path,
+            records = replayed.records,
+            bytes = replayed.bytes,
+            "replayed a killed agent's windows"
+        );
     }
     lost.iter().for_each(|lost| tracing::error!(file = %path, "{lost}"));
 }

@@ -136,7 +136,10 @@ impl Drop for WindowRight {
         if self.lazy || self.windows.behind_server {
             self.windows.leave(&self.identity, self.id);
         } else if let Err(error) = self.windows.end(&self.identity, Some(self.id)) {
-            tracing::error!(%error, "a window could not be drained at the last close; its ring stays, and it is tried again");
+            tracing::error!(
+                %error,
+                "could not apply a window's records at the last close; they stay in its ring and are tried again"
+            );
         }
         let mut table = self.windows.table.lock();
         if let Some(entry) = table.get_mut(&self.identity) {

@@ -248,7 +248,10 @@ impl AgentRun {
             found => directory::is_ours_alone(&found?),
         };
         if !found {
-            tracing::error!(dir = %dir.shown(), "somebody else made this where a killed agent's windows were");
+            tracing::error!(
+                dir = %dir.shown(),
+                "another user created this in place of a killed agent's windows: it is not opened or removed"
+            );
         }
         Ok(found)
     }

@@ -57,7 +57,7 @@ impl Drain {
         let age = Duration::from_nanos(clock::now_ns().saturating_sub(written_ns));
         let since = since.filter(|_| age > BACKDATE_AFTER);
         if let Some(Err(error)) = since.map(|since| self.handle.backdate(&since, at)) {
-            tracing::debug!(%error, file = self.hint, "the time at which a window was written is lost");
+            tracing::debug!(%error, file = self.hint, "could not set the file's time to that of its last write");
         }
         written
     }
@@ -116,7 +116,7 @@ impl Drain {
                 file,
                 start,
                 end,
-                "a window was cut by its program, and acknowledged writes in it are lost"
+                "a window was truncated by its program: acknowledged writes are lost; write them again"
             );
         }
     }

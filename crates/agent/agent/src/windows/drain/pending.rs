@@ -76,7 +76,7 @@ impl Drain {
             }
             WindowCounters::add(&self.counters.lost, self.queue.cut(0));
         } else {
-            tracing::info!(file = self.hint, "what could not be drained is dropped with its file");
+            tracing::info!(file = self.hint, "dropped the records of a removed file that could not be applied");
             self.drop_behind(0);
         }
         self.sweep();
