@@ -168,7 +168,7 @@ impl Agent {
     /// the global store was asked for `attributes`.
     pub(crate) fn overlaid(&self, node: &Node, before: u64, mut attributes: Attributes) -> io::Result<Attributes> {
         if !node.is_regular() {
-            // Reached by every query of an agent for a directory's attributes; tests wait here.
+            // The first query that an agent gets by itself is for a directory; a test kills the agent here.
             file_cache::fault::pass("directory.asked");
             return Ok(attributes);
         }

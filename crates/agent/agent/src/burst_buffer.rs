@@ -155,8 +155,8 @@ pub trait BurstBuffer: Send + Sync {
     fn reads(&self) -> Option<Reads> {
         None
     }
-    /// Closes the burst buffer, which must not be used afterwards. False: calls to the global store have not returned,
-    /// and the burst buffer stays locked until this process ends.
+    /// Closes the burst buffer, which must not be used afterwards. False: calls to the global store have not returned.
+    /// Then this process must end, and keeps the burst buffer until it does.
     fn shutdown(&self) -> bool;
     /// Whether other nodes open the same files through this burst buffer. If so, the kernel must revalidate before it
     /// uses its caches.

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-/// Bytes of directory entries read from the global store at once: what `getdents64` gives one `readdir(3)` call of glibc.
+/// Bytes of directory entries read from the global store at once: as many as one `readdir(3)` call of glibc gets from
+/// `getdents64`.
 pub const DIRECTORY_BUFFER_BYTES: usize = 32 << 10;
 
 /// Longest value of an extended attribute: the kernel's `XATTR_SIZE_MAX`.
@@ -153,9 +154,9 @@ pub const WINDOW_HOLE_WAIT: Duration = Duration::from_millis(50);
 /// progresses. Some time slices longer than a request waits, because the source of the copy may have to be read first.
 pub const WINDOW_STUCK_WAIT: Duration = Duration::from_millis(200);
 
-/// Turns in which a wait for a file's windows may find records to apply; the wait for everything has twice as many.
-/// More than a program publishes by single records within [`WINDOW_HOLE_WAIT`]. Bounds the wait for a program that
-/// never stops.
+/// Turns that together count as the capacity of a file's rings, however few records they find. A wait for the file's
+/// windows ends after twice the capacity, so after at most twice as many turns with new records. These are more than
+/// the single records that a program publishes within [`WINDOW_HOLE_WAIT`], and an end for one that never stops.
 pub const WINDOW_SETTLE_TURNS: u64 = 16 << 10;
 
 /// Tries to attach a window to a file whose windows end at that moment.

@@ -40,7 +40,7 @@ impl Agent {
     /// only if `set_id`, for a writer without privilege. Set-group-id without group execution once meant mandatory
     /// locking and stays. On an error, nothing is changed.
     pub(crate) fn take_privileges_of(&self, node: &Node, set_id: bool) -> io::Result<Privileges> {
-        // Not `steady`, which may query the node as well.
+        // Like `steady`, which may query the node as well; `stat` below does that.
         let _steady = self.steady_names();
         let mode = Mode::from_raw_mode(self.stat(node)?.st_mode) & Mode::from_raw_mode(0o7777);
         let mut kept = mode;

@@ -62,7 +62,7 @@ pub struct Announced {
 }
 
 impl Announced {
-    /// Whether the window must not slow down readers of the file.
+    /// Whether a window is wanted only if reads through the open file lose nothing by it.
     pub fn is_mild(&self) -> bool {
         self.mild
     }
