@@ -110,8 +110,8 @@ impl Agent {
         self.store.calls().call(call, run)
     }
 
-    /// Runs a call that changes the global store. Errors: those of the call; `EIO`, without running it, if the request was
-    /// given up because its sender has been answered already.
+    /// Runs a call that changes the global store. Errors: those of the call; `EIO`, without running it, if the request
+    /// was given up because its sender has been answered already.
     pub(crate) fn change_below<T, E: From<rustix::io::Errno>>(
         &self,
         call: StoreCall,

@@ -33,7 +33,7 @@ impl Inner {
         match std::thread::Builder::new().name("tell".into()).spawn(move || inner.tell_all()) {
             Ok(_) => queue.told = true,
             Err(error) => {
-                tracing::error!(%error, "could not start the thread that notifies the server; the next notice starts it")
+                tracing::error!(%error, "could not notify the server of a closed or removed file; retried with the next one")
             }
         }
     }
