@@ -1,4 +1,4 @@
-//! The agent itself: what its operations share.
+//! The agent: state shared by all operations.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -22,13 +22,13 @@ use crate::node::Node;
 use crate::policy_table::PolicyTable;
 use crate::windows::Windows;
 
-/// What an agent is made of.
+/// Parts of which an agent is built.
 pub struct Config {
-    /// Where the data is.
+    /// File cache with the data of files.
     pub cache: FileCache,
     /// The accelerated directory.
     pub store: PosixStore,
-    /// The directories' rules.
+    /// Policies of directories.
     pub policies: PolicyTable,
 }
 
@@ -39,27 +39,29 @@ pub struct Agent {
     pub(crate) policies: PolicyTable,
     pub(crate) impersonator: Impersonator,
     pub(crate) locks: LockTable,
-    /// Which programs locks exclude; the locks of all nodes' programs, where the global store keeps them.
+    /// Programs that locks exclude.
     pub(crate) lock_scope: LockScope,
     pub(crate) store_locks: Option<Arc<StoreLocks>>,
     /// The windows, if they are served.
     pub(crate) windows: OnceLock<Arc<Windows>>,
     /// Bytes that windows of earlier agents held of files that are gone.
     pub(crate) lost_windows: AtomicU64,
-    /// `/proc/self/fd`, opened once: calls that want a path get `N` in it.
+    /// Descriptor of `/proc/self/fd`, opened once. A descriptor `N` is passed as the name `N` in it to calls that need
+    /// a path.
     pub(crate) descriptors: OwnedFd,
-    /// Where the directory with the control socket is found, whatever is mounted where.
+    /// Path of the directory with the control socket, through `/proc`: valid whatever is mounted.
     pub(crate) control: OnceLock<String>,
     root: Arc<Node>,
 }
 
 impl Agent {
-    /// An agent over an opened cache. Call it in the process that will serve: descriptors are named through `/proc`.
+    /// Creates an agent over an opened cache. Call this in the process that will serve, because descriptors are named
+    /// through `/proc`.
     pub fn new(config: Config) -> io::Result<Agent> {
         Agent::over(Arc::new(config.cache), config.store, config.policies)
     }
 
-    /// An agent over any burst buffer.
+    /// Creates an agent over any burst buffer.
     pub fn over(cache: Arc<dyn BurstBuffer>, store: PosixStore, policies: PolicyTable) -> io::Result<Agent> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let descriptors = fs::open("/proc/self/fd", flags, Mode::empty())?;
@@ -88,27 +90,28 @@ impl Agent {
         &self.root
     }
 
-    /// Where the data is.
+    /// The burst buffer.
     pub fn cache(&self) -> &Arc<dyn BurstBuffer> {
         &self.cache
     }
 
-    /// The directories' rules.
+    /// Policies of directories.
     pub fn policies(&self) -> &PolicyTable {
         &self.policies
     }
 
-    /// Who is in a call to the global store.
+    /// Calls to the global store that are under way.
     pub fn store_calls(&self) -> Store {
         self.store.calls()
     }
 
-    /// Looks at the global store.
+    /// Runs a call that reads from the global store.
     pub(crate) fn below<T>(&self, call: StoreCall, run: impl FnOnce() -> T) -> T {
         self.store.calls().call(call, run)
     }
 
-    /// Changes the global store, unless who asked has been answered by somebody else.
+    /// Runs a call that changes the global store. Errors: those of the call; `EIO`, without running it, if the request
+    /// was given up because its sender has been answered already.
     pub(crate) fn change_below<T, E: From<rustix::io::Errno>>(
         &self,
         call: StoreCall,
@@ -117,12 +120,12 @@ impl Agent {
         self.store.calls().change(call, run)
     }
 
-    /// Whether the rules can be kept here; if not, why, and what to do.
+    /// Checks that the burst buffer can apply all policies. Errors: the reason, and what to do.
     pub fn can_keep_policies(&self) -> Result<(), String> {
         self.policies.all().iter().try_for_each(|policy| self.cache.notes_reads(policy.atime))
     }
 
-    /// The rules that hold for a node now: those of its directory and what that inherits.
+    /// Returns the policy of a node: that of its directory and of the directories above.
     pub fn policy_for(&self, node: &Node) -> Arc<Policy> {
         if self.policies.is_empty() {
             return self.policies.base();
@@ -130,20 +133,20 @@ impl Agent {
         self.policies.for_path(&self.path_of(node).unwrap_or_default())
     }
 
-    /// Where a node is now, relative to the accelerated directory; a hint where names move meanwhile. `None`: it was moved outside, or
-    /// its path is longer than paths may be.
+    /// Returns the path of a node relative to the accelerated directory. Names may change meanwhile, so the path is a
+    /// hint. `None` if the node was moved outside or its path exceeds the limit.
     pub fn path_of(&self, node: &Node) -> Option<PathBuf> {
         let link = |node: &Node| std::fs::read_link(node.proc_path()).ok();
         link(node)?.strip_prefix(link(&self.root)?).ok().map(Path::to_path_buf)
     }
 
-    /// The name of a node in `self.descriptors`.
+    /// Returns the name of a node in `self.descriptors`.
     pub(crate) fn descriptor_name(&self, node: &Node) -> String {
         node.fd().as_raw_fd().to_string()
     }
 
-    /// Whether the burst buffer may hold something of a node, or somebody has it open: then it is identified from here on. Errors:
-    /// what the global store says when it is asked who the file is.
+    /// Whether the burst buffer may hold data of a node, or the file is open. If so, the node is identified from here
+    /// on. Errors: those of the global store when it is asked for the identity.
     pub fn may_hold(&self, node: &Node) -> io::Result<bool> {
         let ino = node.ino();
         let known = || PosixStore::starts_of(ino).iter().any(|start| self.cache.may_know(start));
@@ -153,12 +156,13 @@ impl Agent {
         node.identify(&self.store).map(|_| true)
     }
 
-    /// Who a node is.
+    /// Returns the identity of a node.
     pub fn identity_of(&self, node: &Node) -> io::Result<Identity> {
         node.identify(&self.store).cloned()
     }
 
-    /// Runs a change of a node's attributes or names below, and says to the file cache that it was ours.
+    /// Runs a change of a node's attributes or names in the global store, and tells the file cache that the change is
+    /// ours.
     pub(crate) fn as_ours<T>(&self, node: &Node, change: impl FnOnce() -> T) -> T {
         let began = self.begin_own(node);
         let done = change();
@@ -166,10 +170,11 @@ impl Agent {
         done
     }
 
-    /// Before a change of a node's attributes or names below: when it begins. What others changed before is not to pass for ours.
+    /// Returns the time at which a change of a node's attributes or names in the global store begins. Notes the
+    /// fingerprint of the global copy first, so that earlier changes by others are not taken for ours.
     pub(crate) fn begin_own(&self, node: &Node) -> Timestamp {
         if node.is_regular() && self.may_hold(node).unwrap_or(false) && self.cache.wants_look(node.identity()) {
-            // Callers may have become somebody who cannot reach the burst buffer.
+            // The look comes first: the thread may act as a caller who cannot reach the burst buffer.
             if let Ok(stat) = self.stat(node) {
                 self.cache.saw(node.identity(), &of_stat(&stat).fingerprint());
             }
@@ -177,7 +182,7 @@ impl Agent {
         file_cache::now_of_files()
     }
 
-    /// After our own change of a node's names: what the file cache remembers of them follows.
+    /// Updates what the file cache remembers of a node's names. Call this after our own change of the names.
     pub(crate) fn changed(&self, node: &Node) -> io::Result<()> {
         if node.is_regular() && self.may_hold(node)? && self.cache.state(node.identity()) != Residency::Absent {
             self.cache.own_change(&*node.anchor(&self.store)?);

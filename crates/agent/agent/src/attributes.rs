@@ -1,4 +1,4 @@
-//! What `stat` says, and changing it.
+//! Attributes of files: reading and changing them.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -22,7 +22,7 @@ use crate::open_file::OpenFile;
 pub struct Attributes {
     pub ino: u64,
     pub size: u64,
-    /// In units of 512 bytes.
+    /// Allocated space, in units of 512 bytes.
     pub blocks: u64,
     pub atime: Timestamp,
     pub mtime: Timestamp,
@@ -37,7 +37,7 @@ pub struct Attributes {
     pub blksize: u32,
 }
 
-/// File system statistics; those of the global store, in blocks of `frsize` bytes.
+/// File system statistics of the global store, in blocks of `frsize` bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[allow(missing_docs, reason = "statvfs(3) documents them")]
 pub struct FileSystemSpace {
@@ -54,13 +54,13 @@ pub struct FileSystemSpace {
 /// A time to set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NewTime {
-    /// This moment.
+    /// The time given.
     At(Timestamp),
-    /// The moment of setting.
+    /// The time at which the call is executed.
     Now,
 }
 
-/// What is to be changed; `None` leaves it.
+/// Changes of attributes. `None` leaves an attribute unchanged.
 #[derive(Debug, Clone, Copy, Default)]
 #[allow(missing_docs, reason = "the fields of stat(3type)")]
 pub struct NewAttributes {
@@ -70,12 +70,13 @@ pub struct NewAttributes {
     pub size: Option<u64>,
     pub atime: Option<NewTime>,
     pub mtime: Option<NewTime>,
-    /// A change of size by somebody who may not keep set-id bits.
+    /// The size is changed by a caller that may not keep the set-id bits.
     pub clear_set_id: bool,
 }
 
 impl NewAttributes {
-    /// A truncation says what time it is too, which moves by itself.
+    /// Whether times are set explicitly. A truncation comes with the current time, and the file system updates the time
+    /// anyway.
     fn sets_times(&self) -> bool {
         let moves_itself = self.size.is_some() && self.atime.is_none() && self.mtime == Some(NewTime::Now);
         !moves_itself && (self.atime.is_some() || self.mtime.is_some())
@@ -104,14 +105,14 @@ pub(crate) fn of_stat(stat: &Stat) -> Attributes {
             | ((rustix::fs::minor(stat.st_rdev) & !0xff) << 12),
         blksize: match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => limits::PREFERRED_IO_BYTES,
-            // What reads directories takes it for the size of its buffer.
+            // Readers of directories use this size for their buffer.
             _ => u32::try_from(stat.st_blksize).unwrap_or(4096),
         },
     }
 }
 
 impl Attributes {
-    /// What the file cache knows better.
+    /// Replaces the values for which the file cache has newer ones.
     fn lay_over(&mut self, overlay: &Overlay) {
         if overlay.ahead {
             (self.size, self.blocks, self.mtime) = (overlay.size, overlay.blocks, overlay.mtime);
@@ -124,20 +125,20 @@ impl Attributes {
         };
     }
 
-    /// What tells this content of a file from another.
+    /// Fingerprint of the content that these attributes belong to.
     pub(crate) fn fingerprint(&self) -> Fingerprint {
         let attributes = Fingerprint::attributes_of(self.mode, self.uid, self.gid, self.nlink.into());
         Fingerprint { size: self.size, mtime: self.mtime, ctime: self.ctime, attributes }
     }
 
-    /// Those of a file itself, whoever's it is.
+    /// Reads the attributes of an open file.
     pub fn of(file: BorrowedFd<'_>) -> io::Result<Attributes> {
         Ok(of_stat(&fs::fstat(file)?))
     }
 }
 
 impl Agent {
-    /// What the global store says of a node.
+    /// Reads a node's attributes in the global store.
     pub(crate) fn stat(&self, node: &Node) -> io::Result<Stat> {
         let said = self.below(StoreCall::Attributes, || fs::fstat(node.fd()));
         let is_gone = said.as_ref().map_or_else(|error| *error == Errno::NOENT, |stat| stat.st_nlink == 0);
@@ -145,14 +146,14 @@ impl Agent {
         Ok(said?)
     }
 
-    /// A node's attributes: the global store's, with what the replica knows better laid over them.
+    /// Returns a node's attributes: those of the global store, with the replica's newer values in their place.
     pub fn attributes(&self, node: &Node) -> io::Result<Attributes> {
         let before = self.cache.staged_count();
         self.overlaid(node, before, of_stat(&self.stat(node)?))
     }
 
-    /// The attributes that go with an open file whose data is an older version: the file's, with the size, blocks and
-    /// time of that version.
+    /// Returns the attributes of an open file whose data is an older version. Size, blocks and modification time are
+    /// those of that version; the rest is the file's.
     pub fn attributes_of_version(&self, open: &OpenFile) -> io::Result<Attributes> {
         self.look(open.node(), &mut |_| Ok(()))?;
         let mut attributes = of_stat(&self.stat(open.node())?);
@@ -163,21 +164,23 @@ impl Agent {
         Ok(attributes)
     }
 
-    /// `before`: what the cache's `staged_count` was before the global store was asked for `attributes`.
+    /// Returns `attributes` with the replica's newer values in their place. `before`: the cache's `staged_count` before
+    /// the global store was asked for `attributes`.
     pub(crate) fn overlaid(&self, node: &Node, before: u64, mut attributes: Attributes) -> io::Result<Attributes> {
         if !node.is_regular() {
-            // The first that an agent is asked, by itself.
+            // The first query that an agent gets by itself is for a directory; a test kills the agent here.
             file_cache::fault::pass("directory.asked");
             return Ok(attributes);
         }
         if !self.may_hold(node)? {
-            // What was here until a moment ago may have arrived below since it was asked.
+            // A replica of this file may have been staged out and dropped since the global store was asked.
             return if self.cache.staged_count() == before { Ok(attributes) } else { Ok(of_stat(&self.stat(node)?)) };
         }
         self.look(node, &mut |pending| {
             let mut before = before;
             for _ in 0..limits::SETTLED_TRIES {
-                // First: once it is below, the stage-out that took it there is over too.
+                // The access time comes first: once the global copy has it, the stage-out that took it there is over
+                // too.
                 attributes.atime = self.cache.accessed(node.identity(), attributes.atime);
                 let below = (self.cache.staged_count() == before).then(|| attributes.fingerprint());
                 let overlay = self.cache.attributes(node.identity(), below.as_ref())?;
@@ -186,7 +189,7 @@ impl Agent {
                 if now == before || overlay.is_some_and(|overlay| overlay.ahead) {
                     break;
                 }
-                // It may have been this file's data that arrived below since, or its last access.
+                // The stage-out since then may have been this file's, with its data or its access time.
                 attributes = of_stat(&self.stat(node)?);
                 before = now;
             }
@@ -196,7 +199,7 @@ impl Agent {
     }
 
     /// Changes attributes as the caller, through the open file if there is one, and returns the new ones. `EINTR` if
-    /// `interrupted` says so while a truncation waits.
+    /// `interrupted` returns true while a truncation waits.
     pub fn set_attributes(
         &self,
         caller: &Caller,
@@ -210,10 +213,11 @@ impl Agent {
         }
         let cuts_by_name = new.size.is_some() && open.is_none();
         if cuts_by_name && node.is_regular() {
-            // The store says first whether it would be cut: nothing is taken back of what comes after.
+            // Permission is checked in the global store first, because the changes that follow are not undone.
             self.check_access(caller, node, crate::Mode { write: true, ..crate::Mode::default() })?;
         }
-        // Times that are set count from after what was written before: what cannot be drained now would set others later.
+        // Set times must come after all earlier writes. Records that cannot be applied now would change the times
+        // later.
         match self.windows.get() {
             Some(windows) if new.sets_times_alone() => windows.apply(node.identity())?,
             _ => self.look(node, &mut |_| Ok(()))?,
@@ -221,7 +225,7 @@ impl Agent {
         if new.uid.is_some() || new.gid.is_some() {
             let _steady = self.steady(node)?;
             let (uid, gid) = (new.uid.map(Uid::from_raw), new.gid.map(Gid::from_raw));
-            // Whether a group is one of his is what is asked.
+            // The store decides by the caller's groups, so the groups are read first.
             let judge = if new.gid.is_some() { Judge::Groups } else { Judge::Node(node, 0) };
             let change = || fs::chownat(node.fd(), "", uid, gid, AtFlags::EMPTY_PATH);
             let change = || Ok(self.change_below(StoreCall::Change, change)?);
@@ -234,7 +238,8 @@ impl Agent {
             let _steady = self.steady(node)?;
             let mode = Mode::from_raw_mode(mode & 0o7777);
             let name = self.descriptor_name(node);
-            // Set-group-id of a group that is none of his is left out without a refusal.
+            // For a caller outside the file's group, the store clears set-group-id without an error. So the groups are
+            // read first.
             let judge = if mode.contains(Mode::SGID) { Judge::Groups } else { Judge::Node(node, 0) };
             let change = || fs::chmodat(&self.descriptors, &name, mode, AtFlags::empty());
             let change = || Ok(self.change_below(StoreCall::Change, change)?);
@@ -246,17 +251,17 @@ impl Agent {
         };
         if new.sets_times() {
             self.set_times(caller, node, new)?;
-            // Not while names are held steady.
+            // Must not run while names are held steady.
             self.windows.get().map_or(Ok(()), |windows| windows.keep(node.identity()).map(drop))?;
         }
         let attributes = self.attributes(node);
-        // Until then: what was cut already is not to be done again to a file that took its place.
+        // The file is kept in use until here, so that another file that takes its place is not truncated again.
         drop(in_use);
         attributes
     }
 
-    /// Cuts or extends a regular file; what it gives keeps the file in use. What the cut takes from the file besides goes first, and
-    /// comes back with its failure: bytes that were cut off would not.
+    /// Truncates or extends a regular file. Returns a handle that keeps the file in use. Privileges that a truncation
+    /// removes are removed first, and restored if it fails: bytes once cut off could not be restored.
     fn cut_to(
         &self,
         node: &Node,
@@ -300,7 +305,8 @@ impl Agent {
         self.cache.set_times(&node.anchor(&self.store)?, [new.atime, new.mtime], &mut apply)
     }
 
-    /// Whether the caller may set times, where somebody else does it: its owner may, and who may write may set both to now.
+    /// Checks that the caller may set times where the server sets them. The owner may set any; a caller with write
+    /// permission may set both to now. Errors: `EPERM`, `EACCES`.
     fn check_times(&self, caller: &Caller, node: &Node, new: &NewAttributes) -> io::Result<()> {
         if caller.uid == 0 || caller.uid == self.stat(node)?.st_uid {
             return Ok(());
@@ -359,7 +365,7 @@ mod tests {
         found.node
     }
 
-    /// The stage-out of one file between the two questions about another must be met by chance: many tries.
+    /// Whether a stage-out falls between the two queries for another file is chance, so the test tries many times.
     #[test]
     fn a_file_that_becomes_clean_never_tells_an_older_size() {
         let directory = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();

@@ -1,4 +1,4 @@
-//! Two questions to the global store at once. One is asked by a thread that is kept, so that the next question need not start one.
+//! Two queries to the global store at once. One runs on another thread, which is reused for later queries.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, ThreadId};
@@ -11,15 +11,15 @@ use crate::limits::HELPER_REST;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// Threads that wait for a job. There are as many as were needed at once within the last [`HELPER_REST`].
+/// Idle threads. There are as many as were needed at once within the last [`HELPER_REST`].
 static IDLE: Mutex<Vec<(ThreadId, Sender<Job>)>> = Mutex::new(Vec::new());
 
-/// Begins `ask` on another thread, which has the process's own rights. The answer comes out of the other end; if no thread could be had
-/// that end is closed.
+/// Runs `ask` on another thread, which has the process's own credentials. The receiver gets the answer. If no thread
+/// can be started, the receiver is closed.
 pub(crate) fn beside<T: Send + 'static>(ask: impl FnOnce() -> T + Send + 'static) -> Receiver<T> {
     let (told, answer) = channel();
     let mut job: Job = Box::new(move || {
-        // Nobody may wait for it any more.
+        // The receiver may have been dropped.
         let _ = told.send(ask());
     });
     loop {
@@ -46,13 +46,14 @@ fn help(first: Job) {
     }
 }
 
-/// Nothing came for long: the thread ends, but for what somebody is sending just now.
+/// Ends a thread that had no job for [`HELPER_REST`], unless a job is being sent at this moment, which is returned.
 fn retire(comes: &Receiver<Job>) -> Option<Job> {
     let was_idle = IDLE.lock().extract_if(.., |(helper, _)| *helper == thread::current().id()).next().is_some();
     if was_idle { None } else { comes.recv().ok() }
 }
 
-/// The thread that starts this one may keep to one processor and have the lowest priority for the length of a request.
+/// Resets processor affinity and scheduling. The thread that starts this one may be bound to one processor with the
+/// lowest priority while it serves a request.
 fn run_as_usual() {
     let none = libc::sched_param { sched_priority: 0 };
     // SAFETY: the parameter lives through the call, which only reads it.
@@ -73,7 +74,7 @@ mod tests {
         let broken = beside(|| -> u32 { panic!("a test that does so on purpose") });
         assert!(broken.recv().is_err());
         assert_eq!(beside(|| 7).recv(), Ok(7));
-        // One that ends because nothing came, and is given a job at that moment.
+        // A thread that ends because it has no job, and is given one at that moment.
         let (jobs, comes) = channel::<Job>();
         IDLE.lock().push((thread::current().id(), jobs.clone()));
         assert!(retire(&comes).is_none(), "it was idle");

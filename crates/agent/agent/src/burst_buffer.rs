@@ -1,4 +1,4 @@
-//! The seam between an agent and the data of its files: a file cache in this process, or one behind a server.
+//! The seam between an agent and the data of its files: a file cache in this process, or one at a server.
 
 mod open_data;
 
@@ -18,40 +18,42 @@ pub use self::open_data::{DataVersion, OpenData};
 use crate::attributes::NewTime;
 use crate::remote::Reads;
 
-/// Where the data of files is. The methods mean what those of [`FileCache`] mean; with a server in between they may fail
-/// for want of it.
+/// Holder of the data of files. The methods mean what those of [`FileCache`] mean. With a server in between, they may
+/// also fail because the server is unreachable.
 pub trait BurstBuffer: Send + Sync {
-    /// Opens a file; `EINTR` if `interrupted` says so while it waits.
+    /// Opens a file. `EINTR` if `interrupted` returns true while the open waits.
     fn open_unless(
         &self,
         anchor: Arc<dyn Anchor>,
         how: OpenHow,
         interrupted: &dyn Fn() -> bool,
     ) -> io::Result<Box<dyn OpenData>>;
-    /// Whether there may be something of a file whose identity begins so; true where nobody can tell.
+    /// Whether data of a file whose identity begins with `start` may be here. True if unknown.
     fn may_know(&self, _start: &[u8]) -> bool {
         true
     }
-    /// What `stat` must say instead of the global copy's attributes; `below`: these, if they are not older than the last change of ours.
+    /// Returns the attributes that `stat` must report instead of the global copy's. `below`: the global copy's
+    /// attributes, if they are not older than our last change.
     fn attributes(&self, identity: &Identity, below: Option<&Fingerprint>) -> io::Result<Option<Overlay>>;
-    /// Somebody looked at a global copy.
+    /// Notes the fingerprint that a global copy had when it was looked at.
     fn saw(&self, _identity: &Identity, _found: &Fingerprint) {}
-    /// Whether a change of a file's attributes or names should be preceded by a look at the global copy.
+    /// Whether the global copy should be looked at before a change of the file's attributes or names.
     fn wants_look(&self, _identity: &Identity) -> bool {
         false
     }
-    /// Attributes or names of a file were changed through us, since [`file_cache::now_of_files`] said `began`.
+    /// Notes that attributes or names of a file were changed through us since `began`, a time of
+    /// [`file_cache::now_of_files`].
     fn changed_attributes(&self, _identity: &Identity, _began: Timestamp) {}
-    /// When a file was last read, as far as that is noted and later than what the global copy says, which is `below`.
+    /// Returns the time of last access: `below`, the global copy's, or a later one that is noted here.
     fn accessed(&self, _identity: &Identity, below: Timestamp) -> Timestamp {
         below
     }
-    /// Whether reads can be noted as a policy says; if not, why, and what to do.
+    /// Checks that access times can be kept as a policy says. Errors: the reason, and what to do.
     fn notes_reads(&self, atime: Atime) -> Result<(), String>;
-    /// Moves whenever a global copy may have become the truth about its file.
+    /// Counter of stage-outs. Changes whenever a global copy may have become the newest data of its file.
     fn staged_count(&self) -> u64;
-    /// `truncate(2)`; `EINTR` if `interrupted` says so while it waits. What it gives keeps the file in use: none
-    /// takes its place.
+    /// `truncate(2)`. Returns a handle that keeps the file in use, so that no other file takes its place. `EINTR` if
+    /// `interrupted` returns true while the call waits.
     fn set_len(
         &self,
         anchor: &Arc<dyn Anchor>,
@@ -59,109 +61,116 @@ pub trait BurstBuffer: Send + Sync {
         policy: &Arc<Policy>,
         interrupted: &dyn Fn() -> bool,
     ) -> io::Result<Option<Box<dyn OpenData>>>;
-    /// `utimens` by somebody who may; `apply` does it as the caller, on this node.
+    /// `utimens` by a caller with permission. `apply` sets the times as the caller, on this node.
     fn set_times(
         &self,
         anchor: &Arc<dyn Anchor>,
         times: [Option<NewTime>; 2],
         apply: &mut dyn FnMut() -> io::Result<()>,
     ) -> io::Result<()>;
-    /// After our own change of names or attributes.
+    /// Notes our own change of names or attributes. Call this after the change.
     fn own_change(&self, anchor: &dyn Anchor);
-    /// The last name is about to be taken away through us.
+    /// Notes that the last name is about to be removed through us.
     fn removing(&self, identity: &Identity);
-    /// The last name is gone through us.
+    /// Notes that the last name was removed through us.
     fn unlinked(&self, identity: &Identity);
-    /// All that others have noted by their identities has been dealt with: files may take others' places.
+    /// Allows files to take the place of others. Call this once everything that was noted by the identities of files
+    /// has been handled.
     fn begin_publishing(&self) {}
-    /// Whether files have taken others' places since it was opened.
+    /// Whether files have taken the place of others since the burst buffer was opened.
     fn has_published(&self) -> bool {
         false
     }
-    /// Of a file that has no name any more: whether that may be as another took it.
+    /// Whether a file without a name may have lost it because another file took its place.
     fn replica_may_be_gone(&self, _identity: &Identity) -> bool {
         false
     }
-    /// Held while names or attributes are changed below: no file takes another's place meanwhile. `wait` is run around the wait for
-    /// one that does. Not while something is opened or staged out.
+    /// Blocks files from taking the place of others while the guard lives. Held during changes of names or attributes
+    /// in the global store. `wait` is called around the wait for a replacement that is under way. Must not be called
+    /// during an open or a stage-out.
     fn steady_names<'a>(&'a self, _wait: &mut dyn FnMut(&mut dyn FnMut())) -> Option<RwLockReadGuard<'a, ()>> {
         None
     }
-    /// Whether the replica holds what the global copy lacks; true where nobody can tell.
+    /// Whether the replica holds data that the global copy lacks. True if unknown.
     fn is_dirty(&self, identity: &Identity) -> bool;
-    /// Whether the replica held what the global copy lacks, and is gone; false where nobody can tell.
+    /// Whether the replica held data that the global copy lacks, and is gone. False if unknown.
     fn is_lost(&self, _identity: &Identity) -> bool {
         false
     }
     /// Stages a file out now and waits.
     fn drain_file(&self, identity: &Identity, interrupted: &dyn Fn() -> bool) -> Result<(), Stuck>;
-    /// Stages out every dirty file - with a server: that this agent opened for writing - and waits.
+    /// Stages out every dirty file and waits. With a server: every file that this agent opened for writing.
     fn drain_all(&self, progress: &mut dyn FnMut(DrainProgress), interrupted: &dyn Fn() -> bool) -> Vec<Stuck>;
-    /// Returns when what was written to any file survives a crash of the machine: here, or with a server in the global store.
+    /// Returns when all writes would survive a crash of the machine: in the burst buffer or, with a server, in the
+    /// global store.
     fn sync_all(&self) -> io::Result<()> {
         let stuck = self.drain_all(&mut |_| {}, &|| false);
         stuck.first().map_or(Ok(()), |stuck| Err(io::Error::from_raw_os_error(stuck.errno)))
     }
-    /// Copies a whole file up and waits.
+    /// Copies a whole file into the burst buffer and waits.
     fn stage_in(&self, anchor: &Arc<dyn Anchor>, policy: &Arc<Policy>) -> io::Result<()>;
     /// Drops a clean replica.
     fn evict(&self, identity: &Identity) -> io::Result<()>;
-    /// Drops clean replicas that nobody uses. `EOPNOTSUPP`: that is decided on the server.
+    /// Drops clean replicas that are not in use. `EOPNOTSUPP`: only the server can do that.
     fn clean(&self, _which: &Which) -> io::Result<Cleaned> {
         Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP))
     }
     /// Pins or unpins a replica.
     fn pin(&self, identity: &Identity, pinned: bool) -> io::Result<()>;
-    /// Whether a replica is pinned; false where nobody can tell.
+    /// Whether a replica is pinned. False if unknown.
     fn is_pinned(&self, identity: &Identity) -> bool;
-    /// Where a file's data is; absent where nobody can tell.
+    /// Returns the state of a file's replica. `Absent` if unknown.
     fn state(&self, identity: &Identity) -> Residency;
-    /// Ends a conflict, a failure or an orphan. `EOPNOTSUPP`: that is decided on the server.
+    /// Ends a conflict, a failure or an orphan. `EOPNOTSUPP`: only the server can do that.
     fn resolve(&self, identity: &Identity, keep: Keep) -> io::Result<Option<PathBuf>>;
-    /// Whether new writes go to the global store. `EOPNOTSUPP`: that is decided on the server.
+    /// Turns quiescing on or off: while on, new writes go to the global store. `EOPNOTSUPP`: only the server can do
+    /// that.
     fn quiesce(&self, on: bool) -> io::Result<()>;
-    /// Has `tell` called before each removal of a replica that the kernel may have; the first one stays.
+    /// Registers `tell`, called before each removal of a replica that the kernel may have open. Only the first
+    /// registration counts.
     fn before_removals(&self, tell: Box<dyn Fn(Version) + Send + Sync>);
-    /// What this agent is to a server, of which it asks in its next life what others have changed since ([`BurstBuffer::changed_since`]);
-    /// `None` without one.
+    /// This agent's name at a server; `None` without a server. After a restart, the agent asks by this name for changes
+    /// by others ([`BurstBuffer::changed_since`]).
     fn client(&self) -> Option<[u8; 16]> {
         None
     }
-    /// Opens a file for the drain of its windows.
+    /// Opens a file to apply the records of its windows.
     fn open_for_windows(&self, anchor: Arc<dyn Anchor>, how: OpenHow) -> io::Result<Box<dyn OpenData>> {
         self.open_unless(anchor, how, &|| false)
     }
-    /// The bytes of a file that others have changed since an agent with this name fell silent that had windows on it; none where nobody knows.
+    /// Returns the byte ranges of a file that others have changed since the agent `client`, which had windows on it,
+    /// fell silent. Empty if unknown.
     fn changed_since(&self, _identity: &Identity, _client: &[u8; 16]) -> io::Result<Vec<ByteRange>> {
         Ok(Vec::new())
     }
-    /// Of that agent nothing is asked any more.
+    /// Tells the server that nothing more will be asked about the agent `client`.
     fn forget_client(&self, _client: &[u8; 16]) {}
-    /// Counters; with a server: of all that it serves.
+    /// Returns counters. With a server: those of all that it serves.
     fn status(&self) -> io::Result<Status>;
-    /// The same without those that mean to read the whole catalogue.
+    /// Returns the counters that do not require reading the whole catalogue.
     fn activity(&self) -> io::Result<Status>;
-    /// The server in between.
+    /// The state of the server in between; `None` without one.
     fn server(&self) -> Option<ServerState>;
-    /// How this node's reads of files at a server fared, where they are read ahead.
+    /// Counters of this node's reads from a server; `None` where nothing is read ahead.
     fn reads(&self) -> Option<Reads> {
         None
     }
-    /// Lets it go; nothing may be used afterwards. False: calls to the global store have not come back, and it is kept until this
-    /// process has ended.
+    /// Closes the burst buffer, which must not be used afterwards. False: calls to the global store have not returned.
+    /// Then this process must end, and keeps the burst buffer until it does.
     fn shutdown(&self) -> bool;
-    /// Whether other nodes open the same files through the same burst buffer: the kernel must ask before it believes.
+    /// Whether other nodes open the same files through this burst buffer. If so, the kernel must revalidate before it
+    /// uses its caches.
     fn is_shared(&self) -> bool;
-    /// Drops what this node keeps ahead of the reads of a file: the next read sees what other nodes wrote before it.
+    /// Drops what this node has read ahead of a file, so that the next read sees earlier writes of other nodes.
     fn forget_read_ahead(&self, _identity: &Identity) {}
 }
 
-/// How it stands with a server.
+/// State of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServerState {
-    /// Where it listens.
+    /// Address at which the server listens.
     pub address: String,
-    /// For how long it has not answered; `None`: it answers, as far as anybody has asked.
+    /// Time for which the server has not answered. `None`: the last request was answered, or none was sent.
     pub away: Option<Duration>,
 }
 

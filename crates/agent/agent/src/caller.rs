@@ -1,11 +1,11 @@
-//! Who asks, and doing things below as that user and not as the agent.
+//! Credentials of callers, and acting as them in the global store.
 //!
-//! Linux keeps credentials per thread at the system call's level; glibc's wrappers spread them over the process, so
-//! the raw calls are used. What a thread had assumed of groups is set again before it acts for somebody else; for a root
-//! caller its capabilities decide.
+//! Linux keeps credentials per thread at the system call's level. The wrappers of glibc change the whole process, so
+//! raw calls are used. Groups that a thread assumed for one caller are replaced before it acts for another. For a root
+//! caller, its capabilities decide.
 //!
-//! Supplementary groups and capabilities are as they are at the call, so they are read of `/proc` each time, which costs some 10 us:
-//! only where what the store knows of the file without being asked leaves the answer open, and after a refusal.
+//! Supplementary groups and capabilities can change between calls, so they are read from `/proc` each time, which costs
+//! some 10 us. They are read only if the cached attributes of the file leave the permission open, and after a refusal.
 
 use std::cell::RefCell;
 use std::io;
@@ -17,14 +17,14 @@ use rustix::fs::{self, AtFlags, StatxFlags};
 use crate::node::Node;
 use crate::rights::{self, Rights};
 
-/// The process that asks.
+/// The process that sent a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Caller {
-    /// Its file-system user id.
+    /// File-system user id.
     pub uid: u32,
-    /// Its file-system group id.
+    /// File-system group id.
     pub gid: u32,
-    /// Its thread id; 0 if it is not visible from here.
+    /// Thread id; 0 if the process is not visible from here.
     pub pid: u32,
 }
 
@@ -39,34 +39,35 @@ impl Caller {
     }
 }
 
-/// The supplementary groups that a caller has now, as `/proc` tells them; none if it cannot be seen from here.
+/// Returns the caller's current supplementary groups from `/proc`. Empty if the process is not visible from here.
 pub fn groups_of(caller: &Caller) -> Arc<[u32]> {
     rights::read(caller).groups
 }
 
-/// What decides whether a caller may.
+/// The attributes that decide whether a caller has permission.
 #[derive(Clone, Copy)]
 pub(crate) enum Judge<'a> {
-    /// The mode of a node: as much of read (4), write (2) and search or execution (1) as these bits say.
+    /// The mode of a node. The bits name the permissions needed: read (4), write (2), search or execute (1).
     Node(&'a Node, u32),
-    /// His groups or capabilities, in what comes of it as well: nothing would be refused without them.
+    /// The caller's groups or capabilities. They must be read first, because without them the result would differ
+    /// instead of being refused.
     Groups,
 }
 
-/// A directory in which names are changed.
+/// Permission to change names in a directory.
 pub(crate) fn names_in(directory: &Node) -> Judge<'_> {
     Judge::Node(directory, 3)
 }
 
-/// From now on callers for whom this thread works have these groups, whatever `/proc` says: they are on another machine.
-/// `None`: `/proc` is asked again.
+/// Sets the groups of callers that this thread acts for, in place of those in `/proc`: the callers are on another
+/// machine. `None`: groups are read from `/proc` again.
 pub fn set_groups_of_callers(groups: Option<Arc<[u32]>>) {
     TOLD_GROUPS.set(groups);
 }
 
 /// Turns the calling thread into a caller, for one operation.
 pub struct Impersonator {
-    /// Without privilege everything is done as the agent's own user, who is then the only caller.
+    /// Whether the agent runs as root. If not, everything is done as the agent's own user, who is then the only caller.
     privileged: bool,
 }
 
@@ -82,19 +83,19 @@ impl Default for Impersonator {
 }
 
 impl Impersonator {
-    /// For the credentials that the process has now.
+    /// Uses the credentials that the process has now.
     pub fn new() -> Impersonator {
         Impersonator { privileged: rustix::process::geteuid().is_root() }
     }
 
-    /// Whether it can be anybody.
+    /// Whether this can act as any user.
     pub fn is_privileged(&self) -> bool {
         self.privileged
     }
 
-    /// Does something as the caller: this thread's file-system calls are judged and owned as his meanwhile. `act` is called again with
-    /// what `/proc` says of him if it was refused without. `EPERM` also if the kernel refuses to change, which it does not for a
-    /// privileged agent.
+    /// Runs `act` as the caller: meanwhile this thread's file-system calls are checked, and new files owned, as the
+    /// caller's. If `act` is refused, it runs once more with the groups and capabilities that `/proc` shows. `EPERM`
+    /// also if the kernel refuses the change of credentials, which does not happen to a privileged agent.
     pub(crate) fn act<T>(
         &self,
         caller: &Caller,
@@ -124,8 +125,9 @@ impl Impersonator {
     }
 }
 
-/// Whether groups may decide, as far as is known without a question to the store. The kernel above has judged the caller with all that he
-/// has already: this is about what has changed below since, so what is open to all is not asked for groups that are kept out.
+/// Whether groups may decide, judged by cached attributes. The kernel has already checked the caller with all groups.
+/// So this matters only for changes in the global store since then. Where the mode allows everybody, groups that it
+/// excludes are not read.
 fn is_open(judge: Judge<'_>, caller: &Caller) -> bool {
     let Judge::Node(node, wanted) = judge else { return true };
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
@@ -144,13 +146,13 @@ fn assume(caller: &Caller, rights: &Rights) -> io::Result<Assumed> {
     if caller.uid != 0 {
         set_fs_id(libc::SYS_setfsuid, caller.uid)?;
         assumed.uid = true;
-        // The kernel has taken all of these from the thread, and gives them back with the user.
+        // The kernel has removed all capabilities from the thread, and restores them with the user id.
         rights::raise(rights.capabilities)?;
     }
     Ok(assumed)
 }
 
-/// This thread acts as a caller until this drops. It stays on its thread.
+/// Impersonation of a caller by this thread, which ends on drop. Must stay on its thread.
 #[must_use = "dropping it ends the impersonation"]
 struct Assumed {
     gid: bool,
@@ -160,7 +162,8 @@ struct Assumed {
 
 impl Drop for Assumed {
     fn drop(&mut self) {
-        // Going on with a stranger's rights would be worse than ending: neither can fail for a privileged process.
+        // Neither call can fail for a privileged process. To continue with another user's rights would be worse than to
+        // abort.
         if self.uid && set_fs_id(libc::SYS_setfsuid, 0).is_err() {
             std::process::abort();
         }
@@ -173,7 +176,7 @@ impl Drop for Assumed {
 fn set_fs_id(call: libc::c_long, id: u32) -> io::Result<()> {
     // SAFETY: both calls take one integer and change this thread's credentials only.
     unsafe { libc::syscall(call, id) };
-    // They report the former id whatever happened; asking with an impossible id tells what holds now.
+    // Both calls return the former id, even on failure. A call with an impossible id returns the current one.
     // SAFETY: as above; u32::MAX is never valid and changes nothing.
     let now = unsafe { libc::syscall(call, u32::MAX) };
     if now as u32 == id { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::EPERM)) }
@@ -201,8 +204,8 @@ thread_local! {
     };
 }
 
-/// Runs a creation under the caller's umask, so that the store below applies it, or a default ACL instead of it, itself.
-/// `create` gets the mode to use. The umask is this thread's own; where threads cannot have one, the mode is masked.
+/// Runs a creation under the caller's umask, so that the store applies the umask, or a default ACL instead. `create`
+/// gets the mode to use. The umask is this thread's own; where a thread cannot have its own, the mode is masked.
 pub fn with_umask<T>(mode: u32, umask: u32, create: impl FnOnce(u32) -> T) -> T {
     struct Restore(libc::mode_t);
     impl Drop for Restore {
@@ -284,7 +287,7 @@ mod tests {
         let impersonator = Impersonator::new();
         let create = |groups: Option<&[u32]>, name: &str| {
             set_groups_of_callers(groups.map(Into::into));
-            // The number is that of a process here: root's.
+            // The process id is that of a process on this machine, which runs as root.
             let caller = Caller { uid: 1234, gid: 4321, pid: std::process::id() };
             let write = || std::fs::write(directory.path().join(name), b"x");
             let created = impersonator.act(&caller, Judge::Groups, write);

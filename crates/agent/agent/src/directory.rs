@@ -1,4 +1,4 @@
-//! Reading directories by the global store's own offsets, which survive changes as well as that store lets them.
+//! Reading directories by the global store's own offsets. How well these survive changes depends on that store.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -17,16 +17,16 @@ use crate::caller::{Caller, Judge};
 use crate::limits;
 use crate::node::Node;
 
-/// One entry.
+/// A directory entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DirectoryEntry {
     /// Inode number.
     pub ino: u64,
-    /// Where reading goes on after it.
+    /// Offset at which reading continues after this entry.
     pub next: u64,
-    /// Its type.
+    /// File type.
     pub kind: FileType,
-    /// Its name; `.` and `..` are among the entries.
+    /// File name; `.` and `..` are among the entries.
     pub name: OsString,
 }
 
@@ -37,12 +37,12 @@ pub struct OpenDirectory {
     read: Mutex<ReadAhead>,
 }
 
-/// What was read and not yet given. Invariant: the first of `entries` is the one that follows `at`.
+/// Entries that were read but not yet returned. Invariant: the first of `entries` is the one that follows `at`.
 #[derive(Default)]
 struct ReadAhead {
     at: u64,
     entries: VecDeque<DirectoryEntry>,
-    /// The store has said that nothing follows `entries`.
+    /// Whether the store has reported the end of the directory.
     ended: bool,
 }
 
@@ -50,7 +50,7 @@ impl Agent {
     /// Opens a directory for reading, as the caller.
     pub fn open_directory(&self, caller: &Caller, node: &Node) -> io::Result<OpenDirectory> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        // Not as `.` in it: who may read a directory need not be allowed to search it.
+        // Not opened as `.` in it, which would need search permission: read permission must suffice.
         let name = self.descriptor_name(node);
         let fd = self.impersonator.act(caller, Judge::Node(node, 4), || {
             Ok(self.below(StoreCall::List, || fs::openat(&self.descriptors, &name, flags, Mode::empty()))?)
@@ -60,7 +60,7 @@ impl Agent {
 }
 
 impl OpenDirectory {
-    /// Gives the entries that follow `offset` (0: from the start, afresh) until `take` refuses one or all were given.
+    /// Passes the entries that follow `offset` (0: a fresh start) to `take`, until it refuses one or all were passed.
     pub fn read(&self, offset: u64, mut take: impl FnMut(&DirectoryEntry) -> bool) -> io::Result<()> {
         let mut read = self.read.lock();
         if offset == 0 || offset != read.at {
@@ -76,7 +76,7 @@ impl OpenDirectory {
                 read.at = next;
                 read.entries.pop_front();
             }
-            // The kernel comes once more after the last entry. What is made meanwhile, who reads on need not see.
+            // The kernel reads once more after the last entry. Entries created meanwhile need not be seen.
             if read.ended {
                 return Ok(());
             }
@@ -84,7 +84,7 @@ impl OpenDirectory {
         }
     }
 
-    /// False at the end of the directory.
+    /// Reads a buffer of entries. False at the end of the directory.
     fn fill(&self, entries: &mut VecDeque<DirectoryEntry>) -> io::Result<bool> {
         let mut buffer = [MaybeUninit::<u8>::uninit(); limits::DIRECTORY_BUFFER_BYTES];
         let mut raw = RawDir::new(&self.fd, &mut buffer);

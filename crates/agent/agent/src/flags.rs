@@ -1,4 +1,4 @@
-//! Flags of files and directories (`chattr`, `lsattr`, the project of a quota): the global store's.
+//! Flags of files and directories (`chattr`, `lsattr`, project quotas), kept by the global store.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -10,7 +10,8 @@ use crate::agent::Agent;
 use crate::caller::{Caller, Judge};
 use crate::node::Node;
 
-/// `FS_IOC_GETFLAGS`, as the kernel asks whichever width a program has. Its argument is a word of 32 bits all the same.
+/// `FS_IOC_GETFLAGS` as the kernel sends it to 32-bit and 64-bit programs alike. The argument has 32 bits in both
+/// cases.
 const GET_FLAGS: u32 = 0x8008_6601;
 /// `FS_IOC_SETFLAGS`
 const SET_FLAGS: u32 = 0x4008_6602;
@@ -22,10 +23,10 @@ const SET_EXTENDED: u32 = 0x401c_5820;
 /// Bytes of `struct fsxattr`, the longer of the two arguments.
 const ARGUMENT_BYTES_MAX: usize = 28;
 
-/// `FS_IMMUTABLE_FL | FS_APPEND_FL`, and the same two as `FS_XFLAG_*`.
+/// `FS_IMMUTABLE_FL | FS_APPEND_FL`, and both as `FS_XFLAG_*`.
 const NO_WRITES: [(u32, u32); 2] = [(SET_FLAGS, 0x30), (SET_EXTENDED, 0x18)];
 
-/// Bytes of the argument of an ioctl that asks for flags or sets them; `None`: another ioctl.
+/// Returns the argument's size in bytes of an ioctl that reads or sets flags; `None` for another ioctl.
 fn argument_bytes(command: u32) -> Option<usize> {
     match command {
         GET_FLAGS | SET_FLAGS => Some(4),
@@ -34,14 +35,15 @@ fn argument_bytes(command: u32) -> Option<usize> {
     }
 }
 
-/// Whether an ioctl asks for flags or sets them.
+/// Whether an ioctl reads or sets flags.
 pub fn is_of_flags(command: u32) -> bool {
     argument_bytes(command).is_some()
 }
 
 impl Agent {
-    /// Such an ioctl on the store's own file or directory, as the caller; what it gives back. `ENOTTY`: another one, or none of those that
-    /// the store knows. A file that is to take no writes any more is staged out first: the error of that if it cannot be.
+    /// Runs such an ioctl on the store's own file or directory, as the caller. Returns the output. A file that becomes
+    /// immutable or append-only is staged out first. Errors: `ENOTTY` for another ioctl or one that the store does not
+    /// know; those of the stage-out.
     pub fn flags(&self, caller: &Caller, node: &Node, command: u32, input: &[u8]) -> io::Result<Vec<u8>> {
         let errno = |errno| Err(io::Error::from_raw_os_error(errno));
         let Some(bytes) = argument_bytes(command) else { return errno(libc::ENOTTY) };
@@ -77,7 +79,7 @@ impl Agent {
         Ok(self.below(StoreCall::Open, || fs::openat(&self.descriptors, name, flags, Mode::empty()))?)
     }
 
-    /// What is dirty of a file is in the global store when this returns.
+    /// Stages out the file if it is dirty, and waits.
     fn settle_below(&self, node: &Node) -> io::Result<()> {
         if !node.is_regular() || !self.cache.is_dirty(node.identity()) {
             return Ok(());

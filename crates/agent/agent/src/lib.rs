@@ -1,7 +1,7 @@
-//! The agent: what POSIX means on a node, over a global store that owns the names and a file cache that has the data.
+//! The agent: POSIX semantics on a node, over a global store that owns the names and a file cache that has the data.
 //!
-//! It knows nothing of FUSE. Nodes are `O_PATH` descriptors, so names may change below and above; every change of the
-//! namespace is made in the global store at once and as the user who asked; locks are keyed by identity.
+//! The crate knows nothing of FUSE. Nodes are `O_PATH` descriptors, so names may change below and above. Every change
+//! of the namespace is made in the global store at once, as the user who asked. Locks are keyed by identity.
 
 // Locks, clocks and threads are those of the crate `concurrency` (clippy.toml); tests may take the system's.
 #![cfg_attr(not(test), deny(clippy::disallowed_types, clippy::disallowed_methods))]

@@ -1,4 +1,4 @@
-//! What a program's `fcntl` and `flock` exclude: programs of this node, or of all nodes that use the directory.
+//! Scope of `fcntl` and `flock` locks: the programs of this node, or of all nodes that use the directory.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,20 +11,20 @@ use crate::agent::Agent;
 use crate::locks::{LockOwner, LockRequest, LockTicket, OnGranted, RangeLock, StoreLocks};
 use crate::node::Node;
 
-/// Which programs a lock excludes.
+/// Scope of a lock: the programs that it excludes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LockScope {
-    /// All that see the directory: those of this node, for no other node does.
+    /// All programs that see the directory; no node but this one does.
     Node,
-    /// Those of all nodes that mount the global store, which keeps the locks.
+    /// The programs of all nodes that mount the global store, which keeps the locks.
     Store,
-    /// Those of this node, although other nodes may have the same file open; why.
+    /// The programs of this node, although other nodes may have the same file open; with the reason.
     NodeAlone(String),
 }
 
 impl Agent {
-    /// Has locks taken in the global store as well, where they exclude the programs of all nodes: data is at a server, or this is one. Call
-    /// it before the agent serves.
+    /// Takes locks in the global store as well, if it excludes the programs of all nodes. For an agent whose data is at
+    /// a server, and for the server. Call this before the agent serves.
     pub fn lock_in_store(&mut self) {
         self.lock_scope = match self.store.locks_across_nodes() {
             Ok(()) => LockScope::Store,
@@ -35,12 +35,12 @@ impl Agent {
         }
     }
 
-    /// Which programs locks exclude under the policy `lock=auto`.
+    /// Scope of locks under the policy `lock=auto`.
     pub fn lock_scope(&self) -> &LockScope {
         &self.lock_scope
     }
 
-    /// The scope of an agent that keeps its data on this node.
+    /// Returns the scope of an agent that keeps its data on this node.
     pub(crate) fn own_lock_scope(store: &impl GlobalStore) -> LockScope {
         if store.is_shared() {
             LockScope::NodeAlone("each node has a burst buffer of its own".into())
@@ -49,7 +49,8 @@ impl Agent {
         }
     }
 
-    /// Where a lock on a file is taken besides the table. `ENOLCK`: nowhere that all nodes see, and the policy wants that.
+    /// Returns the lock table of the global store, if a lock is taken there as well. `ENOLCK`: the policy requires
+    /// locks that all nodes see, and there are none.
     fn locks_below(&self, node: &Node) -> Result<Option<&Arc<StoreLocks>>, Errno> {
         let policy = self.policy_for(node).lock;
         match (&self.lock_scope, policy) {
@@ -59,7 +60,7 @@ impl Agent {
         }
     }
 
-    /// A lock that stands in the way of `wanted`, if one does.
+    /// Returns a lock that conflicts with `wanted`, if there is one.
     pub fn test_lock(&self, node: &Node, wanted: &RangeLock) -> Result<Option<RangeLock>, Errno> {
         match (self.locks.test(node.identity(), wanted), self.locks_below(node)?) {
             (None, Some(store)) => store.conflict(node, wanted),
@@ -67,8 +68,8 @@ impl Agent {
         }
     }
 
-    /// Takes a lock now, or fails: `EAGAIN` if another owner holds it, `ENOLCK` if there are too many, or if it would not exclude what the
-    /// policy `lock` wants; what the global store says.
+    /// Takes a lock now, or fails. Errors: `EAGAIN` if another owner holds it; `ENOLCK` if there are too many locks, or
+    /// if the scope is less than the policy `lock` requires; those of the global store.
     pub fn try_lock(&self, node: &Node, request: LockRequest) -> Result<(), Errno> {
         let below = self.locks_below(node)?;
         self.locks.try_lock(node.identity(), request)?;
@@ -76,8 +77,9 @@ impl Agent {
         store.try_take(node, &request).inspect_err(|_| self.take_back(node, &request))
     }
 
-    /// Takes a lock now or when it becomes free. `grant` is called once with the outcome; before this returns if that is known at once, and
-    /// there is no ticket then. [`cancel_lock`](Agent::cancel_lock) ends the wait once `cancelled` is set.
+    /// Takes a lock now or when it becomes free. `grant` is called once with the outcome. If the outcome is known at
+    /// once, `grant` is called before this returns, and there is no ticket. [`cancel_lock`](Agent::cancel_lock) ends
+    /// the wait once `cancelled` is set.
     pub fn lock(
         self: &Arc<Agent>,
         node: &Arc<Node>,
@@ -112,7 +114,8 @@ impl Agent {
         self.locks.lock(node.identity(), request, grant)
     }
 
-    /// Ends the wait for a lock with `EINTR`, unless it has ended. `ticket`: what [`lock`](Agent::lock) gave, if it has returned.
+    /// Ends the wait for a lock with `EINTR`, unless it has ended. `ticket`: the ticket from [`lock`](Agent::lock), if
+    /// that has returned.
     pub fn cancel_lock(&self, node: &Node, ticket: Option<LockTicket>, cancelled: &AtomicBool) {
         cancelled.store(true, Ordering::SeqCst);
         if let Some(ticket) = ticket {
@@ -121,11 +124,11 @@ impl Agent {
         self.store_locks.iter().for_each(|store| store.end_cancelled());
     }
 
-    /// The table granted what the store refused.
+    /// Undoes a grant of the table that the store refused.
     fn take_back(&self, node: &Node, request: &LockRequest) {
         let (file, owner) = (node.identity(), request.range.owner);
         if request.flock {
-            // The store has given up whatever there was.
+            // The store has released the former flock as well.
             self.locks.unlock_flock(file, owner);
         } else if let Some(store) = &self.store_locks {
             self.locks.restore(file, owner, &store.ranges(file, owner));
@@ -139,7 +142,7 @@ impl Agent {
         self.locks.unlock(file, owner, start, end);
     }
 
-    /// A descriptor of an open file was closed by the process that `owner` stands for: its ranges on the file end.
+    /// Releases an owner's ranges on a file: the process that `owner` stands for has closed a descriptor.
     pub fn close_descriptor(&self, node: &Node, owner: LockOwner, handle: u64) {
         let file = node.identity();
         self.store_locks.iter().for_each(|store| store.close(file, owner));
@@ -153,14 +156,14 @@ impl Agent {
         self.locks.unlock_flock(file, owner);
     }
 
-    /// The last descriptor of an open file is closed: what was locked through it is released, and waits through it end.
+    /// Releases the locks taken through an open file, and ends waits through it: its last descriptor was closed.
     pub fn release_locks_of_handle(&self, node: &Node, handle: u64) {
         let file = node.identity();
         self.store_locks.iter().for_each(|store| store.release_handle(file, handle));
         self.locks.release_handle(file, handle);
     }
 
-    /// A client is gone: what its owners hold is released, and their waits end.
+    /// Releases the locks of a client that is gone, and ends its waits.
     pub fn release_locks_of_client(&self, client: u64) {
         self.store_locks.iter().for_each(|store| store.release_client(client));
         self.locks.release_client(client);

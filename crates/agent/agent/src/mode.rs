@@ -1,46 +1,47 @@
-//! How programs open files, and how they write to them: what the kernel's flags say.
+//! Flags of opens and of writes, as the kernel passes them.
 
-/// How a program opens.
+/// Mode of an open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Mode {
-    /// For reading.
+    /// Open for reading.
     pub read: bool,
-    /// For writing.
+    /// Open for writing.
     pub write: bool,
-    /// By the kernel, to execute it: its user need not be allowed to read it.
+    /// Opened by the kernel for execution. The user need not have read permission.
     pub execute: bool,
-    /// Writes go to the end, until its program says otherwise: each write tells ([`WriteHow`]).
+    /// Opened with `O_APPEND`. The program may change this later, so each write carries its own flag ([`WriteHow`]).
     pub append: bool,
-    /// Every write is durable when it returns (`O_SYNC`, `O_DSYNC`).
+    /// Whether every write is durable when it returns (`O_SYNC`, `O_DSYNC`).
     pub sync: bool,
-    /// Past the page cache (`O_DIRECT`).
+    /// Whether I/O bypasses the page cache (`O_DIRECT`).
     pub direct: bool,
-    /// Reading moves no time of last access (`O_NOATIME`).
+    /// Whether reads leave the access time unchanged (`O_NOATIME`).
     pub noatime: bool,
-    /// The content goes.
+    /// Whether the open truncates the file (`O_TRUNC`).
     pub truncate: bool,
-    /// With `truncate`: by somebody who may not keep set-id bits.
+    /// With `truncate`: the caller may not keep the set-id bits.
     pub clear_set_id: bool,
 }
 
-/// How one write is made. What the descriptor was opened with says nothing of it: flags change (`F_SETFL`).
+/// Flags of one write. They may differ from those of the open, because programs change flags (`F_SETFL`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct WriteHow {
-    /// At the end, whatever the offset says.
+    /// Append at the end, whatever the offset.
     pub append: bool,
-    /// It is durable when it returns.
+    /// Make the write durable before it returns.
     pub sync: bool,
-    /// The writer may not keep set-id bits.
+    /// The writer may not keep the set-id bits.
     pub clear_set_id: bool,
-    /// It is what programs stored through mappings, by whomever's descriptor: nobody hears what becomes of it, and it comes once.
+    /// The kernel writes back pages that programs stored through mappings, by any writer's descriptor. The data comes
+    /// once, and no program sees the result.
     pub cached: bool,
 }
 
-/// The kernel's `__FMODE_EXEC`, which it leaves in the flags.
+/// The kernel's `__FMODE_EXEC`, which it does not remove from the flags.
 const FLAG_EXECUTE: i32 = 0x20;
 
 impl Mode {
-    /// From the flags of open(2), as the kernel passes them on.
+    /// Converts the flags of open(2), as the kernel passes them on.
     pub fn from_flags(flags: i32) -> Mode {
         let access = flags & libc::O_ACCMODE;
         Mode {
@@ -56,7 +57,7 @@ impl Mode {
         }
     }
 
-    /// Whether every write through it goes to the end of the file, whoever makes it, and no mapping can store into the file.
+    /// Whether every write through this open file appends, and no mapping can store into the file.
     pub(crate) fn appends_alone(&self) -> bool {
         self.write && self.append && !self.read
     }

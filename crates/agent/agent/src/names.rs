@@ -1,4 +1,4 @@
-//! The namespace, which is the global store's: every change is made there, as the caller, and at once.
+//! The namespace, which the global store owns. Every change is made there at once, as the caller.
 
 use std::ffi::OsStr;
 use std::io;
@@ -21,33 +21,33 @@ use crate::caller::{Caller, Judge, names_in, with_umask};
 use crate::limits;
 use crate::node::Node;
 
-/// A node with what is known of it at the moment it was found or made.
+/// A node and its attributes at the moment of lookup or creation.
 pub struct FoundNode {
     /// The node.
     pub node: Arc<Node>,
-    /// Its attributes.
+    /// Attributes of the node.
     pub attributes: Attributes,
 }
 
-/// The permission bits of a creation and the caller's umask, which a default ACL of the directory rules out.
+/// Permission bits of a creation, and the caller's umask. A default ACL of the directory replaces the umask.
 #[derive(Debug, Clone, Copy)]
 pub struct NewMode {
-    /// Bits asked for; those of the type are ignored except by [`Agent::make_node`].
+    /// Requested bits. Type bits are ignored, except by [`Agent::make_node`].
     pub mode: u32,
-    /// Bits the caller never wants.
+    /// Bits that the caller masks.
     pub umask: u32,
 }
 
 impl NewMode {
-    /// Who decides whether it is made in a directory, and how: set-group-id of a group that is not the caller's is left out without a
-    /// refusal.
+    /// Returns what decides the permission to create this in a directory. For a directory outside the caller's groups,
+    /// the store clears set-group-id without an error, so groups must be read first.
     fn judge(self, directory: &Node) -> Judge<'_> {
         if self.mode & 0o2000 == 0 { names_in(directory) } else { Judge::Groups }
     }
 }
 
 impl Agent {
-    /// Finds a name. `ENFILE`: the last descriptors are kept for files that are open.
+    /// Finds a name. `ENFILE`: the last descriptors are reserved for open files.
     pub fn lookup(&self, parent: &Node, name: &OsStr) -> io::Result<FoundNode> {
         let found = self.look_up(parent, name)?;
         if descriptors::is_last(found.node.fd()) { Err(Errno::NFILE.into()) } else { Ok(found) }
@@ -63,7 +63,7 @@ impl Agent {
             || self.found(self.below(StoreCall::Lookup, || fs::openat(parent.fd(), name, flags, Mode::empty()))?);
         for _ in 1..limits::LOOKUP_TRIES {
             match look() {
-                // Another file took its place between the two questions.
+                // Another file took the name's place between the open and the query for attributes.
                 Err(error) if error.raw_os_error() == Some(libc::ESTALE) && self.cache.has_published() => {}
                 other => return other,
             }
@@ -71,13 +71,13 @@ impl Agent {
         look()
     }
 
-    /// [`Agent::find`] of what was open before a restart. Nothing where its identity may be another file's by now: nobody kept it from
-    /// being given away.
+    /// Finds a file that was open before a restart, as [`Agent::find`] does. `None` also if its identity may be reused:
+    /// nothing kept the inode allocated meanwhile.
     pub fn find_again(&self, identity: &Identity, hint: &Path) -> io::Result<Option<Arc<Node>>> {
         if PosixStore::is_lasting(identity) { self.find(identity, hint) } else { Ok(None) }
     }
 
-    /// The file or directory with this identity, which was seen at `hint`; `None`: it is not there any more.
+    /// Finds the file or directory with this identity, last seen at `hint`. `None` if it is gone.
     pub fn find(&self, identity: &Identity, hint: &Path) -> io::Result<Option<Arc<Node>>> {
         let Some(fd) = self.store.find(identity, hint)? else { return Ok(None) };
         self.below(StoreCall::Attributes, || {
@@ -94,7 +94,7 @@ impl Agent {
         Ok(FoundNode { node: Arc::new(node), attributes })
     }
 
-    /// A node, and what the global store says of it.
+    /// Returns a node and its attributes in the global store.
     fn looked_at(&self, fd: OwnedFd) -> io::Result<(Node, Attributes)> {
         self.below(StoreCall::Attributes, || {
             let stat = fs::fstat(&fd)?;
@@ -102,7 +102,7 @@ impl Agent {
         })
     }
 
-    /// Makes a directory.
+    /// Creates a directory.
     pub fn make_directory(&self, caller: &Caller, parent: &Node, name: &OsStr, new: NewMode) -> io::Result<FoundNode> {
         let make = |mode| fs::mkdirat(parent.fd(), plain(name)?, Mode::from_raw_mode(mode & 0o7777));
         self.impersonator.act(caller, new.judge(parent), || {
@@ -111,7 +111,7 @@ impl Agent {
         self.look_up(parent, name)
     }
 
-    /// Makes a fifo, socket, device or empty file; the type is in the mode.
+    /// Creates a fifo, socket, device or empty file; the type is in the mode.
     pub fn make_node(
         &self,
         caller: &Caller,
@@ -129,7 +129,7 @@ impl Agent {
         self.look_up(parent, name)
     }
 
-    /// Makes a symbolic link.
+    /// Creates a symbolic link.
     pub fn make_symlink(&self, caller: &Caller, parent: &Node, name: &OsStr, target: &OsStr) -> io::Result<FoundNode> {
         self.impersonator.act(caller, names_in(parent), || {
             Ok(self.change_below(StoreCall::Create, || fs::symlinkat(target, parent.fd(), plain(name)?))?)
@@ -137,13 +137,13 @@ impl Agent {
         self.look_up(parent, name)
     }
 
-    /// What a symbolic link holds.
+    /// Returns the target of a symbolic link.
     pub fn read_symlink(&self, node: &Node) -> io::Result<Vec<u8>> {
         let target = self.below(StoreCall::Read, || fs::readlinkat(node.fd(), "", Vec::new()))?;
         Ok(std::ffi::OsString::from_vec(target.into_bytes()).into_vec())
     }
 
-    /// Gives a node another name; a file created without one gets its first.
+    /// Adds a name for a node; a file created without a name gets its first.
     pub fn link(&self, caller: &Caller, node: &Node, parent: &Node, name: &OsStr) -> io::Result<FoundNode> {
         {
             let _steady = self.steady(node)?;
@@ -157,7 +157,7 @@ impl Agent {
         self.look_up(parent, name)
     }
 
-    /// Removes a name that is no directory. The file's data goes with its last name.
+    /// Removes a name of a file that is not a directory. The file's data goes with its last name.
     pub fn unlink(&self, caller: &Caller, parent: &Node, name: &OsStr) -> io::Result<()> {
         let _steady = self.steady_names();
         let victim = self.look_up(parent, name)?;
@@ -165,15 +165,16 @@ impl Agent {
         let remove =
             || self.change_below(StoreCall::Remove, || Ok(fs::unlinkat(parent.fd(), plain(name)?, AtFlags::empty())?));
         let done = self.as_ours(&victim.node, || self.impersonator.act(caller, names_in(parent), remove));
-        // Whatever it came to: the file tells how many names it has.
+        // Even after an error, the file's link count tells whether the name is gone.
         let told = self.lost_a_name(&victim, name);
         done.and(told)
     }
 
-    /// Before its name is taken away: if that is the last, recovery must know of it. Also of a file that is clean: what a crash of
-    /// the machine leaves may still call it dirty.
+    /// Prepares for the removal of a name: if it is the last, recovery must know of the removal. This holds also for a
+    /// clean file, because after a crash of the machine, the medium may still call it dirty.
     pub(crate) fn loses_a_name(&self, victim: &FoundNode) {
-        // Of what nobody holds anything there is nothing to know. Where that cannot be found out, the removal tells.
+        // If no data is held, there is nothing to record. If that cannot be determined, the removal itself reports the
+        // error.
         if victim.node.is_regular() && victim.attributes.nlink == 1 && self.may_hold(&victim.node).unwrap_or(false) {
             self.removes(&victim.node, true);
             self.cache.removing(victim.node.identity());
@@ -191,7 +192,7 @@ impl Agent {
         })
     }
 
-    /// A name of it is gone: if it was the last, the replica goes once nobody has the file open.
+    /// Handles the removal of a name. If it was the last, the replica is dropped at the last close.
     pub(crate) fn lost_a_name(&self, victim: &FoundNode, name: &OsStr) -> io::Result<()> {
         let node = &victim.node;
         if !node.is_regular() || !self.may_hold(node)? {
@@ -207,17 +208,17 @@ impl Agent {
         self.changed(node)
     }
 
-    /// Whether the only name of what was called `name` is the one that a client of NFS gives to a file that is removed while somebody
-    /// has it - our own descriptors of it are enough - until he lets go: `.nfs` and 24 hexadecimal digits. It is gone for all others
-    /// then, and after a crash it may be gone before we have heard of it.
+    /// Whether the only name left of the file once called `name` is that of an NFS client's silly rename: `.nfs` and 24
+    /// hexadecimal digits. An NFS client renames a removed file until its last close on this node, and our own
+    /// descriptors count. For all others the file is gone. After a crash it may be gone before we have noticed.
     fn is_left_over(&self, node: &Node, name: &OsStr) -> io::Result<bool> {
         let path = node.anchor(&self.store)?.path_hint();
         let digits = path.file_name().filter(|now| *now != name).and_then(|name| name.as_bytes().strip_prefix(b".nfs"));
         Ok(digits.is_some_and(|digits| digits.len() == 24 && digits.iter().all(u8::is_ascii_hexdigit)))
     }
 
-    /// Creates a regular file that was not there and opens it for reading and writing, below. `ESTALE` when it is
-    /// there although the caller thought otherwise: the kernel then looks again.
+    /// Creates a regular file in the global store and opens it for reading and writing. `ESTALE` if the name exists and
+    /// not `exclusive`: the kernel then looks again.
     pub(crate) fn create_below(
         &self,
         caller: &Caller,
@@ -239,13 +240,13 @@ impl Agent {
                 created => Ok(created?),
             }
         })?;
-        // Nobody has data of a file that was made just now: a server need not be asked.
+        // A file created just now has no data at a server, so the server is not asked.
         let (node, attributes) = self.looked_at(reopen_as_path(created.as_fd())?)?;
         Ok((FoundNode { node: Arc::new(node), attributes }, created))
     }
 }
 
-/// A name as the kernel passes it: one component that is neither `.` nor `..`.
+/// Checks a name as the kernel passes it: one component, neither `.` nor `..`.
 pub(crate) fn plain(name: &OsStr) -> Result<&OsStr, Errno> {
     match name.as_bytes() {
         b"" | b"." | b".." => Err(Errno::INVAL),
@@ -266,7 +267,7 @@ pub(crate) mod tests {
     use crate::agent::Config;
     use crate::policy_table::PolicyTable;
 
-    /// An agent of the directory `data`, and what its catalogue holds.
+    /// Creates an agent of the directory `data`, with its catalogue.
     pub(crate) fn agent_of(tree: &Path) -> (Agent, MemoryCatalogue) {
         let (data, buffer) = (tree.join("data"), tree.join("buffer"));
         std::fs::create_dir(&data).unwrap();
@@ -281,7 +282,7 @@ pub(crate) mod tests {
         (Agent::new(Config { cache, store, policies }).unwrap(), catalogue)
     }
 
-    /// What the medium still calls dirty, a crash would bring back without its file.
+    /// A file that the medium still calls dirty would be brought back by a crash, without its global copy.
     #[test] // S15
     fn before_the_name_of_a_clean_file_goes_the_medium_knows_that_it_is_clean() {
         let tree = tempfile::tempdir().unwrap();
@@ -297,7 +298,7 @@ pub(crate) mod tests {
         assert!(left.is_none_or(|record| record.state == State::Clean));
     }
 
-    /// A client of NFS renames what it is told to remove while somebody has it.
+    /// An NFS client renames a file instead of removing it while it is open on the node.
     #[test] // S15
     fn a_file_that_was_renamed_instead_of_removed_is_removed_and_no_other_is() {
         let tree = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! A file of the namespace, held by descriptor.
+//! A file of the namespace, held by a descriptor.
 
 use std::ffi::OsStr;
 use std::io;
@@ -16,28 +16,28 @@ use types::Identity;
 use crate::beside::beside;
 use crate::limits;
 
-/// One file, directory, link or special file, named by an `O_PATH` descriptor: it stays the same whatever becomes of
-/// its name. Minted by lookups and creations; lives as long as somebody refers to it.
+/// A file, directory, symbolic link or special file, named by an `O_PATH` descriptor. The descriptor stays valid if the
+/// name changes. Created by lookups and creations; lives while it is referenced.
 pub struct Node {
     fd: Arc<OwnedFd>,
     who: Who,
     kind: FileType,
     ino: u64,
-    /// What the file cache knows it by, made when first needed and shared while anybody has it.
+    /// The file cache's anchor of the file, made when first needed and shared while it is in use.
     anchor: Mutex<Option<Weak<dyn Anchor>>>,
-    /// When it was found to have no capabilities, on the clock of [`seconds`], until somebody has asked for them or set an attribute;
-    /// 0: long ago.
+    /// Time at which the file was found to have no capabilities, on the clock of [`seconds`]. 0: long ago, or since
+    /// then capabilities were queried or an attribute was set.
     plain_s: AtomicU64,
-    /// It was given capabilities through us.
+    /// Whether capabilities were set through us.
     capable: AtomicBool,
 }
 
-/// What tells a file from others.
+/// Identification of a file.
 enum Who {
-    /// Its identity.
+    /// The file's lasting identity.
     Lasting(Identity),
-    /// What does as long as somebody has the file, and the identity once somebody needed it: a request to the store that who only
-    /// looks at the file is spared.
+    /// A key that is valid while the file is in use, and the identity once it was needed. The identity costs a request
+    /// to the store, which mere lookups of attributes are spared.
     Passing { key: Identity, asked: OnceLock<Identified> },
 }
 
@@ -52,7 +52,7 @@ impl Node {
         Ok(Node { fd, who, kind, ino, anchor: Mutex::new(None), plain_s, capable })
     }
 
-    /// What tells it from every other file that is known, by whatever name, as long as it is.
+    /// Returns the key that tells this node from every other node in use, by whatever name it was found.
     pub fn key(&self) -> &Identity {
         match &self.who {
             Who::Lasting(identity) => identity,
@@ -60,8 +60,8 @@ impl Node {
         }
     }
 
-    /// Who it is. Of a node that nobody has identified yet ([`Agent::may_hold`](crate::Agent::may_hold), opening it): its key, of
-    /// which no burst buffer knows anything.
+    /// Returns the identity. For a node not yet identified ([`Agent::may_hold`](crate::Agent::may_hold), an open) this
+    /// is its key, which no burst buffer knows.
     pub fn identity(&self) -> &Identity {
         match &self.who {
             Who::Lasting(identity) => identity,
@@ -69,7 +69,7 @@ impl Node {
         }
     }
 
-    /// Whether `identity` tells who it is, for ever.
+    /// Whether `identity` returns the lasting identity.
     pub(crate) fn is_identified(&self) -> bool {
         match &self.who {
             Who::Lasting(_) => true,
@@ -77,7 +77,7 @@ impl Node {
         }
     }
 
-    /// Finds out who it is.
+    /// Queries the identity, unless it is known.
     pub(crate) fn identify(&self, store: &PosixStore) -> io::Result<&Identity> {
         if let Who::Passing { asked, .. } = &self.who
             && asked.get().is_none()
@@ -89,17 +89,17 @@ impl Node {
         Ok(self.identity())
     }
 
-    /// Its inode number in the global store, as programs see it.
+    /// Inode number in the global store, as programs see it.
     pub fn ino(&self) -> u64 {
         self.ino
     }
 
-    /// Whether it has data that is accelerated.
+    /// Whether this is a regular file: its data is accelerated.
     pub fn is_regular(&self) -> bool {
         self.kind == FileType::RegularFile
     }
 
-    /// Whether it is a directory.
+    /// Whether this is a directory.
     pub fn is_directory(&self) -> bool {
         self.kind == FileType::Directory
     }
@@ -108,12 +108,13 @@ impl Node {
         self.fd.as_fd()
     }
 
-    /// Its path for calls that take no descriptor. It leads to the file itself, a symbolic link included.
+    /// Returns a path for calls that take no descriptor. The path leads to the file itself, also if that is a symbolic
+    /// link.
     pub(crate) fn proc_path(&self) -> String {
         format!("/proc/self/fd/{}", self.fd.as_raw_fd())
     }
 
-    /// What the file cache knows this regular file by.
+    /// Returns the file cache's anchor of this regular file.
     pub(crate) fn anchor(&self, store: &PosixStore) -> io::Result<Arc<dyn Anchor>> {
         let mut slot = self.anchor.lock();
         if let Some(anchor) = slot.as_ref().and_then(Weak::upgrade) {
@@ -127,7 +128,7 @@ impl Node {
         Ok(anchor)
     }
 
-    /// What the file cache knows this regular file by, which was found at this path below the root just now.
+    /// Returns the file cache's anchor of this regular file, which was just found at `place` below the root.
     pub(crate) fn anchor_found(&self, store: &PosixStore, place: &Path) -> io::Result<Arc<dyn Anchor>> {
         let mut slot = self.anchor.lock();
         if let Some(anchor) = slot.as_ref().and_then(Weak::upgrade) {
@@ -138,8 +139,9 @@ impl Node {
         Ok(anchor)
     }
 
-    /// What the file cache knows this regular file by, of which nobody has an anchor yet. The file is opened for reading below, and read
-    /// if it is no longer than `read_max`, while the store is asked who it is: whoever reads it first waits for its bytes alone.
+    /// Returns the file cache's anchor of this regular file, which had none. Opens the global copy, and reads it if it
+    /// has at most `read_max` bytes, while another thread queries the identity. So the first read waits for the file's
+    /// bytes only.
     pub(crate) fn anchor_reading(&self, store: &PosixStore, read_max: u64) -> io::Result<Arc<dyn Anchor>> {
         let (asks, fd, ino) = (store.clone(), self.fd.clone(), self.ino);
         let asked = beside(move || (asks.identify_passing(fd.as_fd(), ino), asks.place_of(fd.as_fd())));
@@ -155,14 +157,14 @@ impl Node {
         if let Some(anchor) = slot.as_ref().and_then(Weak::upgrade) {
             return Ok(anchor);
         }
-        // Whoever opens it for himself hears what is wrong.
+        // An error is reported when the file is opened for use.
         let anchor = store.anchor_opened(self.fd.clone(), self.identity().clone(), place, opened.ok());
         *slot = Some(Arc::downgrade(&anchor));
         Ok(anchor)
     }
 
-    /// Makes the anchor of a file that was created just now, at `place` if it has a name; it keeps the descriptor that creation
-    /// gave.
+    /// Makes the anchor of a file that was just created, at `place` if it has a name. The anchor keeps the descriptor
+    /// of the creation.
     pub(crate) fn anchor_created(
         &self,
         store: &PosixStore,
@@ -176,30 +178,31 @@ impl Node {
         Ok(anchor)
     }
 
-    /// It was created, or seen to have no capabilities, just now.
+    /// Notes that the file was just created, or just found to have no capabilities.
     pub(crate) fn note_plain(&self) {
         self.plain_s.store(seconds(), Ordering::Relaxed);
     }
 
-    /// Whether it had no capabilities a moment ago and nobody has given it an attribute through us; asked once. The kernel asks for
-    /// them before the first write through an open file, which is spared a look below by this.
+    /// Whether the file had no capabilities a moment ago and no attribute was set through us since. Answers true once.
+    /// The kernel asks for capabilities before the first write through an open file, and this saves a query of the
+    /// store.
     pub(crate) fn take_plain(&self) -> bool {
         let plain_s = self.plain_s.swap(0, Ordering::Relaxed);
         plain_s > 0 && seconds() - plain_s <= limits::PLAIN_S
     }
 
-    /// It is given capabilities.
+    /// Notes that capabilities are set through us.
     pub(crate) fn note_capable(&self) {
         self.capable.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it was given capabilities through us, at whatever time.
+    /// Whether capabilities were ever set through us.
     pub(crate) fn may_be_capable(&self) -> bool {
         self.capable.load(Ordering::Relaxed)
     }
 }
 
-/// Seconds since a moment of this process, from 1.
+/// Seconds since the first call in this process, starting at 1.
 fn seconds() -> u64 {
     static FIRST: LazyLock<Instant> = LazyLock::new(Instant::now);
     1 + FIRST.elapsed().as_secs()

@@ -1,4 +1,4 @@
-//! Open files.
+//! Open files and their operations.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -21,7 +21,7 @@ use crate::windows::{CrashDurability, WindowRight, WindowRules, Windows};
 
 /// One open file description.
 pub struct OpenFile {
-    /// Its right to a window, which ends before the handle does.
+    /// Permission to use a write window. Dropped before `handle`.
     right: OnceLock<WindowRight>,
     windows: Option<Arc<Windows>>,
     rules: WindowRules,
@@ -30,14 +30,15 @@ pub struct OpenFile {
     handle: Box<dyn OpenData>,
     cache: Arc<dyn BurstBuffer>,
     mode: Mode,
-    /// The file had set-id bits or capabilities when it was opened for writing, and no write has taken them yet.
+    /// Whether the file had set-id bits or capabilities at an open for writing that no write has removed yet.
     privileged: AtomicBool,
-    /// It may still be without a name at the end: then its data goes with it.
+    /// Whether the file was created without a name (`O_TMPFILE`). If it still has none at the last close, its data is
+    /// discarded.
     nameless: bool,
 }
 
 impl Agent {
-    /// An open file over its data. `nameless`: it has no name yet.
+    /// Builds an open file over its data. `nameless`: the file has no name yet.
     #[allow(clippy::too_many_arguments, reason = "what an open file is made of")]
     pub(crate) fn opened(
         &self,
@@ -57,7 +58,7 @@ impl Agent {
         OpenFile { right, windows, rules, reader, node, handle, cache, mode, privileged, nameless }
     }
 
-    /// Writes at `offset`, or at the end.
+    /// Writes at `offset`, or at the end if `how.append`. Returns the number of bytes written.
     pub fn write(&self, open: &OpenFile, data: &[u8], offset: u64, how: WriteHow) -> io::Result<usize> {
         if !how.cached {
             open.handle.report_error_to_writer()?;
@@ -65,7 +66,7 @@ impl Agent {
         if how.clear_set_id || open.privileged.load(Ordering::Relaxed) {
             self.before_write(open, how.clear_set_id)?;
         }
-        // At the end of the file: where that is, all must have said.
+        // An append needs the end of the file, so the records of all windows are applied first.
         let range = if how.append { ByteRange::new(0, u64::MAX) } else { ByteRange::at(offset, data.len() as u64) };
         open.settle_within(range)?;
         let written = open.handle.write_at(data, offset, how.append)?.written;
@@ -87,7 +88,7 @@ impl Agent {
         Ok(())
     }
 
-    /// Allocates, punches or zeroes; `mode` holds the `FALLOC_FL_*` bits.
+    /// Allocates, punches or zeroes a range; `mode` holds the `FALLOC_FL_*` bits.
     pub fn allocate(&self, open: &OpenFile, mode: u32, range: ByteRange, clear_set_id: bool) -> io::Result<()> {
         if range.is_empty() {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
@@ -100,7 +101,8 @@ impl Agent {
         open.keep()
     }
 
-    /// Copies between open files; how many bytes, which may be fewer than asked: the caller comes again.
+    /// Copies between open files. Returns the number of bytes copied. If that is less than `len`, the caller calls
+    /// again.
     pub fn copy(
         &self,
         from: (&OpenFile, u64),
@@ -130,69 +132,70 @@ impl Agent {
 }
 
 impl OpenFile {
-    /// The file.
+    /// Node of the file.
     pub fn node(&self) -> &Arc<Node> {
         &self.node
     }
 
-    /// The version of the data that is open.
+    /// Version of the data that is open.
     pub fn data(&self) -> DataVersion {
         self.handle.data()
     }
 
-    /// The complete replica as an `O_PATH` descriptor, for the kernel to read and write itself.
+    /// Descriptor of the complete replica (`O_PATH`), which the kernel reads and writes directly.
     pub fn backing(&self) -> Option<Arc<OwnedFd>> {
         self.handle.backing()
     }
 
-    /// The complete replica's number, wherever [`backing`](OpenFile::backing) may give it.
+    /// Version of the complete replica, if [`backing`](OpenFile::backing) can return it.
     pub fn version(&self) -> Option<Version> {
         self.handle.version()
     }
 
-    /// As what the kernel notes its own reads of [`backing`](OpenFile::backing).
+    /// The access-time mode of [`backing`](OpenFile::backing), for reads by the kernel.
     pub fn atime(&self) -> Atime {
         self.handle.atime()
     }
 
-    /// Whether the kernel opened it to execute it.
+    /// Whether the kernel opened the file for execution.
     pub fn executes(&self) -> bool {
         self.mode.execute
     }
 
-    /// Whether it is open for writing and not for reading: then it cannot be mapped.
+    /// Whether the file is open for writing only, and so cannot be mapped.
     pub fn writes_alone(&self) -> bool {
         self.mode.write && !self.mode.read
     }
 
-    /// Whether a mapping of it could be stored to.
+    /// Whether a mapping of this open file could be stored to.
     pub fn maps_for_writing(&self) -> bool {
         self.mode.write && self.mode.read
     }
 
-    /// Whether writes must be seen by the agent although the replica is complete.
+    /// Whether writes must go through the agent although the replica is complete.
     pub fn writes_must_pass(&self) -> bool {
         self.privileged.load(Ordering::Relaxed)
     }
 
-    /// The kernel is to be given the replica. False: the data has left the burst buffer, and it must not be.
+    /// Switches to passthrough: the kernel gets the replica. False if it must not, because the data has left the burst
+    /// buffer.
     #[must_use]
     pub fn use_passthrough(&self) -> bool {
         self.handle.use_passthrough()
     }
 
-    /// The program said how it will read: one of [`window::attach::advice`]; what it will need begins at `start` and has `len` bytes, 0
-    /// for all up to the end. `EINVAL`: no such advice; `EOPNOTSUPP`: that is the kernel's to do.
+    /// Applies advice on future reads: one of [`window::attach::advice`]. The advice is for `len` bytes from `start`; 0
+    /// means up to the end. Errors: `EINVAL` for an unknown advice; `EOPNOTSUPP` if reading ahead is up to the kernel.
     pub fn advise(&self, advice: u32, start: u64, len: u64) -> io::Result<()> {
         self.reader.advise(&*self.handle, advice, start, len)
     }
 
-    /// Nothing is read ahead for it any more but what is asked for, or again as before.
+    /// Turns read-ahead off, except for explicit requests, or on again.
     pub(crate) fn switch_read_ahead(&self, off: bool) {
         self.reader.switch(off);
     }
 
-    /// Reads; fewer bytes than asked only at the end of the file.
+    /// Reads. Returns fewer bytes than requested only at the end of the file.
     pub fn read(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let windows = self.windows.as_ref().filter(|_| self.is_windowed());
         if windows.is_none() || !self.rules.read_ends {
@@ -201,7 +204,7 @@ impl OpenFile {
         let Some(windows) = windows else { return self.handle.read_at(buffer, offset) };
         let mut look = || {
             if self.rules.read_ends {
-                // What cannot be drained the read finds all the same.
+                // The read also sees records that cannot be applied.
                 let _ = windows.bar(self.node.identity());
             }
             windows.look(self.node.identity(), &mut |pending| {
@@ -212,7 +215,8 @@ impl OpenFile {
         if self.cache.is_shared() { patiently(self.rules.patience, look) } else { look() }
     }
 
-    /// [`OpenFile::read`], or the bytes where they lie, if that is in at most `parts_max` places of memory.
+    /// Reads as [`OpenFile::read`] does. If the bytes lie in at most `parts_max` parts of memory, returns these instead
+    /// of a copy.
     pub fn read_or_share(&self, buffer: &mut [u8], offset: u64, parts_max: usize) -> io::Result<ReadData> {
         let range = ByteRange::at(offset, buffer.len() as u64);
         if !self.is_windowed() {
@@ -225,7 +229,7 @@ impl OpenFile {
         self.read(buffer, offset).map(ReadData::Copied)
     }
 
-    /// Cuts or extends.
+    /// Truncates or extends the file.
     pub fn set_len(&self, len: u64) -> io::Result<()> {
         let Some(windows) = &self.windows else { return self.handle.set_len(len) };
         windows.cut(self.node.identity(), len, &mut || self.handle.set_len(len))
@@ -237,7 +241,7 @@ impl OpenFile {
         self.handle.seek(offset, what)
     }
 
-    /// fsync or fdatasync.
+    /// Runs `fsync` or, with `data_only`, `fdatasync`.
     pub fn sync(&self, data_only: bool) -> io::Result<()> {
         let synced = self.make_durable(data_only);
         synced.and_then(|()| self.tell_damage())
@@ -256,22 +260,22 @@ impl OpenFile {
         self.handle.sync(data_only)
     }
 
-    /// A descriptor was closed.
+    /// Handles the close of a descriptor.
     pub fn flush(&self) -> io::Result<()> {
         let lazy = self.rules.lazy && self.has_window_right();
         if lazy && self.handle.is_remote() && self.right.get().is_some_and(WindowRight::is_used) {
-            return self.tell_damage(); // no more for the server than for the drain
+            return self.tell_damage(); // neither the server nor the windows have more to do
         }
         let settled = if lazy { Ok(()) } else { self.apply_window() };
         self.handle.flush().and(settled).and_then(|()| self.tell_damage())
     }
 
-    /// Brings what windows of the file hold to where its data is, as before a lock is released.
+    /// Applies the records of the file's windows, as before a lock is released.
     pub fn drain_windows(&self) -> io::Result<()> {
         self.apply_window()
     }
 
-    /// `EIO`, once: something that was acknowledged on the file is lost.
+    /// Reports the loss of acknowledged data of the file, once, as `EIO`.
     fn tell_damage(&self) -> io::Result<()> {
         self.right.get().map_or(Ok(()), WindowRight::tell_damage)
     }
@@ -281,60 +285,61 @@ impl OpenFile {
         self.windows.as_ref().is_some_and(|windows| windows.is_windowed(self.node.identity()))
     }
 
-    /// What was acknowledged is in the burst buffer.
+    /// Applies all records of the file's windows.
     fn apply_window(&self) -> io::Result<()> {
         self.settle_within(ByteRange::new(0, u64::MAX))
     }
 
-    /// What was acknowledged of `range` is.
+    /// Applies the records of the file's windows that overlap `range`.
     fn settle_within(&self, range: ByteRange) -> io::Result<()> {
         self.windows.as_ref().map_or(Ok(()), |windows| windows.apply_within(self.node.identity(), range))
     }
 
-    /// What was changed past the windows of the file is as durable as what comes through them.
+    /// Makes a change that bypassed the file's windows as durable as writes through them.
     fn keep(&self) -> io::Result<()> {
         let Some(windows) = &self.windows else { return Ok(()) };
         if windows.keep(self.node.identity())? { self.handle.report_error_to_writer() } else { Ok(()) }
     }
 
-    /// Whether a program that asks for it may have a window on this open file, as far as the file is concerned: it is open
-    /// for writing and nothing else, whole in the burst buffer or at a server, without privileges. `first`: nobody else has
-    /// it open; then it is made sure that nobody has it mapped either.
+    /// Whether this open file allows a window to a program that asks for one. It must be open for writing without other
+    /// modes, have no privileges, and be complete in the burst buffer or at a server. `first`: no other process has it
+    /// open; then mappings by others are excluded as well.
     pub fn may_have_window(&self, first: bool) -> bool {
         let mode = &self.mode;
         let plain = mode.write && !mode.append && !mode.sync && !mode.direct && !mode.execute;
         let served = self.windows.is_some() && self.rules.wish.is_some();
         let settled = served && plain && !self.nameless && !self.writes_must_pass();
         if self.cache.is_shared() {
-            // Whatever it is at the server, a write goes there; who maps it has it open. Other nodes see it when it is closed.
+            // At a server, all writes go there, and a process that maps the file has it open. Other nodes see the data
+            // after a close.
             return settled;
         }
         settled && self.handle.backing().is_some() && (!first || self.handle.is_unshared())
     }
 
-    /// Whether it was opened to change the file, and a write through it has no capabilities to take away, as far as is known here.
+    /// Whether this was opened to change the file, and no capabilities are known here that a write would remove.
     pub fn writes_plainly(&self) -> bool {
         self.changes() && !self.privileged.load(Ordering::Relaxed) && !self.node.may_be_capable()
     }
 
-    /// Whether it was opened to change the file.
+    /// Whether this was opened to change the file.
     pub fn changes(&self) -> bool {
         self.mode.write || self.mode.truncate
     }
 
-    /// Whether its data is at a server: each read and write is a request.
+    /// Whether the data is at a server, so that each read and write is a request.
     pub fn is_remote(&self) -> bool {
         self.cache.is_shared()
     }
 
-    /// It may have one. Only while every open description of the file may.
+    /// Allows a window. Call this only while every open file description of the file allows one.
     pub fn allow_window(&self) {
         if let Some(windows) = self.windows.as_ref().filter(|_| self.rules.wish.is_some()) {
             self.right.get_or_init(|| WindowRight::new(windows, self.node.identity(), self.rules, self.mode.read));
         }
     }
 
-    /// Whether it may.
+    /// Whether a window is allowed.
     pub fn has_window_right(&self) -> bool {
         self.right.get().is_some()
     }
@@ -346,7 +351,7 @@ impl OpenFile {
 
 impl Drop for OpenFile {
     fn drop(&mut self) {
-        // Before the handle goes, so that nothing is staged out to a file that goes with it.
+        // Must come before the handle drops, so that nothing is staged out to a file that is about to vanish.
         if self.nameless && fs::fstat(self.node.fd()).is_ok_and(|stat| stat.st_nlink == 0) {
             self.cache.unlinked(self.node.identity());
         }

@@ -1,4 +1,4 @@
-//! Opening files: whether a program may, and as what its directory's rules say.
+//! Opening files: permissions and the policy of the directory.
 
 use std::ffi::{CString, OsStr};
 use std::io;
@@ -21,8 +21,8 @@ use crate::reader::ReadObserver;
 use crate::windows::WindowRules;
 
 impl Agent {
-    /// Opens an existing regular file as the caller. `EACCES` if its user may not, whatever the kernel believed; `EINTR` if
-    /// `interrupted` says so while it waits.
+    /// Opens an existing regular file as the caller. Errors: `EACCES` if the caller lacks permission, whatever the
+    /// kernel's cached attributes said; `EINTR` if `interrupted` returns true while the open waits.
     pub fn open(
         &self,
         caller: &Caller,
@@ -38,7 +38,8 @@ impl Agent {
         self.open_allowed(node, mode, interrupted)
     }
 
-    /// Opens a regular file again that was open in an earlier process: whoever has it was allowed to then, and nothing is cut.
+    /// Opens a regular file again that was open in an earlier process. Permission was checked then, and the file is not
+    /// truncated.
     pub fn reopen(&self, node: &Arc<Node>, mode: Mode) -> io::Result<OpenFile> {
         if !node.is_regular() {
             return Err(io::Error::from_raw_os_error(libc::ESTALE));
@@ -63,7 +64,7 @@ impl Agent {
             policy,
         };
         let (rules, reader) = (WindowRules::of(&how.policy), ReadObserver::new(&how.policy));
-        // Before: an open that is refused cuts nothing.
+        // Privileges are removed first: an open that is refused must truncate nothing.
         let taken =
             (mode.truncate && privileged).then(|| self.take_privileges_of(node, mode.clear_set_id)).transpose()?;
         let anchor = if writes || self.may_hold(node)? || self.stat(node)?.st_size == 0 {
@@ -84,8 +85,8 @@ impl Agent {
         Ok(self.opened(node.clone(), handle, mode, privileged, false, rules, reader))
     }
 
-    /// The rules for a change of a file's data. An ordinary user sets no times of other people's files, so that his agent could not
-    /// stage them out: what is written to those goes to the global store.
+    /// Returns the policy for a change of a file's data. An agent without privilege cannot set the times of other
+    /// users' files, so it could not stage them out. Writes to those go to the global store.
     pub(crate) fn policy_for_change(&self, node: &Node) -> io::Result<Arc<Policy>> {
         let policy = self.policy_for(node);
         if self.impersonator.is_privileged() {
@@ -103,8 +104,9 @@ impl Agent {
         Ok(Arc::new(Policy { cache, ..Policy::clone(&policy) }))
     }
 
-    /// Whether the caller may open a file so, as its store says now. Who writes is judged by an open of the store's own file, as he
-    /// asked: what it would refuse later (immutable, append-only or read-only files, an owner whom it does not trust) it refuses here.
+    /// Checks that the caller may open a file in this mode, by the store's current permissions. For a write, the
+    /// store's own file is opened in the requested mode. So all that the store would refuse later is refused here:
+    /// immutable, append-only and read-only files, and owners it does not trust.
     pub(crate) fn check_access(&self, caller: &Caller, node: &Node, mode: Mode) -> io::Result<()> {
         if mode.write || mode.truncate {
             return self.check_open(caller, node, mode);
@@ -115,7 +117,7 @@ impl Agent {
         let access = if mode.execute { libc::X_OK } else { libc::R_OK };
         let name = CString::new(self.descriptor_name(node))?;
         let descriptors = self.descriptors.as_raw_fd();
-        // The raw call: wrappers ask for the process's real user where they believe it to be the effective one.
+        // The raw call is used because wrappers check the real user where they take it to be the effective one.
         // SAFETY: an open descriptor and a C string that lives through the call.
         let ask =
             || unsafe { libc::syscall(libc::SYS_faccessat2, descriptors, name.as_ptr(), access, libc::AT_EACCESS) };
@@ -124,8 +126,8 @@ impl Agent {
         })
     }
 
-    /// Opens the store's file as the caller, and closes it. Nothing is cut: a file that may only be appended to may not be cut
-    /// either, so that is asked without `O_APPEND`.
+    /// Opens the store's file as the caller, and closes it. Does not truncate. An append-only file must not be
+    /// truncated either, so a check for truncation opens without `O_APPEND`.
     fn check_open(&self, caller: &Caller, node: &Node, mode: Mode) -> io::Result<()> {
         let mut flags = OFlags::CLOEXEC | OFlags::NOCTTY;
         flags |= if mode.read { OFlags::RDWR } else { OFlags::WRONLY };
@@ -142,8 +144,8 @@ impl Agent {
         })
     }
 
-    /// Creates a regular file and opens it; without a name until linked if `name` is `None` (`exclusive`: for ever).
-    /// `ESTALE` when the name is there already and not `exclusive`.
+    /// Creates a regular file and opens it. If `name` is `None`, the file has no name until it is linked; with
+    /// `exclusive`, it can never be linked. `ESTALE` if the name exists and not `exclusive`.
     pub fn create(
         &self,
         caller: &Caller,
@@ -154,7 +156,7 @@ impl Agent {
         mode: Mode,
     ) -> io::Result<(FoundNode, OpenFile)> {
         if name.is_none() && self.cache.is_shared() {
-            // Without a name a server cannot find it; programs then make a name and remove it.
+            // A server cannot find a file without a name. Programs then create a name and remove it.
             return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
         }
         let (found, created) = self.create_below(caller, parent, name, new, exclusive)?;
@@ -167,7 +169,7 @@ impl Agent {
         if opened.is_err()
             && let Some(name) = name
         {
-            // A file that could not be opened was never created, as far as the caller can tell.
+            // The caller must see no file if the open failed.
             let _ = self.unlink(caller, parent, name);
         }
         let opened = opened?;

@@ -1,4 +1,5 @@
-//! Files that take the places of others below (policy `publish = atomic`), as changes of names and attributes see them.
+//! Files that replace others in the global store (policy `publish = atomic`), as seen by changes of names and
+//! attributes.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -15,13 +16,14 @@ use crate::caller::{Caller, Judge};
 use crate::node::Node;
 
 impl Agent {
-    /// Before names are changed: no file takes another's place while that is held. Who waits for it waits for the global store.
+    /// Returns a guard that keeps files from replacing others. Held while names are changed. The wait for it counts as
+    /// a call to the global store.
     pub(crate) fn steady_names(&self) -> Option<RwLockReadGuard<'_, ()>> {
         self.cache.steady_names(&mut |wait| self.below(StoreCall::Change, wait))
     }
 
-    /// The same before the attributes of a node are changed, or its names by way of it. `ESTALE` for one whose place another file
-    /// has taken: the kernel looks the name up again.
+    /// Returns a guard as [`Agent::steady_names`] does, for changes of a node's attributes, or of its names by way of
+    /// the node. `ESTALE` if another file has replaced the node: the kernel looks the name up again.
     pub(crate) fn steady(&self, node: &Node) -> io::Result<Option<RwLockReadGuard<'_, ()>>> {
         let names = self.steady_names();
         if self.cache.has_published() && node.is_regular() {
@@ -30,7 +32,8 @@ impl Agent {
         Ok(names)
     }
 
-    /// `ESTALE` for a node without a name whose place another file may have taken: the kernel looks the name up again.
+    /// Fails with `ESTALE` for a node without a name that another file may have replaced: the kernel looks the name up
+    /// again.
     pub(crate) fn check_place(&self, node: &Node, is_gone: bool) -> io::Result<()> {
         if is_gone && node.is_regular() && self.cache.replica_may_be_gone(node.identity()) {
             return Err(io::Error::from_raw_os_error(libc::ESTALE));
@@ -38,7 +41,8 @@ impl Agent {
         Ok(())
     }
 
-    /// Tries again what a directory refused for files in it that nobody sees: if the caller may remove those, as it is he who does.
+    /// Runs a removal of a directory. If it is refused because of hidden files, removes these as the caller, and tries
+    /// again.
     pub(crate) fn emptying(
         &self,
         caller: &Caller,
@@ -61,8 +65,9 @@ impl Agent {
     }
 }
 
-/// Removes what files left in a directory that were to take others' places (policy `publish = atomic`), if there is nothing
-/// else in it; whether there was any. Nobody sees them, and a directory that looks empty must be so for its remover.
+/// Removes hidden files, left behind by replacements (policy `publish = atomic`), from a directory that contains
+/// nothing else. Returns whether there were any. Programs do not see these files, so the directory must be removable as
+/// if it were empty.
 fn clear_hidden(calls: Store, parent: BorrowedFd<'_>, name: &OsStr) -> io::Result<bool> {
     let (directory, left) = calls.call(StoreCall::List, || -> io::Result<_> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;

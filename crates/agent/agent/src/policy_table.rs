@@ -1,4 +1,5 @@
-//! The directories' rules: kept in a file of the burst buffer, inherited downwards, live for new opens.
+//! Policies of directories: kept in a file of the burst buffer, inherited by directories below, effective for new
+//! opens.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -10,43 +11,43 @@ use concurrency::{Mutex, MutexGuard, RwLock};
 use config::{Policy, PolicySet};
 use durable::{Durability, replace};
 
-/// Why rules cannot be read or kept.
+/// Error in reading or writing policies.
 #[derive(Debug, thiserror::Error)]
 pub enum PolicyError {
-    /// The file cannot be read or written.
+    /// The file could not be read or written.
     #[error("cannot {step} the policies {path}: {source}")]
     Io {
-        /// What was being done.
+        /// Step that failed.
         step: &'static str,
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// System error.
         source: io::Error,
     },
-    /// What is in the file is no table of rules.
+    /// The file's content is not a valid table of policies.
     #[error("the policies {path} cannot be understood: {reason}")]
     Content {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Reason in words.
         reason: String,
     },
     /// The path leaves the accelerated directory.
     #[error("{path} is not a path inside the accelerated directory")]
     Outside {
-        /// As it was given.
+        /// Path as it was given.
         path: PathBuf,
     },
-    /// A key or value is not known.
+    /// Unknown key or value.
     #[error(transparent)]
     Key(#[from] config::KeyError),
 }
 
 #[derive(Default)]
 struct Rules {
-    /// What was said, by directory relative to the accelerated one (empty: that itself).
+    /// Rules set on each directory. Paths are relative to the accelerated directory, which is the empty path.
     sets: BTreeMap<PathBuf, PolicySet>,
-    /// For each of these directories, what holds there with all it inherits.
+    /// For each of these directories, its policy with all that it inherits.
     resolved: BTreeMap<PathBuf, Arc<Policy>>,
 }
 
@@ -62,20 +63,20 @@ impl Rules {
     }
 }
 
-/// The rules of all directories over a base that holds where nothing is said.
+/// The policies of all directories, over a base policy for directories without rules.
 pub struct PolicyTable {
     base: Arc<Policy>,
     file: Option<PathBuf>,
     any: AtomicBool,
     rules: RwLock<Rules>,
-    /// One directory at a time moves below together with its rules. Taken before `change`.
+    /// Held while one directory is moved in the global store together with its rules. Taken before `change`.
     moving: Mutex<()>,
-    /// One change at a time, from reading the rules to the file's new content.
+    /// Held during one change, from reading the rules to writing the file.
     change: Mutex<()>,
 }
 
 impl PolicyTable {
-    /// No rules, none kept.
+    /// Creates a table without rules that is not kept in a file.
     pub fn new(base: Policy) -> PolicyTable {
         PolicyTable {
             base: Arc::new(base),
@@ -87,7 +88,7 @@ impl PolicyTable {
         }
     }
 
-    /// The rules kept in `file`, which need not exist yet.
+    /// Loads the rules from `file`, which need not exist yet.
     pub fn load(base: Policy, file: impl Into<PathBuf>) -> Result<PolicyTable, PolicyError> {
         let file = file.into();
         let text = match std::fs::read_to_string(&file) {
@@ -103,38 +104,38 @@ impl PolicyTable {
         Ok(table)
     }
 
-    /// Whether no directory has rules: the base holds everywhere.
+    /// Whether no directory has rules, so that the base policy applies everywhere.
     pub fn is_empty(&self) -> bool {
         !self.any.load(Ordering::Acquire)
     }
 
-    /// What holds where nothing is said.
+    /// Base policy, which applies where no rules are set.
     pub fn base(&self) -> Arc<Policy> {
         self.base.clone()
     }
 
-    /// What holds for a file or directory, by its path relative to the accelerated directory.
+    /// Returns the policy of a file or directory, by its path relative to the accelerated directory.
     pub fn for_path(&self, path: &Path) -> Arc<Policy> {
         let rules = self.rules.read();
         path.ancestors().find_map(|ancestor| rules.resolved.get(ancestor)).unwrap_or(&self.base).clone()
     }
 
-    /// Whatever holds anywhere.
+    /// Returns all policies in use.
     pub fn all(&self) -> Vec<Arc<Policy>> {
         self.rules.read().resolved.values().chain([&self.base]).cloned().collect()
     }
 
-    /// What was said of one directory itself.
+    /// Returns the rules set on a directory itself.
     pub fn get(&self, path: &Path) -> Result<PolicySet, PolicyError> {
         Ok(self.rules.read().sets.get(&inside(path)?).cloned().unwrap_or_default())
     }
 
-    /// All directories with rules.
+    /// Returns all directories with rules.
     pub fn list(&self) -> BTreeMap<PathBuf, PolicySet> {
         self.rules.read().sets.clone()
     }
 
-    /// Adds rules to a directory; they are kept when this returns.
+    /// Adds rules to a directory. They are durable when this returns.
     pub fn set(&self, path: &Path, rules: &PolicySet) -> Result<(), PolicyError> {
         self.edit(path, |set| {
             set.extend(rules);
@@ -142,7 +143,7 @@ impl PolicyTable {
         })
     }
 
-    /// Forgets keys of a directory, or all when `keys` is empty.
+    /// Removes keys of a directory, or all if `keys` is empty.
     pub fn unset(&self, path: &Path, keys: &[String]) -> Result<(), PolicyError> {
         self.edit(path, |set| {
             if keys.is_empty() {
@@ -152,14 +153,15 @@ impl PolicyTable {
         })
     }
 
-    /// Held from before a directory moves until its rules did: another that moves meanwhile, above or below, would take its own with
-    /// it or leave them behind. `None`: there are no rules.
+    /// Returns a guard, held from before a directory moves until its rules have moved. Another directory that moves
+    /// meanwhile, above or below, could take rules along wrongly or leave them behind. `None` if there are no rules.
     pub(crate) fn moving(&self) -> Option<MutexGuard<'_, ()>> {
         (!self.is_empty()).then(|| self.moving.lock())
     }
 
-    /// A directory has another place now: its rules, and those of directories below it, go with it; what was said of a directory
-    /// that it replaced is forgotten, or with `exchange` goes the other way. They hold at once, whether they can be kept or not.
+    /// Moves the rules of a directory that was moved, and of all directories below. Rules of a directory that it
+    /// replaced are dropped or, with `exchange`, move the other way. The new rules take effect even if they cannot be
+    /// written to the file.
     pub(crate) fn moved(&self, from: &Path, to: &Path, exchange: bool) -> Result<(), PolicyError> {
         let _one = self.change.lock();
         let before = self.list();
@@ -219,12 +221,12 @@ impl PolicyTable {
     }
 }
 
-/// Without the slash that an empty path leaves at the end.
+/// Joins paths without adding a slash for an empty second one.
 fn joined(path: &Path, below: &Path) -> PathBuf {
     if below.as_os_str().is_empty() { path.to_path_buf() } else { path.join(below) }
 }
 
-/// A path inside the accelerated directory, without `.` in it.
+/// Returns a path inside the accelerated directory without `.` components.
 pub(crate) fn inside(path: &Path) -> Result<PathBuf, PolicyError> {
     let mut clean = PathBuf::new();
     for component in path.components() {

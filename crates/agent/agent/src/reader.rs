@@ -1,5 +1,5 @@
-//! What an open file's reads say of those to come: the detector of the window, for files that are being staged in and for those
-//! at a server.
+//! Prediction of an open file's reads: the detector of the window crate, for files being staged in and for files at a
+//! server.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,16 +15,16 @@ use window::read_queue::Part;
 use crate::burst_buffer::OpenData;
 use crate::limits;
 
-/// The bytes that a read found.
+/// Data found by a read.
 #[derive(Debug)]
 pub enum ReadData {
-    /// So many were copied to where they were wanted.
+    /// Number of bytes copied to the caller's buffer.
     Copied(usize),
-    /// Here.
+    /// Parts of memory that hold the bytes.
     InPlace(Vec<Part>),
 }
 
-/// Bytes to keep ahead of one open file's reads; 0: none.
+/// Returns the read-ahead budget of one open file, bytes; 0: none.
 pub(crate) fn budget(policy: &Policy) -> u64 {
     match policy.read_ahead.wish() {
         None => 0,
@@ -33,23 +33,23 @@ pub(crate) fn budget(policy: &Policy) -> u64 {
     }
 }
 
-/// Looks at the reads of one open file.
+/// Observer of the reads of one open file.
 pub(crate) struct ReadObserver {
-    /// Bytes to keep ahead; 0: none.
+    /// Read-ahead budget, bytes; 0: none.
     budget: u64,
-    /// Switched off by who has it open.
+    /// Whether the program switched read-ahead off.
     off: AtomicBool,
-    /// Made by the first read of a file that is not whole in this node's burst buffer.
+    /// Created by the first read of a file that is not complete in this node's burst buffer.
     detector: Mutex<Option<Box<Detector>>>,
 }
 
 impl ReadObserver {
-    /// By the rules of the file's directory.
+    /// Creates an observer with the policy of the file's directory.
     pub fn new(policy: &Policy) -> ReadObserver {
         ReadObserver { budget: budget(policy), off: AtomicBool::new(false), detector: Mutex::new(None) }
     }
 
-    /// `range` is about to be read.
+    /// Notes that `range` is about to be read.
     pub fn reads(&self, data: &dyn OpenData, range: ByteRange) {
         if self.budget == 0 || self.off.load(Ordering::Relaxed) {
             return;
@@ -66,7 +66,7 @@ impl ReadObserver {
             detector.set_budget(self.budget.min(share));
             let request = range.intersection(&ByteRange::new(0, size));
             let following = detector.read(request, outcome, size, absent);
-            // Of a stride it is what is about to be read.
+            // In a strided pattern, the detector may count the range about to be read as spent.
             spent = detector.spent(request).filter(|spent| spent.end <= request.start && !spent.is_empty());
             following
         });
@@ -79,12 +79,12 @@ impl ReadObserver {
         detector.get_or_insert_with(|| Box::new(Detector::new(self.budget)))
     }
 
-    /// Nothing is read ahead any more, or again as before.
+    /// Turns read-ahead off or on again.
     pub fn switch(&self, off: bool) {
         self.off.store(off, Ordering::Relaxed);
     }
 
-    /// The program said how it will read; see [`crate::OpenFile::advise`].
+    /// Applies a program's advice on future reads; see [`crate::OpenFile::advise`].
     pub fn advise(&self, data: &dyn OpenData, said: u32, start: u64, len: u64) -> io::Result<()> {
         let said = match said {
             advice::NORMAL => Advice::Normal,
@@ -99,7 +99,8 @@ impl ReadObserver {
         Ok(())
     }
 
-    /// What is on this node the kernel reads into its own memory.
+    /// Fetches bytes that a program will need. `EOPNOTSUPP` for data on this node, which the kernel reads into its page
+    /// cache.
     fn will_need(&self, data: &dyn OpenData, start: u64, len: u64) -> io::Result<()> {
         if self.budget == 0 || !data.is_remote() {
             return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
@@ -108,7 +109,7 @@ impl ReadObserver {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
         }
         let end = if len == 0 { u64::MAX } else { start.saturating_add(len) };
-        // What is asked for counts as a read; the memory is that of all readers.
+        // The request counts as a read. Memory is shared with all readers.
         let share = data.ahead_share(end.saturating_sub(start).min(self.budget));
         data.read_ahead(ByteRange::at(start, 0), &mut |size, _, absent| {
             let mut detector = self.detector.lock();

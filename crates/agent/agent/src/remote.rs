@@ -1,9 +1,9 @@
-//! A burst buffer behind a server. Names stay on this node; what a program reads and writes travels.
+//! A burst buffer at a server. Names are handled on this node; file data is read and written over the network.
 //!
-//! The server may be gone for a while, or be another process than it was. Reads and looks at a file wait for it for
-//! `io_timeout` and then fail with `ETIMEDOUT`; what changes data waits until the server is back, or until the program is
-//! interrupted. A handle that the server does not know any more is opened anew under its number and the request is sent
-//! again. Invariant: no write is reported done that the server has not answered.
+//! The server may be unreachable for a while, or be a new process. Reads and queries wait for it for `io_timeout` and
+//! then fail with `ETIMEDOUT`. Changes of data wait until the server is back or the program is interrupted. A handle
+//! that the server no longer knows is reopened under its number, and the request is sent again. Invariant: a write is
+//! reported done only after the server's answer.
 
 mod ahead;
 mod asked;
@@ -64,12 +64,12 @@ pub struct RemoteBuffer {
 
 struct Inner {
     client: Arc<Client>,
-    /// Files that are being opened for writing.
+    /// Number of files being opened for writing.
     opening: AtomicUsize,
     width: Width,
-    /// How long a question that changes nothing waits.
+    /// How long a request that changes nothing waits.
     patience: Duration,
-    /// Numbers of handles and jobs.
+    /// Counter for handles and jobs.
     numbers: AtomicU64,
     staged_count: Mutex<Settled>,
     written: Written,
@@ -77,15 +77,15 @@ struct Inner {
     ahead: ReadAheadVersions,
     mates: AllMates,
     fetches: RemoteFetches,
-    /// Rules as they are sent.
+    /// Policies in the form in which they are sent.
     policies: Mutex<Vec<(Policy, Text)>>,
 }
 
-/// The server's count of settled files.
+/// The server's count of stage-outs.
 #[derive(Default)]
 struct Settled {
     heard: u64,
-    /// How often another number was heard than the time before.
+    /// Number of times that a different count was received.
     moves: u64,
 }
 
@@ -99,7 +99,8 @@ fn unexpected(answer: &Message) -> io::Error {
 }
 
 impl RemoteBuffer {
-    /// Over a connected client. `patience`: how long a question that changes nothing waits for an answer.
+    /// Creates a burst buffer over a connected client. `patience`: how long a request that changes nothing waits for an
+    /// answer.
     pub fn new(client: Client, patience: Duration) -> RemoteBuffer {
         RemoteBuffer {
             inner: Arc::new(Inner {
@@ -133,23 +134,22 @@ impl Inner {
         self.numbers.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Asks what changes nothing.
+    /// Sends a request that changes nothing.
     fn ask(&self, message: &Message) -> Result<Message, CallError> {
         let call = Call { within: Some(self.patience), interrupted: &is_interrupted, ..Call::new(message) };
         self.client.call(call).map(|answer| answer.message)
     }
 
-    /// Tells what has happened already, at once or when the server is there again.
+    /// Notifies the server of something that has happened already: at once, or when it is reachable again.
     fn tell(self: &Arc<Inner>, message: Message) {
         let call = Call { within: Some(limits::SERVER_RELEASE), ..Call::new(&message) };
-        // Not over those that wait: the end of a file comes after what was done to it.
+        // Must not overtake queued notices: the release of a file must come after the changes to it.
         if self.is_telling() || matches!(self.client.call(call), Err(CallError::TimedOut)) {
             self.tell_later(message);
         }
     }
 
-    /// Asks for a change, for as long as it takes.
-    /// By who remembers this node how it was done.
+    /// Requests a change, and waits as long as it takes. Returns the session instance in which it was executed.
     fn change(&self, message: &Message) -> io::Result<SessionInstance> {
         let answer = self.client.call(Call { interrupted: &is_interrupted, ..Call::new(message) })?;
         let Message::Done {} = answer.message else { return Err(unexpected(&answer.message)) };
@@ -177,7 +177,7 @@ impl Inner {
         self.drainer().resides(identity, &is_interrupted)
     }
 
-    /// A file is about to be written; [`Written::end`] follows.
+    /// Notes that a file is about to be written. The caller calls [`Written::end`] later.
     fn begin_write(&self, identity: &Identity, hint: &Path) {
         if self.written.begin(identity, hint) {
             self.drainer().forget_clean(&is_interrupted);
@@ -206,13 +206,13 @@ fn new_time(time: Option<NewTime>) -> wire::TimeChange {
     }
 }
 
-/// Whether the server does not find a file because it has lost its last name.
+/// Whether the server does not find a file because its last name is gone.
 fn is_nameless(error: &io::Error, anchor: &dyn Anchor) -> bool {
     error.raw_os_error() == Some(libc::ESTALE) && anchor.attributes().is_ok_and(|found| found.links == 0)
 }
 
 impl BurstBuffer for RemoteBuffer {
-    /// Interrupted as every wait for the server is: by the death of the program.
+    /// Opens a file. Like every wait for the server, the open is interrupted only by the death of the program.
     fn open_unless(
         &self,
         anchor: Arc<dyn Anchor>,
@@ -226,8 +226,8 @@ impl BurstBuffer for RemoteBuffer {
         match self.inner.ask(&Message::Attributes { identity: identity.clone() })? {
             Message::Overlay { staged_count, known, size, blocks, mtime, ctime } => {
                 self.inner.staged_count.lock().hear(staged_count);
-                // Of a file that is not ahead it is the time of change as the server left it, and the one that is shown for that. What is
-                // below meanwhile tells this node nothing.
+                // If the server's file is not ahead, `mtime` carries the ctime that the server left, and `ctime` the
+                // one to show for it. The global copy's current attributes on this node say nothing.
                 let below = if known { None } else { Some(mtime) };
                 Ok(Some(Overlay { ahead: known, size, blocks, mtime, ctime, below }))
             }
@@ -246,7 +246,7 @@ impl BurstBuffer for RemoteBuffer {
         }
     }
 
-    /// As last heard: whoever compares it with a later one has asked for attributes in between.
+    /// Last count received. A caller that compares counts has requested attributes in between.
     fn staged_count(&self) -> u64 {
         self.inner.staged_count.lock().moves
     }
@@ -266,7 +266,7 @@ impl BurstBuffer for RemoteBuffer {
         self.inner.ahead.changed(anchor.identity(), ahead::ALL);
         self.inner.written.end(anchor.identity());
         match done {
-            // Another took its name since it was looked up: what is left of it nobody reads.
+            // Another file took its name since the lookup. The rest of the file has no readers.
             Err(error) if is_nameless(&error, &**anchor) => {}
             done => self.inner.mates.changed(anchor.identity(), done?, policy.io_timeout),
         }
@@ -282,7 +282,7 @@ impl BurstBuffer for RemoteBuffer {
         let (identity, hint) = (anchor.identity().clone(), hint_of(&anchor.path_hint()));
         let (atime, mtime) = (new_time(atime), new_time(mtime));
         match self.inner.change(&Message::SetTimes { identity, hint, atime, mtime }) {
-            // Another took its name since it was looked up, and nobody has it open.
+            // Another file took its name since the lookup, and the file is not open.
             Err(error) if is_nameless(&error, &**anchor) => apply(),
             done => Ok(done.map(drop)?),
         }
@@ -290,13 +290,17 @@ impl BurstBuffer for RemoteBuffer {
 
     fn own_change(&self, anchor: &dyn Anchor) {
         let (identity, hint) = (anchor.identity().clone(), hint_of(&anchor.path_hint()));
-        // It is a hint: the identity finds the file all the same.
+        // The path is only a hint: the identity finds the file without it.
         let _ = self.inner.ask(&Message::OwnChange { identity, hint });
     }
 
     fn removing(&self, identity: &Identity) {
         if let Err(error) = self.inner.ask(&Message::Removing { identity: identity.clone() }) {
-            tracing::warn!(%error, %identity, "the server was not told that a file is about to be removed");
+            tracing::warn!(
+                %error,
+                %identity,
+                "could not announce a removal to the server; after a crash it may keep the file's data"
+            );
         }
         fault::point("remote.removing");
     }
@@ -311,7 +315,8 @@ impl BurstBuffer for RemoteBuffer {
         self.inner.resides(identity).map_or(true, |(_, dirty)| dirty)
     }
 
-    /// What programs go on writing is below as far as it was written when it was staged out.
+    /// Drains all files. A file still being written (`EBUSY`) is durable as far as it was written when it was staged
+    /// out.
     fn sync_all(&self) -> io::Result<()> {
         let stuck = self.inner.drainer().drain_all(&mut |_| {}, &is_interrupted);
         let failed = stuck.iter().find(|one| one.errno != libc::EBUSY);
@@ -338,7 +343,7 @@ impl BurstBuffer for RemoteBuffer {
         self.inner.change(&Message::Pin { identity: identity.clone(), pinned }).map(drop)
     }
 
-    /// The server does not say.
+    /// Always false: the server does not report pins.
     fn is_pinned(&self, _identity: &Identity) -> bool {
         false
     }
@@ -385,7 +390,7 @@ impl BurstBuffer for RemoteBuffer {
         self.inner.tell(Message::Gone { session: *client });
     }
 
-    /// The kernel of this node has none.
+    /// Does nothing: the kernel of this node has no replica.
     fn before_removals(&self, _tell: Box<dyn Fn(Version) + Send + Sync>) {}
 
     fn status(&self) -> io::Result<Status> {

@@ -1,4 +1,4 @@
-//! Names that go elsewhere, with the rules of what they are of, and perhaps over others.
+//! Renames, with the policies of renamed directories and the replaced files.
 
 use std::ffi::OsStr;
 use std::io;
@@ -14,9 +14,9 @@ use crate::names::{FoundNode, plain};
 use crate::node::Node;
 
 impl Agent {
-    /// Renames; `flags` are those of renameat2(2). Under the policy `rename = commit` a dirty source is staged out
-    /// before it replaces an existing file, so that a lost burst buffer never takes both; `EINTR` if `interrupted`
-    /// says so meanwhile.
+    /// Renames; `flags` are those of renameat2(2). Under the policy `rename = commit`, a dirty source is staged out
+    /// before it replaces an existing file, so that the loss of a burst buffer never takes both. `EINTR` if
+    /// `interrupted` returns true meanwhile.
     pub fn rename(
         &self,
         caller: &Caller,
@@ -39,7 +39,7 @@ impl Agent {
         let mut steady = self.steady_names();
         let (mut source, mut target) = look()?;
         if replaces && is_file(&target) && self.must_commit(&source) {
-            // A stage-out may give the file another's place, and these nodes are then not what has these names.
+            // A stage-out may replace the file by another, so the names are looked up again.
             drop(steady);
             self.commit_before_replacing(&source, interrupted)?;
             steady = self.steady_names();
@@ -73,8 +73,13 @@ impl Agent {
         if let Some((old, new)) = places
             && let Err(error) = self.policies.moved(&old, &new, exchange)
         {
-            // They hold; after a restart they are what was kept last.
-            tracing::error!(%error, "the rules of a directory that was renamed");
+            // The rules apply now, but a restart loads those written last.
+            tracing::error!(
+                %error,
+                from = %old.shown(),
+                to = %new.shown(),
+                "could not save the policies of a renamed directory; set them again before a restart"
+            );
         }
         drop(held);
         self.changed(&source)?;
@@ -94,7 +99,7 @@ impl Agent {
             && self.policy_for(source).rename_commits
     }
 
-    /// The paths of two names. `None`: one has none here, so no rule is of it.
+    /// Returns the paths of two names. `None` if one is outside the accelerated directory, where no rules apply.
     fn places(&self, from: (&Node, &OsStr), to: (&Node, &OsStr)) -> Option<(PathBuf, PathBuf)> {
         Some((self.path_of(from.0)?.join(from.1), self.path_of(to.0)?.join(to.1)))
     }
@@ -102,7 +107,11 @@ impl Agent {
     fn commit_before_replacing(&self, source: &Node, interrupted: &dyn Fn() -> bool) -> io::Result<()> {
         self.apply_window(source)?;
         self.cache.drain_file(source.identity(), interrupted).map_err(|stuck| {
-            tracing::warn!(path = %stuck.path_hint.shown(), reason = stuck.reason, "not renamed: not staged out");
+            tracing::warn!(
+                path = %stuck.path_hint.shown(),
+                reason = stuck.reason,
+                "could not rename: the file cannot be staged out first"
+            );
             io::Error::from_raw_os_error(if stuck.errno > 0 { stuck.errno } else { libc::EIO })
         })
     }
@@ -138,7 +147,7 @@ mod tests {
             scope.spawn(|| renames(&above, ["x", "y"]));
         });
         assert_eq!(agent.policies.list().keys().collect::<Vec<_>>(), [Path::new("b/y")]);
-        // Outside the names in it are no names here.
+        // Names in a directory outside have no path here.
         agent.policies.set(Path::new("y"), &PolicySet::parse(["verify=full"]).unwrap()).unwrap();
         std::fs::rename(tree.path().join("data/b"), tree.path().join("outside")).unwrap();
         agent.rename(&Caller::own(), (&above, "y".as_ref()), (&above, "z".as_ref()), 0, &|| false).unwrap();

@@ -1,12 +1,12 @@
-//! What a process may beyond its user and group, as `/proc` tells it.
+//! Supplementary groups and capabilities of a process, as shown by `/proc`.
 
 use std::io;
 use std::sync::Arc;
 
 use crate::caller::Caller;
 
-/// What the kernel takes from a thread whose file-system user is not root: `CAP_CHOWN`, `CAP_DAC_OVERRIDE`, `CAP_DAC_READ_SEARCH`,
-/// `CAP_FOWNER`, `CAP_FSETID`, `CAP_LINUX_IMMUTABLE` and `CAP_MKNOD`.
+/// Capabilities that the kernel removes from a thread whose file-system user is not root: `CAP_CHOWN`,
+/// `CAP_DAC_OVERRIDE`, `CAP_DAC_READ_SEARCH`, `CAP_FOWNER`, `CAP_FSETID`, `CAP_LINUX_IMMUTABLE` and `CAP_MKNOD`.
 const OF_FILES: u32 = 0b1_1111 | 1 << 9 | 1 << 27;
 
 /// `_LINUX_CAPABILITY_VERSION_3`
@@ -16,7 +16,7 @@ const VERSION: u32 = 0x2008_0522;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Rights {
     pub(crate) groups: Arc<[u32]>,
-    /// Those that concern files, as `CAP_*` number them.
+    /// Bits of the capabilities for files, numbered as `CAP_*`.
     pub(crate) capabilities: u32,
 }
 
@@ -30,7 +30,7 @@ impl Rights {
     }
 }
 
-/// Those of a caller now; none if it cannot be seen from here, or is another one by now.
+/// Reads the current rights of a caller. Empty if the process is not visible from here, or has other ids by now.
 pub(crate) fn read(caller: &Caller) -> Rights {
     if caller.pid == 0 {
         return Rights::default();
@@ -45,7 +45,7 @@ pub(crate) fn read(caller: &Caller) -> Rights {
 
 fn parse(status: &str, caller: &Caller) -> Option<Rights> {
     let line = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
-    // Of the four ids the last is that of files.
+    // The last of the four ids is the file-system id.
     let is = |name: &str, id: u32| line(name)?.split_whitespace().last().map(|last| last.parse() == Ok(id));
     if !(is("Uid:", caller.uid)? && is("Gid:", caller.gid)?) {
         return None;
@@ -55,19 +55,19 @@ fn parse(status: &str, caller: &Caller) -> Option<Rights> {
     Some(Rights { groups, capabilities: effective as u32 & OF_FILES })
 }
 
-/// Capabilities count for files of a store only where they are those of its own user namespace.
+/// Whether the process is in our user namespace. Only then do its capabilities apply to the store's files.
 fn is_of_our_users(pid: u32) -> bool {
     let namespace = |of: &str| std::fs::read_link(format!("/proc/{of}/ns/user")).ok();
     namespace("self").is_some_and(|ours| Some(ours) == namespace(&pid.to_string()))
 }
 
-/// Gives this thread capabilities that it is permitted.
+/// Raises those of the given capabilities that the thread is permitted.
 pub(crate) fn raise(capabilities: u32) -> io::Result<()> {
     if capabilities == 0 {
         return Ok(());
     }
     let header = [VERSION, 0];
-    // Two sets of 32: effective, permitted, inheritable.
+    // Each of the two sets has 32 bits of effective, permitted and inheritable capabilities.
     let mut data = [[0u32; 3]; 2];
     // SAFETY: the kernel reads a header of two words and writes two sets of three words.
     if unsafe { libc::syscall(libc::SYS_capget, header.as_ptr(), data.as_mut_ptr()) } != 0 {

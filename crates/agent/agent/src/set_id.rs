@@ -1,4 +1,4 @@
-//! Set-id bits and file capabilities, which a write takes away: the program's write, and our own of a stage-out alike.
+//! Set-id bits and file capabilities, which any write removes, also our own write of a stage-out.
 
 use std::io;
 
@@ -11,35 +11,36 @@ use crate::agent::Agent;
 use crate::limits::CAPABILITY_BYTES_MAX;
 use crate::node::Node;
 
-/// The attribute that holds a file's capabilities.
+/// Extended attribute that holds a file's capabilities.
 pub const CAPABILITY: &str = "security.capability";
 
-/// What was taken away from a file that is about to change.
+/// Privileges removed from a file that is about to change.
 #[derive(Default)]
 #[must_use = "a change that fails gives it back"]
 pub(crate) struct Privileges {
-    /// Bits that were left, and those that it had.
+    /// Mode after the removal, and mode before.
     mode: Option<(Mode, Mode)>,
     capability: Option<Vec<u8>>,
 }
 
 impl Agent {
-    /// Whether a write to the file has privileges to take away: such a file's writes must pass through the agent.
+    /// Whether the file has privileges that a write removes. If so, its writes must go through the agent.
     pub(crate) fn has_privileges(&self, node: &Node) -> io::Result<bool> {
         let mode = Mode::from_raw_mode(self.stat(node)?.st_mode);
         Ok(mode.intersects(Mode::SUID | Mode::SGID)
             || self.below(StoreCall::Attributes, || capability_of(node).is_some()))
     }
 
-    /// What a write does to them: [`take_privileges_of`](Agent::take_privileges_of), for good.
+    /// Removes privileges as a write does: [`take_privileges_of`](Agent::take_privileges_of), without a way back.
     pub(crate) fn drop_privileges_of(&self, node: &Node, set_id: bool) -> io::Result<()> {
         self.take_privileges_of(node, set_id).map(drop)
     }
 
-    /// What a write or truncation does to them: capabilities go always, set-id bits if `set_id`, as the writer was no
-    /// privileged one. Set-group-id without group execution means mandatory locking of old and stays. An error leaves all as it was.
+    /// Removes privileges as a write or truncation does, and returns them. Capabilities are always removed; set-id bits
+    /// only if `set_id`, for a writer without privilege. Set-group-id without group execution once meant mandatory
+    /// locking and stays. On an error, nothing is changed.
     pub(crate) fn take_privileges_of(&self, node: &Node, set_id: bool) -> io::Result<Privileges> {
-        // As `steady`, which may ask for the node as well.
+        // Like `steady`, which may query the node as well; `stat` below does that.
         let _steady = self.steady_names();
         let mode = Mode::from_raw_mode(self.stat(node)?.st_mode) & Mode::from_raw_mode(0o7777);
         let mut kept = mode;
@@ -54,7 +55,7 @@ impl Agent {
             self.change_mode(node, kept)?;
             taken.mode = Some((kept, mode));
         }
-        // Asked for before it is taken: a store that refuses changes need not hear of a file that has none.
+        // Capabilities are queried first: a store that refuses changes is not asked to change a file without any.
         if let Some(capability) = self.below(StoreCall::Attributes, || capability_of(node)) {
             let change = || fs::removexattr(node.proc_path(), CAPABILITY);
             match self.as_ours(node, || self.change_below(StoreCall::Change, change)) {
@@ -69,7 +70,7 @@ impl Agent {
         Ok(taken)
     }
 
-    /// Of a change that failed: the file has what it had, unless somebody has given it other bits since.
+    /// Restores privileges after a change that failed, unless the mode was changed by others since.
     pub(crate) fn give_back(&self, node: &Node, taken: Privileges) {
         let _steady = self.steady_names();
         let mut failed = Ok(());
@@ -83,7 +84,11 @@ impl Agent {
             failed = failed.and(self.as_ours(node, || self.change_below(StoreCall::Change, set)));
         }
         if let Err(error) = failed {
-            tracing::warn!(%error, file = %node.identity(), "a change failed and its file has lost set-id bits or capabilities");
+            tracing::warn!(
+                %error,
+                file = %node.identity(),
+                "could not restore set-id bits or capabilities after a failed change; set them again"
+            );
         }
     }
 
@@ -93,16 +98,21 @@ impl Agent {
         self.as_ours(node, || self.change_below(StoreCall::Change, change))
     }
 
-    /// Before a file gets privileges: what is dirty is staged out, for the write below would take them away again. A
-    /// stage-out that finds nothing changed later writes nothing.
+    /// Stages out a dirty file before it gets privileges, because the write to the global copy would remove them. A
+    /// later stage-out that finds no changes writes nothing.
     pub(crate) fn settle_before_privileges(&self, node: &Node) {
-        // Who cannot be asked who he is may be dirty; the change that follows will hear of it.
+        // If the identity is unknown, the file may be dirty; the change that follows will report the error.
         if !node.is_regular() || !self.may_hold(node).unwrap_or(false) || !self.cache.is_dirty(node.identity()) {
             return;
         }
         if let Err(stuck) = self.cache.drain_file(node.identity(), &|| false) {
-            // They are given nevertheless; the retried stage-out may cost them, which the program cannot be told.
-            tracing::warn!(path = %stuck.path_hint.shown(), reason = stuck.reason, "privileges of a dirty file");
+            // The privileges are set nevertheless. A retried stage-out may remove them, which cannot be reported to the
+            // program.
+            tracing::warn!(
+                path = %stuck.path_hint.shown(),
+                reason = stuck.reason,
+                "could not stage out before setting privileges; a later stage-out may remove them"
+            );
         }
     }
 }

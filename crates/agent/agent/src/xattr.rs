@@ -1,4 +1,4 @@
-//! Extended attributes and ACLs: the global store's, except our own, which nobody sees.
+//! Extended attributes and ACLs, kept by the global store. Our own attributes are hidden.
 
 use std::ffi::CStr;
 use std::io;
@@ -13,11 +13,11 @@ use crate::limits;
 use crate::node::Node;
 use crate::set_id::CAPABILITY;
 
-/// Ours; a program neither sees nor sets them.
+/// Prefix of our own attributes, which programs can neither see nor set.
 const HIDDEN: &[u8] = b"user.forebay.";
 
-/// Attribute of the accelerated directory, as it is seen through the mount: a path to the directory with its agent's control socket, for
-/// who does not find that where the mount says.
+/// Attribute of the accelerated directory, visible through the mount. The value is a path of the directory with the
+/// agent's control socket, for callers that do not find the socket where the mount says.
 pub const CONTROL: &CStr = c"trusted.forebay.control";
 
 const ACCESS_ACL: &CStr = c"system.posix_acl_access";
@@ -28,17 +28,17 @@ fn is_acl(name: &CStr) -> bool {
 }
 
 impl Agent {
-    /// Whether the global store keeps POSIX ACLs.
+    /// Whether the global store supports POSIX ACLs.
     pub fn keeps_acls(&self) -> bool {
         !matches!(fs::getxattr(self.root().proc_path(), ACCESS_ACL, &mut [0u8; 0][..]), Err(Errno::OPNOTSUPP))
     }
 
-    /// The value of an attribute. `ENODATA` if there is none.
+    /// Returns the value of an attribute. `ENODATA` if there is none.
     pub fn xattr(&self, node: &Node, name: &CStr) -> io::Result<Vec<u8>> {
         if name.to_bytes().starts_with(HIDDEN) {
             return Err(Errno::NODATA.into());
         }
-        // The kernel lets the superuser alone ask for it.
+        // The kernel allows only the superuser to read this attribute.
         if name == CONTROL
             && node.identity() == self.root().identity()
             && let Some(place) = self.control.get()
@@ -51,7 +51,7 @@ impl Agent {
         self.below(StoreCall::Attributes, || value_of(node, name))
     }
 
-    /// All names, each ended by a NUL byte. `trusted.` ones are the superuser's.
+    /// Returns all names, each ended by a NUL byte. Names in `trusted.` are returned only to the superuser.
     pub fn xattr_names(&self, caller: &Caller, node: &Node) -> io::Result<Vec<u8>> {
         let mut names = vec![0; limits::XATTR_LIST_BYTES_MAX];
         let len = self.below(StoreCall::Attributes, || fs::listxattr(node.proc_path(), &mut names[..]))?;
@@ -62,7 +62,8 @@ impl Agent {
         Ok(seen.flatten().copied().collect())
     }
 
-    /// Sets an attribute; `flags` are those of setxattr(2). `clear_set_gid`: an ACL set by one outside the file's group.
+    /// Sets an attribute; `flags` are those of setxattr(2). `clear_set_gid`: an ACL set by a caller outside the file's
+    /// group.
     pub fn set_xattr(
         &self,
         caller: &Caller,
@@ -79,7 +80,7 @@ impl Agent {
             self.settle_before_privileges(node);
         }
         let _steady = self.steady(node)?;
-        // Who sets an access list from outside the file's group loses its set-group-id bit, and is not told.
+        // If a caller outside the file's group sets an ACL, the store clears set-group-id without an error.
         let judge = if is_acl(name) { Judge::Groups } else { Judge::Node(node, 2) };
         self.impersonator.act(caller, judge, || {
             let flags = XattrFlags::from_bits_retain(flags);
@@ -108,7 +109,7 @@ impl Agent {
         self.tell_server(node)
     }
 
-    /// A server, which does not see what is changed below, is told of what only ctime shows.
+    /// Tells a server of changes that only ctime shows, because it does not see changes in the global store.
     fn tell_server(&self, node: &Node) -> io::Result<()> {
         if self.cache.is_shared() { self.changed(node) } else { Ok(()) }
     }
@@ -125,7 +126,7 @@ fn value_of(node: &Node, name: &CStr) -> io::Result<Vec<u8>> {
             value.truncate(len);
             Ok(value)
         }
-        // The kernel above asks for ACLs of every kind of file; one that has none must not fail its lookup.
+        // The kernel queries ACLs of every kind of file; a file without ACLs must not fail its lookup.
         Err(Errno::OPNOTSUPP) if is_acl(name) => Err(Errno::NODATA.into()),
         Err(error) => Err(error.into()),
     }

@@ -1,4 +1,4 @@
-//! One open file, and which version of its data that is.
+//! An open file and the version of its data.
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -12,93 +12,99 @@ use window::read_queue::Part;
 
 use crate::remote::Mates;
 
-/// One open file description. Dropping it is its release. The methods mean what those of [`FileHandle`] mean.
+/// One open file description, released when dropped. The methods mean what those of [`FileHandle`] mean.
 pub trait OpenData: Send + Sync {
     /// The version of the data that is open.
     fn data(&self) -> DataVersion;
-    /// The number of the complete replica, wherever [`backing`](OpenData::backing) may give it.
+    /// Version of the complete replica, if [`backing`](OpenData::backing) can return it.
     fn version(&self) -> Option<Version>;
-    /// The complete replica, for the kernel to read and write itself.
+    /// Descriptor of the complete replica, which the kernel reads and writes directly.
     fn backing(&self) -> Option<Arc<OwnedFd>>;
-    /// The kernel is to be given the replica. False: it must not be.
+    /// Switches to passthrough: the kernel gets the replica. False if it must not.
     fn use_passthrough(&self) -> bool;
-    /// As what the kernel notes reads of `backing`.
+    /// The backing file's access-time mode.
     fn atime(&self) -> Atime {
         Atime::No
     }
-    /// Reads through it move no time of last access, whatever the policy says.
+    /// Makes reads through this open file leave the access time unchanged, whatever the policy says.
     fn keep_atime_unchanged(&self) {}
-    /// Reads; fewer bytes than asked only at the end of the file.
+    /// Reads. Returns fewer bytes than requested only at the end of the file.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
-    /// Before a read of `range`: what will be read next may be fetched first. Nothing where that is for somebody else to see.
+    /// Announces a read of `range`, so that likely next reads can be fetched. Does nothing where reads are predicted
+    /// elsewhere.
     fn read_ahead(&self, _range: ByteRange, _foresee: Foresee<'_>) {}
-    /// What is to be read next is fetched, also if nobody reads now.
+    /// Fetches the data that is likely to be read next, even if no read is under way.
     fn fetch(&self) {}
-    /// The bytes of a read of `range`, up to the end of the file, where they lie in memory of this node; `None` where not all of them
-    /// do, or in more than `parts_max` places.
+    /// Returns the bytes of a read of `range`, up to the end of the file, as parts of this node's memory. `None` if not
+    /// all of them are in memory, or if they lie in more than `parts_max` parts.
     fn read_in_place(&self, _range: ByteRange, _parts_max: usize) -> Option<Vec<Part>> {
         None
     }
-    /// A read of so many bytes begins: bytes that may be kept ahead of this open file's reads, of what all may keep.
+    /// Returns the share of the read-ahead memory, in bytes, that this open file may use. Called when a read of
+    /// `_bytes` bytes begins.
     fn ahead_share(&self, _bytes: u64) -> u64 {
         u64::MAX
     }
-    /// Bytes that may be kept ahead of a read of so many, by what reads of the file have used so far.
+    /// Returns how many bytes may be read ahead of a read of `_bytes` bytes, judged by how much of earlier read-ahead
+    /// was used.
     fn ahead_earned(&self, _bytes: u64) -> u64 {
         u64::MAX
     }
-    /// Reads go on in sequence behind `range`.
+    /// Notes that sequential reads have passed `range`.
     fn spent(&self, _range: ByteRange) {}
     /// Writes all of `data`.
     fn write_at(&self, data: &[u8], offset: u64, append: bool) -> io::Result<WriteResult>;
-    /// Writes what was written `at` that time and acknowledged: the errors of stage-outs are not told. The file has that time where it is
-    /// kept elsewhere, and else when [`backdate`](OpenData::backdate) says so.
+    /// Writes data that was written and acknowledged at the time `at`. Does not report errors of earlier stage-outs. A
+    /// server sets the file's modification time to `at`; a local replica gets it from [`backdate`](OpenData::backdate).
     fn write_acknowledged(&self, data: &[u8], offset: u64, at: Timestamp) -> io::Result<()>;
-    /// Before such bytes come to a replica here.
+    /// Returns the state that [`backdate`](OpenData::backdate) needs. Call this before acknowledged bytes are written
+    /// to a local replica.
     fn backdating(&self) -> Option<Backdating> {
         None
     }
-    /// They are there, and the last of them was written `at` that time.
+    /// Sets the modification time to `at`, when the last of the acknowledged bytes was written. Call this after they
+    /// are written.
     fn backdate(&self, _since: &Backdating, _at: Timestamp) -> io::Result<()> {
         Ok(())
     }
-    /// The same by `write`, from where the bytes are straight into the complete replica; whether it did. If not it is as if nobody had
-    /// tried, but that any part may be there.
+    /// Lets `write` copy acknowledged bytes straight from memory into the complete replica. Returns whether this
+    /// succeeded. If not, any part may have been written, and all must be written again.
     fn write_straight(&self, _write: &mut dyn FnMut(BorrowedFd<'_>) -> bool) -> bool {
         false
     }
-    /// What has written back what lies in the complete replica; `None` where that is nobody's here to do.
+    /// The write-back queue of the complete replica. `None` if the data is not in a replica of this process.
     fn write_behind(&self) -> Option<WriteBehind> {
         None
     }
-    /// What was acknowledged before, at several places that do not overlap, each with its first byte, in whatever order.
+    /// Writes several acknowledged parts, which do not overlap. Each has its offset; the order is free.
     fn write_scattered(&self, parts: &[(u64, &[u8])], at: Timestamp) -> io::Result<()> {
         parts.iter().try_for_each(|(offset, data)| self.write_acknowledged(data, *offset, at))
     }
-    /// The same of bytes that are sent from where they lie, of each part at most as many as one request takes; whether all were. If not
-    /// any part may be there.
+    /// Writes several acknowledged parts, sent directly from where they lie. Sends at most one request's bytes of each
+    /// part. Returns whether all were sent; if not, any part may have been written.
     fn write_gathered(&self, _parts: &[(u64, Gather<'_>)], _at: Timestamp) -> io::Result<bool> {
         Ok(false)
     }
-    /// Whether each write costs a round trip, so that several are better made at once.
+    /// Whether each write costs a round trip, so that several writes are better combined.
     fn is_remote(&self) -> bool {
         false
     }
-    /// What comes through it is kept elsewhere until it is synced: where that is lost with a server's machine, nothing is lost.
+    /// Notes that the writer keeps all data until it is synced. If a server's machine crashes, nothing is lost.
     fn retains(&self) {}
-    /// Another number than before: what was not synced may be lost, with a server's machine.
+    /// Boot verifier of the server's machine. A change means that unsynced writes may be lost.
     fn boot_verifier(&self) -> u64 {
         0
     }
-    /// `EIO`, once for each loss that no sync has told: who writes is told sooner, and of a part of a write does not hear it.
+    /// Reports each loss of unsynced writes once, as `EIO`, if no sync has reported it. Called from a write, so that
+    /// the writer learns sooner; a part of a write does not report.
     fn report_error_to_writer(&self) -> io::Result<()> {
         Ok(())
     }
-    /// Whether nobody else has the file open or mapped; false where nobody can tell.
+    /// Whether no other process has the file open or mapped. False if unknown.
     fn is_unshared(&self) -> bool;
-    /// Whether the file has lost its last name and nobody but this handle has it open; false where nobody can tell.
+    /// Whether the file has no name left and only this handle has it open. False if unknown.
     fn is_last_of_removed(&self) -> bool;
-    /// Whether it was removed, and not through this agent: nobody here has asked that what was written is dropped.
+    /// Whether the file was removed by another agent. Then no program here has asked for its data to be dropped.
     fn was_removed_elsewhere(&self) -> bool {
         false
     }
@@ -110,34 +116,35 @@ pub trait OpenData: Send + Sync {
     fn seek(&self, offset: u64, what: SeekFor) -> io::Result<u64>;
     /// `fsync`, `fdatasync`
     fn sync(&self, data_only: bool) -> io::Result<()>;
-    /// The same as a part of a write, which may be a part of a larger one that does not hear of it: what is told is told to the next sync as
-    /// well.
+    /// Syncs data as part of a write, which may be part of a larger write that does not see the result. So an error is
+    /// reported to the next sync as well.
     fn sync_written(&self) -> io::Result<()> {
         self.sync(true)
     }
-    /// The same for what was acknowledged before: the errors of stage-outs are not told.
+    /// Syncs data that was acknowledged before. Does not report errors of stage-outs.
     fn sync_acknowledged(&self, data_only: bool) -> io::Result<()> {
         self.sync(data_only)
     }
-    /// The same where all that was written survives a crash of the machine as it is: what is left to tell. `None`: there is more to do.
+    /// Returns the result of a sync if everything written already survives a crash of the machine. `None`: a real sync
+    /// is needed.
     fn sync_kept(&self) -> Option<io::Result<()>> {
         None
     }
-    /// One `close` of a descriptor.
+    /// Handles one `close` of a descriptor.
     fn flush(&self) -> io::Result<()>;
 }
 
 /// A version of a file's data.
 #[derive(Clone)]
 pub enum DataVersion {
-    /// In this process.
+    /// A file of this process's cache.
     Here(Arc<File>),
-    /// At a server.
+    /// A file at a server.
     There(Arc<Mates>),
 }
 
 impl DataVersion {
-    /// Whether it is known not to be the file's newest.
+    /// Whether this may be the newest version. False only if a newer one is known.
     pub fn is_current(&self) -> bool {
         match self {
             DataVersion::Here(file) => file.is_current(),
@@ -146,7 +153,7 @@ impl DataVersion {
     }
 }
 
-/// Whether who has the one open has the same bytes as who has the other.
+/// Equal if both handles see the same bytes.
 impl PartialEq for DataVersion {
     fn eq(&self, other: &DataVersion) -> bool {
         match (self, other) {

@@ -1,4 +1,4 @@
-//! The asking side.
+//! Client side of the control socket.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -12,28 +12,28 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use super::{ControlRequest, Reply, SOCKET, short_path};
 use crate::limits;
 
-/// A connection to a running agent; dropping it interrupts what is under way.
+/// A connection to a running agent. Dropping it interrupts the command under way.
 ///
-/// An agent that lives says so while it works. One that says nothing for [`limits::CONTROL_SILENCE`] is stopped, or
-/// hangs: then requests end with `TimedOut`.
+/// A running agent sends a line regularly while it works. If an agent is silent for [`limits::CONTROL_SILENCE`], it is
+/// stopped or hangs: then requests end with `TimedOut`.
 pub struct ControlClient {
     stream: BufReader<UnixStream>,
     silence: Duration,
 }
 
 impl ControlClient {
-    /// Connects to the agent of a burst buffer. `ENOENT` or `ECONNREFUSED`: none runs. `EACCES`: another user's.
-    /// `TimedOut`: it takes no more connections.
+    /// Connects to the agent of a burst buffer. `ENOENT` or `ECONNREFUSED`: none runs. `EACCES`: the agent belongs to
+    /// another user. `TimedOut`: the agent accepts no more connections.
     pub fn connect(burst_buffer: &Path) -> io::Result<ControlClient> {
         ControlClient::connect_within(burst_buffer, limits::CONTROL_SILENCE)
     }
 
-    /// As [`ControlClient::connect`], with another bound on the agent's silence.
+    /// Connects as [`ControlClient::connect`] does, with another bound on the agent's silence.
     pub fn connect_within(burst_buffer: &Path, silence: Duration) -> io::Result<ControlClient> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = rustix::fs::open(burst_buffer, flags, Mode::empty())?;
         let address = SocketAddrUnix::new(short_path(&directory, Path::new(SOCKET)))?;
-        // A connection waits for nobody, unless a stopped agent has let too many pile up.
+        // A connect succeeds at once, unless a stopped agent has let too many connections queue up.
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
         rustix::net::connect(&socket, &address).map_err(|error| match error {
@@ -47,14 +47,14 @@ impl ControlClient {
         Ok(ControlClient { stream: BufReader::new(stream), silence })
     }
 
-    /// The process that listens; `None` if it is not of this process namespace.
+    /// Process id of the agent; `None` if the agent is in another process namespace.
     pub fn agent(&self) -> Option<i32> {
         let peer = rustix::net::sockopt::socket_peercred(self.stream.get_ref()).ok()?;
         Some(peer.pid.as_raw_nonzero().get())
     }
 
-    /// Asks, gives every line before the last to `each`, and returns the last: [`Reply::Done`] or [`Reply::Failed`].
-    /// `UnexpectedEof`: the agent ended. `TimedOut`: it says nothing.
+    /// Sends a request, passes every line before the last to `each`, and returns the last: [`Reply::Done`] or
+    /// [`Reply::Failed`]. `UnexpectedEof`: the agent ended. `TimedOut`: the agent is silent.
     pub fn request(&mut self, request: &ControlRequest, mut each: impl FnMut(&Reply)) -> io::Result<Reply> {
         let mut line = serde_json::to_string(request)?;
         line.push('\n');
@@ -73,8 +73,8 @@ impl ControlClient {
         }
     }
 
-    /// Waits until the agent closes the connection: after [`ControlRequest::Shutdown`], until it has ended. `TimedOut`: it says
-    /// nothing, or has not ended within `patience`.
+    /// Waits until the agent closes the connection. After [`ControlRequest::Shutdown`], this means that the agent has
+    /// ended. `TimedOut`: the agent is silent, or has not ended within `patience`.
     pub fn wait_for_end(mut self, patience: Option<Duration>) -> io::Result<()> {
         let start = Instant::now();
         loop {
@@ -85,7 +85,7 @@ impl ControlClient {
             match self.stream.read(&mut [0]).map_err(silent) {
                 Ok(_) => return Ok(()),
                 Err(error) if error.kind() == io::ErrorKind::TimedOut => {}
-                // However the connection ends, nobody is at the other side.
+                // Any other error means that the agent is gone.
                 Err(_) => return Ok(()),
             }
             let silence = patience.map_or(self.silence, |patience| patience.min(self.silence));
@@ -99,7 +99,7 @@ impl ControlClient {
     }
 }
 
-/// A socket's time limit shows as `EAGAIN`.
+/// Maps `EAGAIN`, which a socket returns on timeout, to `TimedOut`.
 fn silent(error: io::Error) -> io::Error {
     if error.kind() == io::ErrorKind::WouldBlock { io::ErrorKind::TimedOut.into() } else { error }
 }

@@ -1,4 +1,4 @@
-//! What each request does.
+//! Execution of each request.
 
 use std::io;
 use std::path::{Component, Path, PathBuf};
@@ -20,10 +20,10 @@ use crate::locking::LockScope;
 use crate::node::Node;
 use crate::policy_table::{PolicyError, inside};
 
-/// Sends a line before the last one; an error ends the command.
+/// Callback that sends a line before the last one. An error ends the command.
 pub type Say<'a> = &'a mut dyn FnMut(&Reply) -> io::Result<()>;
 
-/// Why a file cannot be decided about while its stage-out takes long, and what to do.
+/// Error message: a decision about the file is impossible while its stage-out takes long.
 const STAGED_OUT_NOW: &str = "it is being staged out just now, and that takes long: nothing was decided; `forebay status` tells if the \
                               global store does not answer; when it does, try again";
 
@@ -74,8 +74,8 @@ impl Commands {
         Ok(serde_json::Value::Null)
     }
 
-    /// The file cache's counters, what windows did as `windows` (null where none are served), whom locks exclude as `locks`, and how it stands with a
-    /// server as `server` (absent where there is none).
+    /// Returns the file cache's counters, with these objects added: `windows` (null if none are served), `store`,
+    /// `locks` (which programs locks exclude) and `server` (absent without a server).
     fn status(&self) -> io::Result<serde_json::Value> {
         let cache = self.agent.cache();
         let counters = cache.status();
@@ -86,7 +86,7 @@ impl Commands {
             status["locks"] = self.locks();
             return Ok(status);
         };
-        // Who looks wants to know most of all when it does not answer.
+        // The status matters most when the server does not answer.
         let answers = counters.is_ok();
         let mut status = serde_json::to_value(counters.unwrap_or_default())?;
         let away = server.away.filter(|_| !answers).map(|away| away.as_secs());
@@ -97,8 +97,8 @@ impl Commands {
         Ok(status)
     }
 
-    /// Which programs locks exclude: `scope` is `node` (no other node sees the directory), `store` (those of all nodes) or `node-alone`, and
-    /// `why` says then why others see none.
+    /// Returns which programs locks exclude. `scope` is `node` (no other node sees the directory), `store` (programs of
+    /// all nodes) or `node-alone`; then `why` tells why other nodes see no locks.
     fn locks(&self) -> serde_json::Value {
         match self.agent.lock_scope() {
             LockScope::Node => json!({ "scope": "node" }),
@@ -107,7 +107,7 @@ impl Commands {
         }
     }
 
-    /// The calls that the global store has not answered for long, the oldest first.
+    /// Returns the calls that the global store has not answered for at least [`limits::STORE_SLOW`], the oldest first.
     fn store(&self) -> serde_json::Value {
         let mut calls = self.agent.store_calls().outstanding();
         calls.retain(|one| one.since >= limits::STORE_SLOW);
@@ -192,7 +192,7 @@ impl Commands {
 
 fn report_stuck(stuck: &[Stuck]) {
     for one in stuck {
-        tracing::warn!(path = %one.path_hint.shown(), reason = one.reason, "not staged out");
+        tracing::warn!(path = %one.path_hint.shown(), reason = one.reason, "could not stage out");
     }
 }
 
@@ -210,7 +210,7 @@ fn failed(error: &io::Error) -> Reply {
     Reply::Failed { errno, message: error.to_string() }
 }
 
-/// The node at a path inside the accelerated directory; symbolic links are not followed.
+/// Returns the node at a path inside the accelerated directory. Does not follow symbolic links.
 pub(super) fn find(agent: &Agent, path: &Path) -> io::Result<Arc<Node>> {
     let mut node = agent.root().clone();
     for component in inside(path).map_err(refused)?.components() {
@@ -221,7 +221,7 @@ pub(super) fn find(agent: &Agent, path: &Path) -> io::Result<Arc<Node>> {
     Ok(node)
 }
 
-/// One file's outcome.
+/// Builds the line for one file.
 pub(super) fn item(path: PathBuf, state: &str, error: Option<String>) -> Reply {
     Reply::Item(Item { path, state: state.into(), error, ..Item::default() })
 }

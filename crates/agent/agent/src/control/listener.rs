@@ -1,4 +1,4 @@
-//! The answering side: a thread that accepts, and one for each connection.
+//! Server side of the control socket: a thread that accepts, and one for each connection.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -18,33 +18,33 @@ use crate::agent::Agent;
 use crate::caller::with_umask;
 use crate::limits;
 
-/// A served control socket; it is gone when this drops.
+/// A served control socket. The socket file is removed on drop.
 pub struct ControlListener {
     directory: OwnedFd,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// What happens on [`ControlRequest::Shutdown`]: with `force` or without. It must return at once.
+/// Callback for [`ControlRequest::Shutdown`], with the value of `force`. Must return at once.
 pub type OnShutdown = Box<dyn Fn(bool) + Send + Sync>;
 
-/// Who answers on a control socket.
+/// Executor of the requests on a control socket.
 pub trait Commanded: Send + Sync + 'static {
-    /// Runs a request and returns the last line of its answer. `gone`: the caller has hung up.
+    /// Runs a request and returns the last line of its answer. `gone` returns true once the caller has hung up.
     fn run(&self, request: &ControlRequest, say: Say<'_>, gone: &dyn Fn() -> bool) -> Reply;
 }
 
 impl ControlListener {
-    /// Listens in the burst buffer, which this process owns: a socket that another one left there is removed.
+    /// Listens in the burst buffer, which this process owns. A socket left there by an earlier process is removed.
     pub fn start(agent: Arc<Agent>, burst_buffer: &Path, on_shutdown: OnShutdown) -> io::Result<ControlListener> {
         let listener = ControlListener::serve(burst_buffer, Arc::new(Commands::new(Arc::clone(&agent), on_shutdown)))?;
         let place = format!("/proc/{}/fd/{}", std::process::id(), listener.directory.as_raw_fd());
-        // The first one serves as long as the agent.
+        // The first listener serves as long as the agent.
         let _ = agent.control.set(place);
         Ok(listener)
     }
 
-    /// Listens in a directory that this process owns, for whoever answers.
+    /// Listens in a directory that this process owns, with any executor.
     pub fn serve(burst_buffer: &Path, commands: Arc<dyn Commanded>) -> io::Result<ControlListener> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = rustix::fs::open(burst_buffer, flags, Mode::empty())?;
@@ -53,7 +53,7 @@ impl ControlListener {
             Err(error) => return Err(error.into()),
         }
         let path = short_path(&directory, Path::new(SOCKET));
-        // Nobody else can connect, not even before a chmod.
+        // The umask keeps other users from connecting, even before a chmod.
         let listener = with_umask(0, 0o177, |_| UnixListener::bind(path))?;
         listener.set_nonblocking(true)?;
         let stop = Arc::new(AtomicBool::new(false));
@@ -68,10 +68,10 @@ impl Drop for ControlListener {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
-            // It looks at `stop` every CONTROL_POLL; a panic in it has been reported already.
+            // The thread looks at `stop` every CONTROL_POLL. A panic in it has been reported already.
             let _ = thread.join();
         }
-        // A socket that stays behind refuses connections, which says the same.
+        // A socket that stays behind refuses connections, so clients see the same.
         let _ = rustix::fs::unlinkat(&self.directory, SOCKET, AtFlags::empty());
     }
 }
@@ -102,7 +102,7 @@ fn accept(listener: &UnixListener, commands: &Arc<dyn Commanded>, stop: &Arc<Ato
     }
 }
 
-/// Root, and whoever runs the agent.
+/// Allows root and the agent's own user.
 fn is_allowed(stream: &UnixStream) -> bool {
     rustix::net::sockopt::socket_peercred(stream)
         .is_ok_and(|peer| peer.uid.is_root() || peer.uid == rustix::process::geteuid())
@@ -117,7 +117,7 @@ fn serve(stream: &UnixStream, commands: &dyn Commanded, stop: &AtomicBool) -> io
         if lines.by_ref().take(limits::CONTROL_LINE_BYTES_MAX as u64).read_line(&mut line)? == 0 {
             return Ok(());
         }
-        // A caller that hung up does not want the rest; one that cannot be written to will be noticed here too.
+        // A caller that hung up does not want the rest. A caller that cannot be written to is noticed here too.
         let gone = || stop.load(Ordering::Acquire) || has_hung_up(stream);
         let lines = Mutex::new(stream);
         let mut say = |reply: &Reply| send(&lines, reply);
@@ -129,12 +129,12 @@ fn serve(stream: &UnixStream, commands: &dyn Commanded, stop: &AtomicBool) -> io
     }
 }
 
-/// Says again and again that we live while `work` runs, however long it has nothing to tell.
+/// Sends [`Reply::Alive`] regularly while `work` runs.
 fn alive_while<R>(lines: &Mutex<&UnixStream>, work: impl FnOnce() -> R) -> R {
     let (end, ended) = mpsc::channel::<()>();
     std::thread::scope(|scope| {
         let beat = move || {
-            // A caller that cannot be told is noticed by `work`.
+            // If the caller cannot be reached, `work` notices.
             while ended.recv_timeout(limits::CONTROL_BEAT) == Err(RecvTimeoutError::Timeout)
                 && send(lines, &Reply::Alive).is_ok()
             {}
@@ -154,7 +154,7 @@ fn alive_while<R>(lines: &Mutex<&UnixStream>, work: impl FnOnce() -> R) -> R {
 fn send(lines: &Mutex<&UnixStream>, reply: &Reply) -> io::Result<()> {
     let mut line = serde_json::to_string(reply)?;
     line.push('\n');
-    // Whole lines, whoever writes.
+    // Lines are written whole, whichever thread writes.
     let mut stream: &UnixStream = &lines.lock();
     stream.write_all(line.as_bytes())
 }

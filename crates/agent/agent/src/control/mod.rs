@@ -1,8 +1,9 @@
 //! The control socket: how the command line talks to a running agent.
 //!
-//! A Unix socket in the burst buffer, mode 0600, for root and the agent's own user. One request a line, as JSON; the
-//! answer is any number of [`Reply::Progress`], [`Reply::Item`] and [`Reply::Alive`] lines and then one [`Reply::Done`]
-//! or [`Reply::Failed`]. A line comes at least every [`limits::CONTROL_BEAT`](crate::limits::CONTROL_BEAT). Hanging up interrupts what is under way. Paths are relative to the accelerated directory.
+//! A Unix socket in the burst buffer, mode 0600, for root and the agent's own user. A request is one line of JSON. The
+//! answer is any number of [`Reply::Progress`], [`Reply::Item`] and [`Reply::Alive`] lines, then one [`Reply::Done`] or
+//! [`Reply::Failed`]. A line comes at least every [`limits::CONTROL_BEAT`](crate::limits::CONTROL_BEAT). Hanging up
+//! interrupts the command. Paths are relative to the accelerated directory.
 
 mod client;
 mod commands;
@@ -27,52 +28,52 @@ pub use stall::Stall;
 /// The socket's name in the burst buffer.
 pub const SOCKET: &str = "agent.sock";
 
-/// What is asked.
+/// A request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "kebab-case")]
 pub enum ControlRequest {
-    /// Nothing: is somebody there? The result is the agent's process id.
+    /// Checks that the agent runs; the result is its process id.
     Ping,
     /// The state of the file cache; the result is [`file_cache::Status`] as JSON.
     Status,
-    /// Stages out everything dirty, or a file, or what is below a directory; stuck files come as items.
+    /// Stages out everything dirty, one file, or all files below a directory; stuck files come as items.
     Drain {
-        /// What; all without.
+        /// The file or directory; everything if absent.
         path: Option<PathBuf>,
-        /// Answer when it is done, not when it has begun.
+        /// Whether to answer when the drain is done, not when it has begun.
         wait: bool,
-        /// Of a drain of everything: end it, and tell what is left, when it has come no further for so many milliseconds.
+        /// Of a drain of everything: milliseconds without progress after which the drain ends and reports what is left.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         patience_ms: Option<u64>,
     },
-    /// Moves files' data. Failures come as items, and with [`Verb::State`] every file; the result is [`Counts`].
+    /// Moves files' data. Failures come as items; with [`Verb::State`], every file does. The result is [`Counts`].
     Stage {
-        /// Which way.
+        /// Action to take.
         verb: Verb,
-        /// What.
+        /// Files and directories.
         paths: Vec<PathBuf>,
-        /// Everything below directories too.
+        /// Whether to include everything below directories.
         recursive: bool,
-        /// Answer when it is done, not when it has begun.
+        /// Whether to answer when staging is done, not when it has begun.
         wait: bool,
     },
-    /// Drops clean data that nobody uses; the result is [`file_cache::Cleaned`].
+    /// Drops clean data that is not in use; the result is [`file_cache::Cleaned`].
     Clean {
-        /// Which.
+        /// Selection of files.
         which: Which,
     },
-    /// From now on new opens for writing go to the global store.
+    /// Makes new opens for writing go to the global store.
     Quiesce,
-    /// New opens for writing go to the burst buffer again.
+    /// Makes new opens for writing go to the burst buffer again.
     Resume,
     /// Ends a conflict, a failure or an orphan; the result is the path of a saved replica or null.
     Resolve {
-        /// Which file, by path or, for an orphan, by identity in hex.
+        /// Path of the file or, for an orphan, its identity in hex.
         file: String,
-        /// Which copy stays.
+        /// Copy to keep.
         keep: Keep,
     },
-    /// The rules that hold for a path; the result is a set of all keys.
+    /// Returns the rules that hold for a path; the result is a set of all keys.
     PolicyGet {
         /// File or directory.
         path: PathBuf,
@@ -81,40 +82,40 @@ pub enum ControlRequest {
     PolicySet {
         /// Directory.
         path: PathBuf,
-        /// Its new rules.
+        /// Rules to add.
         rules: PolicySet,
     },
-    /// Forgets rules of a directory: these keys, or all.
+    /// Removes rules of a directory: the given keys, or all.
     PolicyUnset {
         /// Directory.
         path: PathBuf,
-        /// Which; none means all.
+        /// Keys to remove; empty means all.
         keys: Vec<String>,
     },
-    /// All directories with rules of their own; the result maps paths to sets.
+    /// Lists all directories with rules of their own; the result maps paths to sets.
     PolicyList,
-    /// The agent is to unmount and end.
+    /// Makes the agent unmount and end.
     Shutdown {
-        /// Although data may stay in the burst buffer.
+        /// Whether to end even if data stays in the burst buffer.
         force: bool,
     },
 }
 
-/// Which way data is staged.
+/// Action of a staging command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verb {
-    /// Into the burst buffer.
+    /// Stages in, to the burst buffer.
     In,
-    /// Out to the global store.
+    /// Stages out, to the global store.
     Out,
-    /// Dropped from the burst buffer, if clean.
+    /// Drops the replica, if clean.
     Evict,
-    /// Kept in the burst buffer; staged in first.
+    /// Stages in and pins.
     Pin,
-    /// No longer kept.
+    /// Unpins.
     Unpin,
-    /// Told only.
+    /// Only reports the state.
     State,
 }
 
@@ -122,49 +123,50 @@ pub enum Verb {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "reply", rename_all = "kebab-case")]
 pub enum Reply {
-    /// How far it is.
+    /// Progress so far.
     Progress {
         /// Files done.
         files_done: u64,
         /// Files known to be left; more may be found.
         files_left: u64,
-        /// Bytes of these.
+        /// Bytes of the files known to be left.
         bytes_left: u64,
     },
-    /// One file.
+    /// Outcome of one file.
     Item(Item),
-    /// Nothing new: the agent lives and works.
+    /// Nothing new; the agent is alive and working.
     Alive,
-    /// The end: it was done, or with `wait: false` begun.
+    /// Last line: the request was executed or, with `wait: false`, begun.
     Done {
-        /// What the request promises; null if nothing.
+        /// Result of the request; null if it has none.
         result: serde_json::Value,
     },
-    /// The end: it was not done.
+    /// Last line: the request failed.
     Failed {
-        /// Why, as an errno.
+        /// Errno.
         errno: i32,
-        /// Why, in words.
+        /// Reason in words.
         message: String,
     },
 }
 
-/// What became of one file.
+/// Outcome or state of one file.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Item {
-    /// Its path.
+    /// Path of the file.
     pub path: PathBuf,
-    /// Where its data is: `absent`, `fetching`, `clean`, `dirty`, `queued`, `draining`, `conflict`, `failed` or `orphaned`.
+    /// State of the replica: `absent`, `fetching`, `clean`, `dirty`, `queued`, `draining`, `conflict`, `failed` or
+    /// `orphaned`.
     pub state: String,
-    /// Told of a file that is kept in the burst buffer, with [`Verb::State`].
+    /// Whether the file is pinned; reported with [`Verb::State`].
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub pinned: bool,
-    /// In hex, of an orphan: it has no path any more.
+    /// Identity in hex; only of an orphan, which has no path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub identity: Option<String>,
-    /// Why it was not done.
+    /// Reason of the failure.
     pub error: Option<String>,
-    /// Where the dirty data is that could not be staged out.
+    /// Path of the dirty data that could not be staged out.
     pub replica: Option<PathBuf>,
 }
 
@@ -188,7 +190,7 @@ pub(crate) fn stuck_item(stuck: &Stuck) -> Item {
     }
 }
 
-/// A short way to a socket whose own path may be longer than a socket's address can be.
+/// Returns a short path of a socket whose own path may exceed the length of a socket address.
 fn short_path(directory: &impl std::os::fd::AsRawFd, name: &Path) -> PathBuf {
     Path::new("/proc/self/fd").join(directory.as_raw_fd().to_string()).join(name)
 }

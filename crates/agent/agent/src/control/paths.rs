@@ -1,5 +1,5 @@
-//! The paths that a command still has to visit, for several threads at once: staging waits for disks and networks more
-//! than it works.
+//! Paths that a command has still to visit, shared by several threads. Staging mostly waits for disks and networks, so
+//! threads help.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::node::Node;
 #[derive(Clone)]
 pub(super) struct Named {
     pub path: PathBuf,
-    /// The directory in which it was found; `None`: it was named.
+    /// Directory in which the path was found; `None` if the command named the path.
     pub directory: Option<Arc<Node>>,
 }
 
@@ -23,13 +23,13 @@ pub(super) struct Paths {
 }
 
 struct State {
-    /// The next one last.
+    /// Stack of paths; the next one is last.
     left: Vec<Named>,
     visited_now: usize,
     ended: bool,
 }
 
-/// One path while it is visited. What is found below it comes next.
+/// One path while it is visited. Paths found below it are visited next.
 pub(super) struct Visit<'a> {
     paths: &'a Paths,
     named: Named,
@@ -60,7 +60,7 @@ impl Paths {
         }
     }
 
-    /// No further path is visited.
+    /// Ends the command: no further path is visited.
     pub(super) fn end(&self) {
         self.state.lock().ended = true;
         self.changed.notify_all();
@@ -70,7 +70,7 @@ impl Paths {
         self.state.lock().ended
     }
 
-    /// How many are known and not visited.
+    /// Number of paths known and not yet visited.
     pub(super) fn left(&self) -> u64 {
         self.state.lock().left.len() as u64
     }
@@ -81,12 +81,12 @@ impl Visit<'_> {
         &self.named.path
     }
 
-    /// The directory in which it was found.
+    /// Directory in which the path was found.
     pub(super) fn directory(&self) -> Option<&Arc<Node>> {
         self.named.directory.as_ref()
     }
 
-    /// Adds what lies below, in the order in which it is to be visited.
+    /// Adds the paths found below, in the order in which they are to be visited.
     pub(super) fn found(&mut self, below: Vec<Named>) {
         self.below = below;
     }

@@ -1,4 +1,4 @@
-//! Moving the data of files that a command names.
+//! Staging of the files that a command names.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -23,15 +23,16 @@ pub struct Staging {
     pub agent: Arc<Agent>,
     pub verb: Verb,
     pub recursive: bool,
-    /// What stands in the way of an eviction is waited for.
+    /// Whether an eviction waits for whatever prevents it.
     pub patient: bool,
 }
 
-/// Where a thread tells what a file came to.
+/// Channel through which a thread reports a file's outcome.
 type Tell = mpsc::SyncSender<Reply>;
 
 impl Staging {
-    /// Stages what is named; without `wait` in a thread of its own, and only errors in the names themselves are told.
+    /// Stages the named files. Without `wait`, staging runs in a thread of its own, and only errors in the names are
+    /// reported.
     pub fn run(
         self,
         paths: &[PathBuf],
@@ -39,14 +40,14 @@ impl Staging {
         say: Say<'_>,
         gone: &dyn Fn() -> bool,
     ) -> io::Result<serde_json::Value> {
-        // Dropping and pinning take no time: their outcome is told at once.
+        // Evicting and unpinning take no time, so their outcome is reported at once.
         if !wait && !matches!(self.verb, Verb::Evict | Verb::Unpin | Verb::State) {
             paths.iter().try_for_each(|path| find(&self.agent, path).map(|_| ()))?;
             let paths = paths.to_vec();
             let stage = move || {
                 let mut log = |reply: &Reply| {
                     if let Reply::Item(item) = reply {
-                        tracing::warn!(path = %item.path.shown(), error = item.error, "not staged");
+                        tracing::warn!(path = %item.path.shown(), error = item.error, "could not stage");
                     }
                     Ok(())
                 };
@@ -58,10 +59,10 @@ impl Staging {
         Ok(serde_json::to_value(self.walk(paths, say, gone)?)?)
     }
 
-    /// Visits all with several threads; this one tells what they did.
+    /// Visits all paths with several threads, and passes on their reports.
     fn walk(&self, named: &[PathBuf], say: Say<'_>, gone: &dyn Fn() -> bool) -> io::Result<Counts> {
         let (paths, done) = (Paths::new(named), AtomicU64::new(0));
-        // What was asked is told in order.
+        // States are reported in the order of the request, so one thread visits all.
         let streams = if self.verb == Verb::State { 1 } else { limits::STAGE_STREAMS };
         let (tell, told) = mpsc::sync_channel(limits::STAGE_TOLD_MAX);
         let failed = std::thread::scope(|scope| {
@@ -87,7 +88,7 @@ impl Staging {
         }
     }
 
-    /// True: a file, and it is done.
+    /// Visits one path. True: a file, which is done. False: a directory or special file.
     fn visit(&self, visit: &mut Visit<'_>, gone: &dyn Fn() -> bool, tell: &Tell) -> Result<bool, Box<Reply>> {
         let path = visit.path().to_owned();
         let absent = |error: io::Error| Box::new(item(path.clone(), "absent", Some(error.to_string())));
@@ -106,7 +107,7 @@ impl Staging {
         self.file(&node, path, gone, tell).map(|()| true)
     }
 
-    /// What is in a directory.
+    /// Lists a directory.
     fn enter(&self, node: &Arc<Node>, path: &Path) -> io::Result<Vec<Named>> {
         if !self.recursive {
             return Err(io::Error::other("is a directory: what is below it is meant with --recursive"));
@@ -118,7 +119,8 @@ impl Staging {
             }
             true
         })?;
-        // What is read is read in the order in which most stores have it; what is told in one that people look for.
+        // Files to be read are visited in inode order, the order in which most stores keep them. Others are listed by
+        // name.
         match self.verb {
             Verb::In | Verb::Pin => names.sort_unstable(),
             _ => names.sort_unstable_by(|one, other| one.1.cmp(&other.1)),
@@ -140,7 +142,7 @@ impl Staging {
             Verb::Evict if cache.state(identity) == Residency::Absent => Ok(()),
             Verb::Evict => self.evict(identity, gone),
             Verb::State => {
-                // Nobody listens any more: then nobody asks.
+                // If the receiver is gone, the command has ended.
                 let state = cache.state(identity).name().into();
                 let told = Item { path: path.clone(), state, pinned: cache.is_pinned(identity), ..Item::default() };
                 let _ = tell.send(Reply::Item(told));
@@ -163,7 +165,7 @@ impl Staging {
         let cache = self.agent.cache();
         loop {
             match cache.evict(identity) {
-                // Dirty: what is open for writing is copied, and is so still.
+                // Dirty. A file open for writing is staged out as it is, and stays dirty.
                 Err(error) if self.patient && error.raw_os_error() == Some(libc::EINVAL) => {
                     cache.drain_file(identity, gone).map_err(|stuck| io::Error::other(stuck.reason))?;
                 }
@@ -178,7 +180,7 @@ impl Staging {
     }
 }
 
-/// Passes on what the threads tell, until they end. Returns how many files failed.
+/// Passes on the threads' reports until the threads end. Returns the number of files that failed.
 fn listen(
     told: mpsc::Receiver<Reply>,
     paths: &Paths,
@@ -207,7 +209,7 @@ fn listen(
     }
 }
 
-/// Why a replica is not dropped, in words.
+/// Translates an eviction's error into words.
 fn why_it_stays(error: io::Error) -> io::Error {
     match error.raw_os_error() {
         Some(libc::EPERM) => io::Error::other("it is pinned: forebay stage unpin"),

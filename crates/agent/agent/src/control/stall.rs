@@ -1,4 +1,4 @@
-//! How long a drain has come no further.
+//! Detection of a drain without progress.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use concurrency::Instant;
 use file_cache::DrainProgress;
 
-/// Watches a drain of which nobody waits longer than `patience` without progress; `None`: for ever.
+/// Watches a drain. The drain is over after `patience` without progress; `None`: never.
 #[derive(Debug)]
 pub struct Stall {
     patience: Option<Duration>,
@@ -14,19 +14,19 @@ pub struct Stall {
 }
 
 impl Stall {
-    /// The drain begins now.
+    /// Starts to watch a drain that begins now.
     pub fn new(patience: Option<Duration>) -> Stall {
         Stall { patience, last: Cell::new((DrainProgress::default(), Instant::now())) }
     }
 
-    /// How far the drain is.
+    /// Notes the progress so far.
     pub fn saw(&self, now: DrainProgress) {
         if self.last.get().0 != now {
             self.last.set((now, Instant::now()));
         }
     }
 
-    /// Whether it has come no further for too long.
+    /// Whether there was no progress for at least the patience.
     pub fn is_over(&self) -> bool {
         self.patience.is_some_and(|patience| self.last.get().1.elapsed() >= patience)
     }

@@ -1,4 +1,4 @@
-//! A control socket over a real agent, asked as the command line asks.
+//! Tests of a control socket over a real agent, with requests as the command line sends them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -124,7 +124,7 @@ fn an_agent_that_says_nothing_is_not_waited_for() {
     assert_eq!(connect().agent(), Some(std::process::id() as i32));
     assert_eq!(kind(connect().request(&ControlRequest::Status, |_| {}).map(|_| ())), std::io::ErrorKind::TimedOut);
     assert_eq!(kind(connect().wait_for_end(None)), std::io::ErrorKind::TimedOut);
-    // Even when so many wait already that it takes no more.
+    // Also when so many connections are queued that no more are accepted.
     let mut waiting = Vec::new();
     let full = loop {
         match ControlClient::connect_within(directory.path(), std::time::Duration::from_millis(20)) {
@@ -138,7 +138,7 @@ fn an_agent_that_says_nothing_is_not_waited_for() {
 #[test]
 fn the_end_of_an_agent_is_waited_for() {
     use std::io::{BufRead, Write};
-    // An agent in a process of its own closes its connections by ending, which one in ours cannot: this one is played.
+    // An agent closes its connections when its process ends. The agent of a test cannot end, so the test plays one.
     let directory = tempfile::tempdir().unwrap();
     let listener = std::os::unix::net::UnixListener::bind(directory.path().join(SOCKET)).unwrap();
     let client = ControlClient::connect(directory.path()).unwrap();

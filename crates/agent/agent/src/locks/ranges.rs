@@ -7,15 +7,15 @@ use super::{LockKind, LockOwner};
 pub struct RangeLock {
     /// First byte.
     pub start: u64,
-    /// Last byte, inclusive: a lock to the end of the file reaches `i64::MAX` and has no byte after it.
+    /// Last byte, inclusive. A lock to the end of the file reaches `i64::MAX`, after which there is no byte.
     pub end: u64,
     /// Shared or exclusive.
     pub kind: LockKind,
-    /// Who holds it.
+    /// Owner of the lock.
     pub owner: LockOwner,
-    /// Its process, to tell others who ask.
+    /// Process id of the owner, reported by `F_GETLK`.
     pub pid: u32,
-    /// The open file through which it was taken: a lock of an open file description ends with that.
+    /// Open file through which the lock was taken. A lock of an open file description ends with it.
     pub handle: u64,
 }
 
@@ -29,27 +29,27 @@ impl RangeLock {
     }
 }
 
-/// Invariant 1: the ranges of one owner never meet. Invariant 2: ranges of two owners that meet are both shared.
-/// Invariant 3: sorted by first byte.
+/// Held byte ranges. Invariant 1: the ranges of one owner never overlap. Invariant 2: overlapping ranges of two owners
+/// are both shared. Invariant 3: ranges are sorted by first byte.
 #[derive(Debug, Clone, Default)]
 pub struct RangeLocks {
     held: Vec<RangeLock>,
 }
 
 impl RangeLocks {
-    /// A held lock that stands in the way of `wanted`.
+    /// Returns a held lock that conflicts with `wanted`.
     pub fn conflict(&self, wanted: &RangeLock) -> Option<&RangeLock> {
         self.conflicts(*wanted).next()
     }
 
-    /// All held locks that stand in the way of `wanted`.
+    /// Returns all held locks that conflict with `wanted`.
     pub fn conflicts(&self, wanted: RangeLock) -> impl Iterator<Item = &RangeLock> {
         self.held.iter().filter(move |held| {
             held.owner != wanted.owner && held.meets(wanted.start, wanted.end) && held.kind.conflicts(wanted.kind)
         })
     }
 
-    /// Takes the lock, replacing what the owner had there. The caller has seen that nothing stands in the way.
+    /// Takes the lock, replacing the owner's locks in that range. The caller has checked that there is no conflict.
     pub fn take(&mut self, lock: RangeLock) {
         self.release(lock.owner, lock.start, lock.end);
         let mut lock = lock;
@@ -66,7 +66,7 @@ impl RangeLocks {
         self.held.insert(at, lock);
     }
 
-    /// Releases `start..=end` of one owner; a lock that reaches beyond on both sides becomes two. Says whether
+    /// Releases `start..=end` of one owner. A lock that reaches beyond on both sides becomes two. Returns whether
     /// anything was released.
     pub fn release(&mut self, owner: LockOwner, start: u64, end: u64) -> bool {
         if !self.held.iter().any(|held| held.owner == owner && held.meets(start, end)) {
@@ -90,36 +90,36 @@ impl RangeLocks {
         true
     }
 
-    /// Whether something was taken through this open file.
+    /// Whether a range was taken through this open file.
     pub fn is_held_through(&self, handle: u64) -> bool {
         self.held.iter().any(|held| held.handle == handle)
     }
 
-    /// Releases what was taken through an open file. Says whether anything was.
+    /// Releases the ranges taken through an open file. Returns whether there were any.
     pub fn release_handle(&mut self, handle: u64) -> bool {
         let before = self.held.len();
         self.held.retain(|held| held.handle != handle);
         before != self.held.len()
     }
 
-    /// Releases what owners of a kind hold. Says whether anything was.
+    /// Releases the ranges of all owners for which `goes` is true. Returns whether there were any.
     pub fn release_all(&mut self, goes: impl Fn(LockOwner) -> bool) -> bool {
         let before = self.held.len();
         self.held.retain(|held| !goes(held.owner));
         before != self.held.len()
     }
 
-    /// What is held, by first byte.
+    /// Held ranges, by first byte.
     pub fn iter(&self) -> impl Iterator<Item = &RangeLock> {
         self.held.iter()
     }
 
-    /// Held ranges.
+    /// Number of held ranges.
     pub fn len(&self) -> usize {
         self.held.len()
     }
 
-    /// Whether nothing is held.
+    /// Whether no range is held.
     pub fn is_empty(&self) -> bool {
         self.held.is_empty()
     }
@@ -161,7 +161,7 @@ mod tests {
         assert_eq!(locks.held, [lock(0, 6, LockKind::Exclusive, 1)]);
     }
 
-    /// The model: for each byte and owner, what is held.
+    /// The model holds the lock kind for each byte and owner.
     #[test]
     fn random_locks_agree_with_one_slot_a_byte() {
         const BYTES: u64 = 24;

@@ -1,12 +1,14 @@
 //! Locks that the agent holds in the global store for its programs, so that they exclude the programs of other nodes.
 //!
-//! A request is first granted by the [`LockTable`](super::LockTable), which serves this node's programs in order and finds their
-//! deadlocks, and then asked of the store.
+//! A request is first granted by the [`LockTable`](super::LockTable), which serves this node's programs in order and
+//! detects their deadlocks. Then it is requested from the store.
 //!
-//! L1. An owner has one open file description of the store's file, for ranges and for flocks each, so the store tells the owners of one
-//! node apart. It is kept until the open file is closed through which it was used last.
-//! L2. `Held` is what the store has granted. A refusal leaves it as it was, but a flock of the other kind, which the store gives up first.
-//! L3. No call to the store is made with the table of owners locked: a store that hangs holds up the owner that asks.
+//! L1. An owner has one open file description of the store's file for ranges, and one for flocks. So the store tells
+//! the owners of one node apart. It is kept until the open file through which it was last used is closed.
+//! L2. `Held` is what the store has granted. A refusal leaves it unchanged. Exception: the store first releases a flock
+//! of the other kind.
+//! L3. No call to the store is made while the table of owners is locked. A store that hangs delays only the owner that
+//! asks.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -22,10 +24,10 @@ use super::{LockKind, LockOwner, LockRequest, OnGranted, RangeLock, RangeLocks, 
 use crate::limits;
 use crate::node::Node;
 
-/// The client of an owner that another node knows.
+/// Client number of owners on other nodes.
 const ELSEWHERE: u64 = u64::MAX;
 
-/// What one owner holds of one file.
+/// Locks of one owner on one file.
 #[derive(Default)]
 struct Held {
     locks: Option<FileLocks>,
@@ -33,9 +35,9 @@ struct Held {
     flock: Option<LockKind>,
     /// The open file of the last request.
     handle: u64,
-    /// That is closed: nothing is kept beyond the last lock.
+    /// Whether that open file is closed: nothing is kept after the last lock.
     closed: bool,
-    /// It is in the table no more.
+    /// Whether this was removed from the table.
     removed: bool,
 }
 
@@ -45,7 +47,7 @@ impl Held {
     }
 }
 
-/// Owners of ranges and of flocks are apart, as in the store.
+/// Holders by owner and kind: ranges and flocks are kept apart, as in the store.
 type Owners = HashMap<(LockOwner, bool), Arc<Mutex<Held>>>;
 
 struct Waiter {
@@ -60,14 +62,14 @@ struct Waiter {
 #[derive(Default)]
 struct Waiters {
     all: Vec<Waiter>,
-    /// A thread asks for them.
+    /// Whether a thread retries for the waiters.
     served: bool,
 }
 
 #[derive(Default)]
 struct Holders {
     files: HashMap<Identity, Owners>,
-    /// Clients that are gone; their numbers are never given again.
+    /// Clients that are gone. Their numbers are never used again.
     gone: HashSet<u64>,
 }
 
@@ -85,7 +87,7 @@ impl StoreLocks {
         Arc::new(StoreLocks { store, files, waiters, comes })
     }
 
-    /// Takes a lock now: `EAGAIN` if a program of another node stands in the way, else what the store says.
+    /// Takes a lock now. Errors: `EAGAIN` if a program of another node holds a conflicting lock; those of the store.
     pub fn try_take(&self, node: &Node, request: &LockRequest) -> Result<(), Errno> {
         let (range, exclusive) = (&request.range, request.range.kind == LockKind::Exclusive);
         self.with(node, request, |held| {
@@ -101,7 +103,8 @@ impl StoreLocks {
         })
     }
 
-    /// Takes a lock when no other node stands in the way, unless `cancelled` (`EINTR`). `done` is called once, perhaps by another thread.
+    /// Takes a lock when no other node holds a conflicting one, or fails with `EINTR` if `cancelled`. `done` is called
+    /// once, perhaps by another thread.
     pub fn take(
         self: &Arc<StoreLocks>,
         node: Arc<Node>,
@@ -133,14 +136,15 @@ impl StoreLocks {
         }
     }
 
-    /// Ends the waits that were cancelled, whatever the store does; one that is being asked for ends when the store has answered.
+    /// Ends the waits that were cancelled, even if the store hangs. A wait being retried at this moment ends when the
+    /// store answers.
     pub fn end_cancelled(&self) {
         let is_over = |waiter: &mut Waiter| waiter.cancelled.load(Ordering::SeqCst);
         let over: Vec<Waiter> = self.waiters.lock().all.extract_if(.., is_over).collect();
         over.into_iter().for_each(|waiter| (waiter.done)(Err(Errno::INTR)));
     }
 
-    /// Asks again and again for those who wait; ends when nobody does.
+    /// Retries for all waiters. Returns when none is left.
     fn serve_waiters(&self) {
         loop {
             let mut waiters = self.waiters.lock();
@@ -175,7 +179,7 @@ impl StoreLocks {
         }
     }
 
-    /// A range of another node's program that stands in the way of `wanted`, if one does.
+    /// Returns a range of another node's program that conflicts with `wanted`, if there is one.
     pub fn conflict(&self, node: &Node, wanted: &RangeLock) -> Result<Option<RangeLock>, Errno> {
         let range = LockedRange { start: wanted.start, end: wanted.end, exclusive: wanted.kind == LockKind::Exclusive };
         let known =
@@ -194,7 +198,7 @@ impl StoreLocks {
         }))
     }
 
-    /// What the store has granted an owner.
+    /// Ranges that the store has granted an owner.
     pub fn ranges(&self, file: &Identity, owner: LockOwner) -> RangeLocks {
         self.get(file, (owner, false)).map(|held| held.lock().ranges.clone()).unwrap_or_default()
     }
@@ -209,14 +213,15 @@ impl StoreLocks {
         self.forget_if_unused(file, (owner, false), &mut held);
     }
 
-    /// A process has closed a descriptor of the file, and lost its ranges: nothing of it is kept.
+    /// Releases all ranges of an owner whose process has closed a descriptor of the file, and its open file
+    /// description.
     pub fn close(&self, file: &Identity, owner: LockOwner) {
         let Some(held) = self.get(file, (owner, false)) else { return };
         let mut held = held.lock();
         if !held.ranges.is_empty() {
             held.give_back(file, |locks| locks.release_range(0, u64::MAX));
         }
-        // The locks of an open file description go with its last descriptor.
+        // The locks of an open file description end with its last descriptor.
         held.ranges.release(owner, 0, u64::MAX);
         held.closed = true;
         self.forget_if_unused(file, (owner, false), &mut held);
@@ -232,7 +237,8 @@ impl StoreLocks {
         self.forget_if_unused(file, (owner, true), &mut held);
     }
 
-    /// An open file is closed: what was taken through it is released, and what it was used for last is closed too.
+    /// Releases the ranges taken through an open file that was closed. Closes the open file descriptions last used for
+    /// it.
     pub fn release_handle(&self, file: &Identity, handle: u64) {
         let owners: Vec<_> = match self.files.lock().files.get(file) {
             Some(owners) => owners.iter().map(|(key, held)| (*key, Arc::clone(held))).collect(),
@@ -250,7 +256,7 @@ impl StoreLocks {
         }
     }
 
-    /// A client is gone, with all that its owners hold.
+    /// Releases all locks of a client that is gone.
     pub fn release_client(&self, client: u64) {
         let mut gone = Vec::new();
         {
@@ -261,7 +267,7 @@ impl StoreLocks {
                 !owners.is_empty()
             });
         }
-        // The open file descriptions are closed, and the locks end with them.
+        // This closes the open file descriptions, which ends their locks.
         gone.iter().for_each(|held| *held.lock() = Held { removed: true, ..Held::default() });
     }
 
@@ -274,7 +280,7 @@ impl StoreLocks {
         self.files.lock().files.get(file)?.get(&key).cloned()
     }
 
-    /// Runs with what the owner of a request holds, and its open file description.
+    /// Calls `run` with the locks of a request's owner, and with its open file description opened.
     fn with<T>(
         &self,
         node: &Node,
@@ -326,7 +332,11 @@ impl StoreLocks {
 impl Held {
     fn give_back(&self, file: &Identity, release: impl FnOnce(&FileLocks) -> Result<(), Errno>) {
         if let Some(Err(error)) = self.locks.as_ref().map(release) {
-            tracing::warn!(%error, %file, "the global store did not take back a lock; it ends when the program closes the file");
+            tracing::warn!(
+                %error,
+                %file,
+                "could not release a lock in the global store; it ends when the program closes the file"
+            );
         }
     }
 }

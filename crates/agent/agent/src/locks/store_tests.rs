@@ -1,4 +1,4 @@
-//! Two agents over one directory: their stores' locks exclude each other's owners.
+//! Tests of two agents over one directory: their locks in the store exclude each other's owners.
 
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::channel;

@@ -1,12 +1,12 @@
-//! All locks of a node and who waits for them.
+//! All locks of a node and the requests that wait for them.
 //!
-//! Nobody's thread waits: a request that must wait leaves a [`OnGranted`], which is called exactly once - granted, refused
-//! as a deadlock, or cancelled - never with the table's mutex held. Waiters of one file are served in the order they
-//! came; like Linux, a newcomer that nobody holding stands in the way of does not queue behind them.
+//! Waiting blocks no thread. A request that must wait leaves an [`OnGranted`], which is called exactly once: granted,
+//! refused as a deadlock, or cancelled. It is never called with the table's mutex held. Waiters of one file are served
+//! in the order of arrival. As on Linux, a newcomer that conflicts with no holder does not queue behind them.
 //!
-//! The kernel tells of the close of a descriptor before `close` returns, but that it was the last one of its open file only
-//! afterwards. A holder whose descriptor was closed just now may be gone already: whoever would be refused because of such
-//! holders alone is answered when that is known, or [`limits::LOCK_CLOSE_WAIT`] after the close.
+//! The kernel reports the close of a descriptor before `close` returns. That it was the last one of its open file is
+//! reported only afterwards. So a holder whose descriptor was just closed may be gone already. A request that conflicts
+//! only with such holders is answered when this is known, or [`limits::LOCK_CLOSE_WAIT`] after the close.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -17,19 +17,19 @@ use types::Identity;
 use super::{LockKind, LockOwner, RangeLock, RangeLocks, WholeLocks, client_of};
 use crate::limits;
 
-/// Called once with the outcome of a lock that had to wait: `EINTR` when cancelled, `EDEADLK`, or granted.
+/// Callback for the outcome of a lock that had to wait: granted, `EINTR` when cancelled, or `EDEADLK`. Called once.
 pub type OnGranted = Box<dyn FnOnce(Result<(), Errno>) + Send>;
 
-/// Names a waiting request until its grant is called.
+/// Name of a waiting request, valid until its grant is called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LockTicket(u64);
 
 /// A wanted lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LockRequest {
-    /// Where and by whom; for a flock the range is ignored.
+    /// Range, kind and owner. A flock ignores the range.
     pub range: RangeLock,
-    /// A whole-file flock, independent of ranges.
+    /// Whether this is a whole-file flock, which is independent of ranges.
     pub flock: bool,
 }
 
@@ -50,12 +50,13 @@ struct FileLocks {
     ranges: RangeLocks,
     whole: WholeLocks,
     waiting: VecDeque<Waiter>,
-    /// Open files that hold something and of which a descriptor was closed, and until when their end may still come.
+    /// Open files that hold locks and of which a descriptor was closed, and until when their release may still come.
     closing: Vec<(u64, Instant)>,
 }
 
 impl FileLocks {
-    /// All ranges of an owner go, and the end of the open file `handle` may follow. Whether a range went.
+    /// Releases all ranges of an owner. Notes that the release of the open file `handle` may follow. Returns whether a
+    /// range was released.
     fn descriptor_closed(&mut self, owner: LockOwner, handle: u64) -> bool {
         let released = self.ranges.release(owner, 0, u64::MAX);
         self.closing.retain(|&(closing, _)| closing != handle);
@@ -65,7 +66,8 @@ impl FileLocks {
         released
     }
 
-    /// Until when it may turn out that all who stand in the way are gone already; `None`: nobody does, or somebody stays.
+    /// Returns until when all conflicting holders may turn out to be gone. `None`: there is no conflict, or a holder
+    /// stays.
     fn may_be_gone(&self, request: &LockRequest) -> Option<Instant> {
         let now = Instant::now();
         let until = |handle| self.closing.iter().find(|&&(closing, until)| closing == handle && until > now);
@@ -106,13 +108,13 @@ impl FileLocks {
             if let Some(waiter) = self.waiting.remove(at) {
                 self.take(&waiter.request);
                 granted.push(waiter.grant);
-                // A conversion can also have made room for those before.
+                // A conversion can also make room for earlier waiters.
                 at = 0;
             }
         }
     }
 
-    /// Takes those out that wait in vain.
+    /// Removes and returns the waiters for which `goes` is true.
     fn give_up(&mut self, goes: impl Fn(&LockRequest) -> bool) -> VecDeque<Waiter> {
         let (gone, stay) = self.waiting.drain(..).partition(|waiter| goes(&waiter.request));
         self.waiting = stay;
@@ -134,7 +136,8 @@ struct Tables {
     next_ticket: u64,
 }
 
-/// The locks of all files of a node. One mutex: an operation touches one file, deadlock detection all waiters.
+/// The locks of all files of a node, under one mutex. An operation touches one file; deadlock detection touches all
+/// waiters.
 #[derive(Default)]
 pub struct LockTable {
     tables: Mutex<Tables>,
@@ -142,13 +145,14 @@ pub struct LockTable {
 }
 
 impl LockTable {
-    /// A held range that stands in the way of `wanted`, if one does.
+    /// Returns a held range that conflicts with `wanted`, if there is one.
     pub fn test(&self, file: &Identity, wanted: &RangeLock) -> Option<RangeLock> {
         let tables = self.wait_for_closes(file, &LockRequest { range: *wanted, flock: false });
         tables.files.get(file)?.ranges.conflict(wanted).copied()
     }
 
-    /// Waits, for a moment at most, while all that stands in the way was taken through open files that may have ended.
+    /// Locks the table. Waits first, at most [`limits::LOCK_CLOSE_WAIT`], while all conflicting locks belong to open
+    /// files that may have ended.
     fn wait_for_closes(&self, file: &Identity, request: &LockRequest) -> MutexGuard<'_, Tables> {
         let mut tables = self.tables.lock();
         while let Some(until) = tables.files.get(file).and_then(|locks| locks.may_be_gone(request)) {
@@ -157,7 +161,7 @@ impl LockTable {
         tables
     }
 
-    /// Takes the lock, or fails: `EAGAIN` if another holds it, `ENOLCK` if the file has too many.
+    /// Takes the lock, or fails: `EAGAIN` if another owner holds it, `ENOLCK` if the file has too many.
     pub fn try_lock(&self, file: &Identity, request: LockRequest) -> Result<(), Errno> {
         let tables = self.wait_for_closes(file, &request);
         self.change_locked(tables, |tables, granted| {
@@ -170,8 +174,8 @@ impl LockTable {
         })
     }
 
-    /// Takes the lock now or when it becomes free; `grant` is called before this returns if the outcome is known at
-    /// once, and the ticket is `None` then.
+    /// Takes the lock now or when it becomes free. If the outcome is known at once, `grant` is called before this
+    /// returns, and the ticket is `None`.
     pub fn lock(&self, file: &Identity, request: LockRequest, grant: OnGranted) -> Option<LockTicket> {
         let parked = self.change(|tables, granted| {
             let outcome = attempt(tables.files.entry(file.clone()).or_default(), &request, granted);
@@ -195,7 +199,7 @@ impl LockTable {
         }
     }
 
-    /// Gives up waiting: the grant is called with `EINTR` unless it has been called already.
+    /// Cancels a wait: the grant is called with `EINTR`, unless it has been called already.
     pub fn cancel(&self, file: &Identity, ticket: LockTicket) {
         let waiter = {
             let mut tables = self.tables.lock();
@@ -217,8 +221,8 @@ impl LockTable {
         self.release(file, |locks| locks.ranges.release(owner, start, end));
     }
 
-    /// A descriptor of an open file was closed by the process that `owner` stands for: its ranges on the file end. Locks of the open
-    /// file end with its last descriptor ([`LockTable::release_handle`]).
+    /// Releases an owner's ranges on a file: the process that `owner` stands for has closed a descriptor. Locks of the
+    /// open file end with its last descriptor ([`LockTable::release_handle`]).
     pub fn close_descriptor(&self, file: &Identity, owner: LockOwner, handle: u64) {
         self.release(file, |locks| locks.descriptor_closed(owner, handle));
     }
@@ -228,8 +232,8 @@ impl LockTable {
         self.release(file, |locks| locks.whole.release(owner));
     }
 
-    /// The last descriptor of an open file is gone: releases the ranges that were taken through it, and gives up with
-    /// `EINTR` what is still awaited through it - by a caller that is gone as well, and was told so.
+    /// Releases the ranges taken through an open file whose last descriptor is closed. Waits through it end with
+    /// `EINTR`; their callers are gone and have been answered.
     pub fn release_handle(&self, file: &Identity, handle: u64) {
         let given_up = self.change(|tables, granted| {
             let Some(locks) = tables.files.get_mut(file) else { return VecDeque::new() };
@@ -245,7 +249,7 @@ impl LockTable {
         given_up.into_iter().for_each(|waiter| (waiter.grant)(Err(Errno::INTR)));
     }
 
-    /// A client is gone: what its owners hold is released, what they await is given up with `EINTR`.
+    /// Releases the locks of a client that is gone. Its waits end with `EINTR`.
     pub fn release_client(&self, client: u64) {
         let theirs = |owner: LockOwner| client_of(owner) == client;
         let given_up = self.change(|tables, granted| {
@@ -263,8 +267,8 @@ impl LockTable {
         given_up.into_iter().for_each(|waiter| (waiter.grant)(Err(Errno::INTR)));
     }
 
-    /// Gives an owner the ranges `held` instead of those that it has: a request was granted here and refused elsewhere. What somebody else
-    /// was granted meanwhile stays his.
+    /// Replaces an owner's ranges by `held`, after a request was granted here and refused elsewhere. Locks granted to
+    /// others meanwhile stay.
     pub fn restore(&self, file: &Identity, owner: LockOwner, held: &RangeLocks) {
         self.change(|tables, granted| {
             let locks = tables.files.entry(file.clone()).or_default();
@@ -281,7 +285,7 @@ impl LockTable {
         });
     }
 
-    /// Whether anybody holds or awaits a lock.
+    /// Whether there are no locks and no waiters.
     pub fn is_empty(&self) -> bool {
         self.tables.lock().files.is_empty()
     }
@@ -316,7 +320,7 @@ impl LockTable {
     }
 }
 
-/// Takes it if nobody stands in the way. A flock that is converted is given up first, as flock(2) says.
+/// Takes the lock if there is no conflict. A flock that is converted is released first, as flock(2) says.
 fn attempt(locks: &mut FileLocks, request: &LockRequest, granted: &mut Vec<OnGranted>) -> Result<(), Errno> {
     if request.flock && locks.whole.held_by(request.owner()).is_some_and(|held| held != request.range.kind) {
         locks.whole.release(request.owner());
@@ -336,7 +340,7 @@ fn attempt(locks: &mut FileLocks, request: &LockRequest, granted: &mut Vec<OnGra
     Ok(())
 }
 
-/// Whether somebody whom `request` would wait for waits, directly or through others, for its owner.
+/// Whether an owner that `request` would wait for is waiting, directly or through others, for the owner of `request`.
 fn would_deadlock(files: &HashMap<Identity, FileLocks>, file: &Identity, request: &LockRequest) -> bool {
     let blockers = |locks: &FileLocks, wanted: RangeLock| -> Vec<LockOwner> {
         locks.ranges.conflicts(wanted).map(|held| held.owner).collect()
@@ -360,14 +364,14 @@ fn would_deadlock(files: &HashMap<Identity, FileLocks>, file: &Identity, request
     false
 }
 
-/// The request for a range, for callers that have no need of the struct's other fields.
+/// Constructors.
 impl LockRequest {
-    /// A range of an owner through an open file.
+    /// Builds a request for a range, of an owner through an open file.
     pub fn range(start: u64, end: u64, kind: LockKind, owner: LockOwner, pid: u32, handle: u64) -> LockRequest {
         LockRequest { range: RangeLock { start, end, kind, owner, pid, handle }, flock: false }
     }
 
-    /// A whole-file lock.
+    /// Builds a request for a whole-file lock.
     pub fn flock(kind: LockKind, owner: LockOwner, pid: u32, handle: u64) -> LockRequest {
         LockRequest { range: RangeLock { start: 0, end: u64::MAX, kind, owner, pid, handle }, flock: true }
     }

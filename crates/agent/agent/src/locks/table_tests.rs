@@ -1,4 +1,4 @@
-//! Locks of several owners: who gets in, who waits, who is refused.
+//! Tests of locks of several owners: which are granted, which wait, which are refused.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
@@ -178,7 +178,7 @@ fn what_is_awaited_through_an_open_file_ends_with_it() {
     assert!(table.is_empty());
 }
 
-/// The kernel sends the last close of an open file after `close` has returned; another thread of ours may bring it later than
+/// The kernel sends the release of an open file after `close` has returned. A thread of ours may handle it later than
 /// the next request for the lock.
 #[test] // S12
 fn a_lock_of_an_open_file_that_was_just_closed_is_waited_for_and_one_that_goes_on_is_refused() {
@@ -198,7 +198,7 @@ fn a_lock_of_an_open_file_that_was_just_closed_is_waited_for_and_one_that_goes_o
             table.release_handle(&file, 7);
             assert_eq!(comes.join().unwrap(), Ok(()));
         });
-        // A descriptor is left, as of a child: refused after a while, and shown.
+        // A descriptor is left, such as a child's: the request is refused after a while, and the holder is shown.
         table.close_descriptor(&file, 1, 8);
         let third = LockRequest { range: RangeLock { owner: 9, handle: 9, ..request.range }, ..request };
         assert_eq!(table.try_lock(&file, third), Err(Errno::AGAIN));

@@ -1,4 +1,4 @@
-//! How much of what a program says that it will need is fetched, and where nothing is.
+//! Tests of advice: how much a program's announced reads fetch, and where nothing is fetched.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -14,16 +14,16 @@ use crate::burst_buffer::DataVersion;
 const MIB: u64 = 1 << 20;
 const SIZE: u64 = 1 << 30;
 
-/// A file of which nothing is here, with a share of the memory that all readers have.
+/// A file of which nothing is cached, with a share of the readers' common memory.
 #[derive(Default)]
 struct Shared {
     share: u64,
     local: bool,
-    /// For how many bytes the share was asked.
+    /// Bytes for which the share was requested.
     counted: AtomicU64,
-    /// What is to be fetched.
+    /// Ranges to be fetched.
     wanted: Mutex<Vec<ByteRange>>,
-    /// How often that was begun.
+    /// Number of fetches begun.
     fetches: AtomicU64,
 }
 
@@ -42,7 +42,7 @@ impl OpenData for Shared {
         self.fetches.fetch_add(1, Relaxed);
     }
 
-    // Nothing else is asked of it.
+    // The rest is not called.
     fn data(&self) -> DataVersion {
         DataVersion::There(Default::default())
     }
@@ -94,7 +94,7 @@ fn reader(rule: &str) -> ReadObserver {
 #[test] // S47
 fn of_what_a_program_will_need_no_more_is_fetched_than_its_file_may_have_and_its_share() {
     let reader = reader("read_ahead=8MiB");
-    // The share, what the program says, what is fetched of that.
+    // Columns: share, start and length of the advice, bytes fetched.
     for (share, start, len, fetched) in [
         (u64::MAX, 0, 0, 8 * MIB),
         (3 * MIB, 0, 0, 3 * MIB),
@@ -102,7 +102,7 @@ fn of_what_a_program_will_need_no_more_is_fetched_than_its_file_may_have_and_its
         (3 * MIB, 7, MIB, MIB),
         (20 * MIB, SIZE - MIB, 0, MIB),
         (0, 0, 0, 0),
-        (u64::MAX, MIB, 0, 8 * MIB), // once there are fewer others
+        (u64::MAX, MIB, 0, 8 * MIB), // with fewer readers, the share is larger
     ] {
         let file = Shared { share, ..Shared::default() };
         reader.advise(&file, advice::WILL_NEED, start, len).unwrap();
@@ -110,7 +110,7 @@ fn of_what_a_program_will_need_no_more_is_fetched_than_its_file_may_have_and_its
         let expected: Vec<_> = (fetched > 0).then(|| ByteRange::at(start, fetched)).into_iter().collect();
         assert_eq!(*wanted, expected, "a share of {share}, {len} bytes from {start}");
         assert_eq!(file.fetches.load(Relaxed), 1);
-        // It counts as a reader of no more than it may have.
+        // The request counts as a read of no more than its budget.
         let counted = if len == 0 { 8 * MIB } else { len.min(8 * MIB) };
         assert_eq!(file.counted.load(Relaxed), counted);
     }

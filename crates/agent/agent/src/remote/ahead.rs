@@ -1,13 +1,13 @@
-//! Reading ahead of the programs of this node: what a file's readers are expected to want is fetched from the server into memory of
-//! the node before they ask, for each request costs a round trip.
+//! Read-ahead for the programs of this node. The data that a file's readers are expected to need is fetched from the
+//! server into the node's memory before they ask, because each request costs a round trip.
 //!
-//! 1. what is kept is of one version of a file, which its readers have open; an open drops what was fetched before it;
-//! 2. what this node changes is gone from here before the change is answered, also what is on its way;
-//! 3. nothing is given out that was asked for longer ago than the policy `revalidate` says: what other nodes write is seen then
-//!    at the latest;
-//! 4. that a file ends is never said from here: a read that finds no byte asks the server.
+//! 1. Data is kept for one version of a file, the one that its readers have open. An open drops data fetched before it.
+//! 2. Bytes changed by this node are dropped before the change is answered, also bytes of fetches under way.
+//! 3. Data requested longer ago than the policy `revalidate` allows is not returned. So writes of other nodes are seen
+//! at the latest then.
+//! 4. The end of a file is never reported from here: a read that finds no byte asks the server.
 //!
-//! Locks, in the order in which they are taken: the versions or the fetches ([`super::fetches`]); what is kept of one version.
+//! Lock order: the versions or the fetches ([`super::fetches`]), then the state of one version.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
@@ -27,26 +27,26 @@ use super::is_interrupted;
 use super::kept::RetainedReads;
 use crate::limits::SERVER_AHEAD_READ_BYTES;
 
-/// How often a reader that waits for what is on its way looks whether it was interrupted.
+/// Interval at which a reader that waits for a fetch checks for an interrupt.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// All of a file.
+/// Range of a whole file.
 pub(super) const ALL: ByteRange = ByteRange { start: 0, end: u64::MAX };
 
-/// What is kept of one version of a file.
+/// Data kept of one version of a file.
 pub(super) struct Ahead {
     state: Mutex<State>,
-    /// A fetch has ended.
+    /// Signalled when a fetch has ended.
     ended: Condvar,
-    /// How long what was asked for is good.
+    /// How long fetched data may be used after its request.
     fresh: Duration,
     kept: Arc<RetainedReads>,
     buffers: Arc<Buffers>,
-    /// Open files that read it.
+    /// Number of open files that read this version.
     readers: AtomicUsize,
 }
 
-/// An open file that reads what is kept of its version.
+/// An open file's use of the data kept of its version.
 pub(super) struct Reading(Arc<Ahead>);
 
 impl Reading {
@@ -68,22 +68,22 @@ impl Drop for Reading {
 
 struct State {
     queue: ReadQueue,
-    /// What is on its way.
+    /// Fetches under way.
     fetches: BTreeMap<FetchTicket, AheadFetch>,
-    /// What has come, and when it was asked for, the longest ago first.
+    /// Ranges that have arrived and the times of their requests, the oldest first.
     asked: VecDeque<(Instant, ByteRange)>,
-    /// Changes of this node.
+    /// Number of changes by this node.
     changes: u64,
-    /// What was given out since it came.
+    /// Bytes that were returned to readers since they arrived.
     read: RangeSet,
-    /// Where a fetch found the end of the file.
+    /// End of the file, if a fetch found it.
     end: Option<u64>,
     /// Bytes of the queue that are counted in [`RetainedReads`].
     counted: u64,
     earned: Earned,
 }
 
-/// When a fetch was asked for, how many changes there had been, and its bytes.
+/// Time of a fetch's request, number of changes before it, and its bytes.
 struct AheadFetch {
     at: Instant,
     changes: u64,
@@ -95,20 +95,20 @@ impl State {
         self.fetches.insert(ticket, AheadFetch { at: Instant::now(), changes: self.changes, bytes });
     }
 
-    /// A read has found all of `range`.
+    /// Notes that a read has found all of `range`.
     fn give_out(&mut self, range: ByteRange) {
         let fresh = self.read.missing(range).iter().map(ByteRange::len).sum();
         self.earned.uses(fresh);
         self.read.insert(range);
     }
 
-    /// Of what is expected to be read after `read`, the nearest first, that which the reads of the file have earned; nothing that is less
-    /// than such a request, for the rest of it would be a request again.
+    /// Limits the predicted ranges, the nearest first, to what reads of the file have earned. A range is cut only if at
+    /// least one more such request fits; for the rest of a smaller one, a request would be needed again.
     fn afford(&self, mut following: Vec<ByteRange>, read: ByteRange) -> Vec<ByteRange> {
         if following.is_empty() {
             return following;
         }
-        // What the read will find of what was fetched ahead is used.
+        // Fetched bytes that this read will find count as used.
         let fetched =
             |part: &ByteRange| part.len().saturating_sub(self.queue.absent(*part).iter().map(ByteRange::len).sum());
         let found: u64 = self.read.missing(self.within(read)).iter().map(fetched).sum();
@@ -122,7 +122,7 @@ impl State {
         following
     }
 
-    /// (3)
+    /// Drops data that is too old (3).
     fn expire(&mut self, fresh: Duration) {
         while let Some((asked, range)) = self.asked.front()
             && asked.elapsed() >= fresh
@@ -133,7 +133,7 @@ impl State {
         }
     }
 
-    /// Drops what was read: others need its room more than a reader who may come back.
+    /// Drops data that was returned already: others need the memory more than a reader who may come back.
     fn forget_read(&mut self) {
         for range in std::mem::take(&mut self.read).iter() {
             self.queue.consume(range);
@@ -144,7 +144,7 @@ impl State {
         self.end.map_or(range, |end| range.intersection(&ByteRange::new(0, end)))
     }
 
-    /// Whether something of `range` is still to come.
+    /// Whether a fetch of some of `range` is under way.
     fn awaits(&self, range: ByteRange) -> bool {
         self.queue.lacking(range).iter().any(|part| self.queue.absent(*part) != [*part])
     }
@@ -158,13 +158,13 @@ impl State {
     }
 }
 
-/// What a read found.
+/// Result of a lookup for a read.
 enum Found {
-    /// So many bytes, all that are asked for or up to where the file ended lately.
+    /// Number of bytes found: all that were requested, or all up to the last known end of the file.
     All(usize),
-    /// These parts have to be asked for; the rest is filled in.
+    /// Parts that must be requested; the rest is copied.
     Lacks(Vec<ByteRange>),
-    /// Some of it is on its way.
+    /// Some bytes are under way.
     Waits,
 }
 
@@ -185,7 +185,7 @@ impl Ahead {
         Ahead { state, ended: Condvar::new(), fresh, kept, buffers, readers: AtomicUsize::new(0) }
     }
 
-    /// Memory for a fetch.
+    /// Returns memory for a fetch.
     pub fn buffer(&self, len: usize) -> Buffer {
         self.buffers.take(len)
     }
@@ -199,7 +199,7 @@ impl Ahead {
         done
     }
 
-    /// Before a read of `range`: what is to be fetched, by what `foresee` says.
+    /// Handles the announcement of a read of `range`. Returns the ranges to fetch, as predicted by `foresee`.
     pub fn meet(&self, range: ByteRange, foresee: Foresee<'_>) -> Vec<ByteRange> {
         self.change(|state| {
             state.expire(self.fresh);
@@ -208,11 +208,11 @@ impl Ahead {
             if !within.is_empty() {
                 self.kept.count(fared);
             }
-            // As far as anybody knows: what lies behind the end comes back empty.
+            // The size is a guess: fetches beyond the end return nothing.
             let size = state.end.unwrap_or(i64::MAX as u64);
             let following = foresee(size, fared, &mut |range| state.queue.absent(range));
             if range.is_empty() {
-                // What a program says that it will need it has asked for.
+                // Bytes that a program has announced count as requested.
                 state.earned.needs(following.iter().map(ByteRange::len).sum());
                 return following;
             }
@@ -221,12 +221,12 @@ impl Ahead {
         })
     }
 
-    /// Bytes that may lie ahead of a read of so many.
+    /// Returns how many bytes may lie ahead of a read of `bytes` bytes.
     pub fn earned(&self, bytes: u64) -> u64 {
         self.state.lock().earned.window(bytes)
     }
 
-    /// All of `range` where it lies, if it is here.
+    /// Returns all of `range` as parts of memory, if it is here.
     pub fn parts(&self, range: ByteRange) -> Option<Vec<Part>> {
         self.change(|state| {
             state.expire(self.fresh);
@@ -236,19 +236,21 @@ impl Ahead {
         })
     }
 
-    /// A reader in sequence is done with `range`: what he read last goes, where much is kept and nobody else reads the file.
+    /// Notes that a sequential reader is done with `range`. Drops the last part of it, if much is kept and there is no
+    /// other reader.
     pub fn spent(&self, range: ByteRange) {
         if self.kept.bytes() < SERVER_AHEAD_READ_BYTES || self.readers.load(Ordering::Acquire) > 1 {
             return;
         }
-        // Not all that he ever read: another stream of the same open file may be there by now.
+        // Only the last part: by now another stream of this open file may read the rest.
         let last = ByteRange::new(range.start.max(range.end.saturating_sub(2 * BLOCK)), range.end);
         self.change(|state| state.queue.consume(last));
     }
 
-    /// Reads what is here, waits for what is on its way, for at most `patience`, and asks for the rest by `ask`, which reads fewer
-    /// bytes only at the end of the file. `sooner` is told that somebody waits for a range, and once more when he has waited long: it may
-    /// fetch, or end the fetch of, what nobody has begun.
+    /// Reads data that is here, and waits for fetches under way for at most `patience`. Requests the rest by `ask`,
+    /// which reads fewer bytes only at the end of the file. `sooner` is called when the wait for a range begins, and
+    /// again after [`LOOK`]. It may run or cancel fetches that are still queued. Errors: `EINTR`, `ETIMEDOUT`, those of
+    /// `ask`.
     pub fn read(
         &self,
         buffer: &mut [u8],
@@ -312,13 +314,13 @@ impl Ahead {
             }
             let found = within.len() - lacking.iter().map(ByteRange::len).sum::<u64>();
             state.earned.uses(found);
-            // Where it ended lately it may go on by now.
+            // The file may have grown since the end was seen.
             lacking.extend((within.end < range.end).then(|| ByteRange::new(within.end, range.end)));
             Found::Lacks(lacking)
         })
     }
 
-    /// A fetch of what of `range` is neither here nor on its way begins; one for each part, of at most `most` bytes.
+    /// Begins fetches of the parts of `range` that are neither here nor under way. Each fetch has at most `most` bytes.
     pub fn begin(&self, range: ByteRange, most: u64) -> Vec<(FetchTicket, ByteRange)> {
         let mut state = self.state.lock();
         let parts = state.queue.absent(state.within(range));
@@ -336,14 +338,15 @@ impl Ahead {
             .collect()
     }
 
-    /// A fetch is sent only now: what comes is of this moment, or later.
+    /// Notes that a queued fetch is sent now. Its data counts as of this moment.
     pub fn send(&self, ticket: FetchTicket) {
         let mut state = self.state.lock();
         let bytes = state.fetches.get(&ticket).map_or(0, |asked| asked.bytes);
         state.ask(ticket, bytes);
     }
 
-    /// What was fetched has come; fewer bytes than asked for: the file ends there, unless it was changed meanwhile.
+    /// Stores the data of a fetch. Fewer bytes than requested mean the end of the file, unless it was changed
+    /// meanwhile.
     pub fn arrive(&self, ticket: FetchTicket, range: ByteRange, data: SharedBytes) {
         let len = (*data).as_ref().len() as u64;
         self.change(|state| {
@@ -352,7 +355,7 @@ impl Ahead {
                 state.end = Some(range.start + len);
             }
             state.earned.gives_back(range.len() - len);
-            // What is too old already goes with the next look.
+            // Data that is too old already is dropped at the next lookup.
             let after = state.asked.partition_point(|(at, _)| *at <= asked.at);
             state.asked.insert(after, (asked.at, range));
             state.read.remove(range);
@@ -361,7 +364,7 @@ impl Ahead {
         self.ended.notify_all();
     }
 
-    /// A fetch has failed, or is not made.
+    /// Ends a fetch that has failed or was not sent.
     pub fn cancel(&self, ticket: FetchTicket) {
         self.change(|state| {
             let bytes = state.fetches.remove(&ticket).map_or(0, |asked| asked.bytes);
@@ -387,14 +390,14 @@ impl Drop for Ahead {
     }
 }
 
-/// What is kept of one file, by the server's numbers of its versions.
+/// Data kept of one file, by the server's version numbers.
 type OfFile = Vec<(u64, Weak<Ahead>)>;
 
-/// What is kept of every file that is read ahead.
+/// Data kept of all files that are read ahead.
 #[derive(Default)]
 pub(super) struct ReadAheadVersions {
     files: Mutex<HashMap<Identity, OfFile>>,
-    /// Files, so that writers of others look at one word.
+    /// Number of files, so that writers of other files need to check one word only.
     known: AtomicUsize,
     kept: Arc<RetainedReads>,
 }
@@ -404,7 +407,7 @@ impl ReadAheadVersions {
         &self.kept
     }
 
-    /// What is kept of a version, which its handles share.
+    /// Returns the data kept of a version, which is shared by its handles.
     pub fn of(&self, identity: &Identity, version: u64, bytes_max: u64, fresh: Duration) -> Arc<Ahead> {
         let mut files = self.files.lock();
         files.retain(|_, versions| {
@@ -422,7 +425,7 @@ impl ReadAheadVersions {
         ahead
     }
 
-    /// Bytes of a file have changed, or may have (1, 2).
+    /// Drops data after bytes of a file have changed, or may have (1, 2).
     pub fn changed(&self, identity: &Identity, range: ByteRange) {
         if self.known.load(Ordering::Acquire) == 0 {
             return;
@@ -434,7 +437,7 @@ impl ReadAheadVersions {
         versions.iter().for_each(|ahead| ahead.invalidate(range));
     }
 
-    /// Drops what is too old to be given out, and everywhere what was read.
+    /// Drops all data that is too old, and all that was returned already.
     pub fn make_room(&self) {
         let all: Vec<Arc<Ahead>> =
             self.files.lock().values().flatten().filter_map(|(_, ahead)| ahead.upgrade()).collect();

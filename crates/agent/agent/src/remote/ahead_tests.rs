@@ -1,4 +1,4 @@
-//! What is read ahead against a plain file, with fetches that arrive whenever they like.
+//! Tests of read-ahead against a plain file, with fetches that arrive at random times.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -22,10 +22,10 @@ fn read_from(file: &[u8], buffer: &mut [u8], offset: u64) -> usize {
     len
 }
 
-/// Nobody is in a hurry.
+/// Callback that does nothing.
 fn no_hurry(_: ByteRange, _: bool) {}
 
-/// A fetch that was sent when the file was so.
+/// A fetch with the bytes that the file had when it was sent.
 struct Sent(FetchTicket, ByteRange, SharedBytes);
 
 #[test] // S47
@@ -69,7 +69,8 @@ fn whatever_is_fetched_when_readers_see_what_this_node_wrote_last() {
                 _ => {
                     let parts = ahead.parts(range);
                     let (mut found, mut expected) = (vec![0; len as usize], vec![0; len as usize]);
-                    // Nothing arrives while it waits: who waits asks himself.
+                    // No fetch arrives while the reader waits, so all are cancelled and the reader requests the data
+                    // itself.
                     let sooner = |_, _| sent.iter().for_each(|Sent(ticket, ..)| ahead.cancel(*ticket));
                     let ask = |buffer: &mut [u8], offset| Ok(read_from(&file.borrow(), buffer, offset));
                     let got = ahead.read(&mut found, offset, HOUR, &sooner, &ask).unwrap();
@@ -217,7 +218,7 @@ fn where_room_is_wanted_what_was_read_goes_and_what_was_not_stays() {
     one.read(&mut [0; 500], 200, HOUR, &no_hurry, &ask).unwrap();
     two.read(&mut [0; 1000], 0, HOUR, &no_hurry, &ask).unwrap();
     assert!(one.read(&mut [0; 1], 700, HOUR, &no_hurry, &ask).is_err());
-    // What comes again is new.
+    // Data that is fetched again counts as not yet returned.
     for (ticket, range) in one.begin(ByteRange::new(700, 800), 100) {
         one.arrive(ticket, range, Arc::new([2_u8; 100]));
     }
@@ -251,7 +252,7 @@ fn what_a_lone_reader_left_behind_goes_where_much_is_kept_and_no_more_than_that(
     assert_eq!([0, 1, 2, 3, 4].map(here), [true, true, false, false, true]);
 }
 
-/// What a fetch found behind the end of a file says nothing of one that has grown since.
+/// An end of file that a fetch found is not used if the file has grown since.
 #[test]
 fn the_end_that_a_fetch_found_before_the_file_grew_is_not_its_end() {
     let versions = ReadAheadVersions::default();
@@ -294,8 +295,8 @@ fn what_comes_late_is_as_old_as_its_request_and_what_waited_to_be_sent_is_not() 
     grows_old();
 }
 
-/// Reads through a detector, where whatever is fetched has come by the next read: the bytes that were moved for each that was read, and
-/// the reads that had to ask.
+/// Runs reads through a detector; every fetch arrives before the next read. Returns the bytes moved for each byte read,
+/// and the number of reads that had to request data.
 fn moved_by(reads: impl Iterator<Item = ByteRange>, size: u64) -> (f64, usize) {
     let versions = ReadAheadVersions::default();
     let ahead = versions.of(&identity(), 1, 128 << 20, HOUR);
@@ -336,7 +337,7 @@ fn however_a_file_is_read_no_more_than_twice_what_is_used_is_moved() {
         let (moved, _) = moved_by((0..mib << 3).map(|number| ByteRange::at(number << 17, 1 << 17)), SIZE);
         assert!(moved <= 2.0, "{moved} bytes for each of a sequential reader who stops after {mib} MiB");
     }
-    // Programs that look at the beginning of many places.
+    // Programs that read the beginning of many places.
     let heads = (0..500_u64)
         .flat_map(|number| [0, 1].map(|part| ByteRange::at((number * 37 % 251) << 20 | part << 14, 1 << 14)));
     let (moved, _) = moved_by(heads, SIZE);

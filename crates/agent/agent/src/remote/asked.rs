@@ -1,4 +1,4 @@
-//! What is asked about an open file, and what becomes of the answer.
+//! Requests about an open file, and handling of their answers.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -13,16 +13,16 @@ use wire::Message;
 use super::handle::RemoteHandle;
 use super::{is_interrupted, unexpected};
 
-/// A request about a handle, its answer's data, and how it waits.
+/// A request about a handle, the buffer for its answer, and how long it waits.
 pub(super) struct PendingRequest<'a> {
     pub message: Message,
     pub data: Data<'a>,
     pub into: &'a mut [u8],
-    /// It changes data: it waits for the server however long.
+    /// Whether the request changes data. If so, it waits for the server without limit.
     pub changes: bool,
     pub once: bool,
     pub made: Instant,
-    /// It waits for its turn among the large writes of drains.
+    /// Whether the request takes its turn among the large writes from windows.
     pub drains: bool,
 }
 
@@ -40,7 +40,7 @@ impl PendingRequest<'_> {
     }
 }
 
-/// Bytes of windows on their way to a server.
+/// Bytes of windows under way to a server.
 pub(super) struct InRings<'a>(pub &'a Gather<'a>);
 
 impl Gathered for InRings<'_> {
@@ -53,12 +53,12 @@ impl Gathered for InRings<'_> {
     }
 }
 
-/// An answer, the bytes of its data, and of what changes something the life of the server's machine in which it was done; `None`: nobody
-/// knows that any more.
+/// An answer, the number of its data bytes, and the boot verifier. The verifier is that of the boot in which a change
+/// was executed; `None` if unknown.
 type Heard = (Message, usize, Option<u64>);
 
 impl RemoteHandle {
-    /// Asks; a server that does not know the handle any more opens it anew first.
+    /// Sends a request. If the server no longer knows the handle, reopens it first.
     pub fn ask(&self, asked: PendingRequest<'_>) -> Result<Heard, CallError> {
         let within = (!asked.changes).then_some(self.patience);
         loop {
@@ -71,7 +71,8 @@ impl RemoteHandle {
                 made: asked.made,
                 interrupted: &is_interrupted,
             };
-            // No longer than it is on its way: what else this write waits for holds up no other.
+            // Takes a turn only while the request is under way: other waits of this write must not hold up other
+            // writes.
             let exchange = || self.opened.inner.client.call(call);
             let bytes = asked.data.len();
             let answer = if asked.drains { self.opened.inner.width.pass(bytes, exchange)? } else { exchange()? };
@@ -86,33 +87,33 @@ impl RemoteHandle {
         }
     }
 
-    /// Something that is not known to be on the server's medium was made.
+    /// Notes a change that is not known to be on the server's medium.
     pub fn made(&self, boot_verifier: Option<u64>) {
         if !self.retained.load(Ordering::Acquire) && self.opened.mates().unsynced.changed(boot_verifier) {
             self.opened.tell_loss();
         }
     }
 
-    /// `EIO` until it is told: something that was written may have been lost with the server's machine.
+    /// Fails with `EIO` until the loss is reported: written data may have been lost with the server's machine.
     pub fn lost(&self) -> io::Result<()> {
         let is_told = self.told.load(Ordering::Acquire) == self.opened.mates().unsynced.losses();
         if is_told || !self.writes() { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::EIO)) }
     }
 
-    /// The same, once for each loss that no sync has told.
+    /// Reports a loss as [`RemoteHandle::lost`] does, but once for each loss that no sync has reported.
     pub fn refuse_once(&self) -> io::Result<()> {
         let Err(error) = self.lost() else { return Ok(()) };
         let losses = self.opened.mates().unsynced.losses();
         if self.refused.swap(losses, Ordering::AcqRel) == losses { Ok(()) } else { Err(error) }
     }
 
-    /// The same, and then it is told.
+    /// Reports a loss as [`RemoteHandle::lost`] does, and marks it as reported.
     pub fn tell_losses(&self) -> io::Result<()> {
         let losses = self.opened.mates().unsynced.losses();
         self.lost().inspect_err(|_| self.told.store(losses, Ordering::Release))
     }
 
-    /// The life of the server's machine in which it was done, if that is known.
+    /// Sends a change that is answered by `Done`. Returns the boot verifier of its execution, if known.
     pub fn done(&self, message: Message) -> io::Result<Option<u64>> {
         match self.ask(PendingRequest::new(message, true))? {
             (Message::Done {}, _, boot_verifier) => Ok(boot_verifier),
@@ -120,7 +121,7 @@ impl RemoteHandle {
         }
     }
 
-    /// The same of what changes the file.
+    /// Sends a change of the file that is answered by `Done`, and notes it as unsynced.
     pub fn changes(&self, message: Message) -> io::Result<()> {
         self.done(message).map(|boot_verifier| self.made(boot_verifier))
     }
@@ -128,7 +129,8 @@ impl RemoteHandle {
     pub fn sync_there(&self, data_only: bool, acknowledged: bool) -> io::Result<()> {
         let mates = self.opened.mates();
         let changes = mates.unsynced.changes();
-        // One that nobody knows may not have found what a machine lost that has crashed before.
+        // If the boot is unknown, the sync may have missed what an earlier crash of the machine lost. So it is
+        // repeated.
         while self.done(Message::Sync { handle: self.opened.number, data_only, acknowledged })?.is_none() {}
         mates.unsynced.synced(changes);
         Ok(())
@@ -152,7 +154,7 @@ impl RemoteHandle {
     }
 }
 
-/// How long ago that was, by the clock of this node.
+/// Returns the age of a time by this node's clock, nanoseconds; 0 for a time in the future.
 pub(super) fn age_ns(at: Timestamp) -> u64 {
     let now = Timestamp::from_nanos(window::clock::now_ns());
     let seconds = now.seconds.saturating_sub(at.seconds).saturating_mul(1_000_000_000);

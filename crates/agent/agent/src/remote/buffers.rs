@@ -1,7 +1,8 @@
-//! Memory into which is fetched what is read ahead, used again and again: pages that are new cost as much as what is copied into them.
+//! Memory for fetches, reused because new pages cost as much as the copy into them.
 //!
-//! 1. a buffer is lent to one fetch, and comes back when nobody reads what it holds any more;
-//! 2. at most [`SERVER_FREE_BUFFERS`] wait for the next fetch; all go when nothing was fetched for a while, and with the last file that is read ahead.
+//! 1. A buffer is lent to one fetch, and returns when nobody reads its content any more.
+//! 2. At most [`SERVER_FREE_BUFFERS`] are kept free. All are released when nothing was fetched for a while, and with
+//! the last file that is read ahead.
 
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use wire::limits::DATA_BYTES_MAX;
 
 use crate::limits::SERVER_FREE_BUFFERS;
 
-/// Buffers that wait to be used again.
+/// Free buffers.
 #[derive(Debug, Default)]
 pub(super) struct Buffers(Mutex<Vec<Vec<u8>>>);
 
@@ -19,15 +20,15 @@ pub(super) struct Buffers(Mutex<Vec<Vec<u8>>>);
 pub(super) struct Buffer {
     bytes: Vec<u8>,
     len: usize,
-    /// Where it goes; `None`: it is too small to be kept.
+    /// Pool to which the buffer returns; `None` if it is too small to be kept.
     home: Option<Arc<Buffers>>,
 }
 
 impl Buffers {
-    /// Memory for `len` bytes, at most as many as a message holds. What it holds is anything.
+    /// Returns memory for `len` bytes, at most as many as a message holds. The content is arbitrary.
     pub fn take(self: &Arc<Buffers>, len: usize) -> Buffer {
         let whole = DATA_BYTES_MAX as usize;
-        // No more than half of it would be wasted.
+        // A reused buffer must be at least half used.
         if len <= whole / 2 {
             return Buffer { bytes: vec![0; len], len, home: None };
         }
@@ -35,10 +36,10 @@ impl Buffers {
         Buffer { bytes: free.unwrap_or_else(|| vec![0; whole]), len, home: Some(Arc::clone(self)) }
     }
 
-    /// Those that wait go.
+    /// Releases the free buffers.
     pub fn clear(&self) {
         let free = std::mem::take(&mut *self.0.lock());
-        drop(free); // without the lock
+        drop(free); // outside the lock
     }
 
     #[cfg(test)]
@@ -48,12 +49,12 @@ impl Buffers {
 }
 
 impl Buffer {
-    /// All of it.
+    /// The whole buffer.
     pub fn room(&mut self) -> &mut [u8] {
         &mut self.bytes[..self.len]
     }
 
-    /// It holds no more than so many bytes.
+    /// Shortens the buffer to at most `len` bytes.
     pub fn cut(&mut self, len: usize) {
         self.len = self.len.min(len);
     }

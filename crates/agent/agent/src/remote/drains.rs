@@ -1,4 +1,4 @@
-//! What takes long: a job on the server, and the question whether it has ended.
+//! Long operations: a job on the server, and polls for its end.
 
 use std::io;
 use std::path::PathBuf;
@@ -16,15 +16,15 @@ use super::written::Written;
 use super::{Inner, hint_of, residency, unexpected};
 use crate::limits;
 
-/// Brings what a client of a server has written to the global store.
+/// Drains the files that a client of a server has written.
 pub struct Drainer<'a> {
-    /// The way to the server.
+    /// Client of the server.
     pub client: &'a Client,
-    /// What was written.
+    /// Files that were written.
     pub written: &'a Written,
-    /// Gives jobs numbers that this client never used.
+    /// Source of job numbers that this client never used.
     pub numbers: &'a AtomicU64,
-    /// How long a question that changes nothing waits for an answer.
+    /// How long a request that changes nothing waits for an answer.
     pub patience: Duration,
 }
 
@@ -38,7 +38,7 @@ impl Drainer<'_> {
         self.numbers.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Where a file's data is, and whether it is ahead of the global copy.
+    /// Returns the state of a file's replica, and whether it is dirty.
     pub(super) fn resides(
         &self,
         identity: &Identity,
@@ -52,7 +52,7 @@ impl Drainer<'_> {
         }
     }
 
-    /// Forgets files that are clean by now; called when there are many.
+    /// Forgets files that are clean by now. Call this when there are many.
     pub fn forget_clean(&self, interrupted: &dyn Fn() -> bool) {
         for identity in self.written.idle() {
             if self.resides(&identity, interrupted).is_ok_and(|(_, dirty)| !dirty) {
@@ -61,7 +61,7 @@ impl Drainer<'_> {
         }
     }
 
-    /// Runs a job to its end; a server that has forgotten it begins it anew.
+    /// Runs a job to its end. If the server has forgotten it, begins it anew.
     fn job(&self, begin: &Message, number: u64, interrupted: &dyn Fn() -> bool) -> Result<Message, CallError> {
         let ask = |message: &Message| {
             self.client.call(Call { interrupted, ..Call::new(message) }).map(|answer| answer.message)
@@ -82,7 +82,7 @@ impl Drainer<'_> {
         }
     }
 
-    /// One file; `Err`: it is not in the global store, and why.
+    /// Drains one file. `Err`: why it is not in the global store.
     pub fn drain_file(&self, identity: &Identity, interrupted: &dyn Fn() -> bool) -> Result<(), Stuck> {
         let (hint, job) = (self.written.hint(identity), self.number());
         let begin = Message::Begin {
@@ -111,7 +111,7 @@ impl Drainer<'_> {
         }
     }
 
-    /// Not in the global store for a reason that the server did not tell.
+    /// Builds the report of a file that is not in the global store for a reason that the server did not report.
     fn stuck(&self, identity: &Identity, errno: i32, reason: String) -> Stuck {
         Stuck {
             path_hint: self.written.hint(identity),
@@ -124,8 +124,8 @@ impl Drainer<'_> {
         }
     }
 
-    /// Every file that was opened for writing; what did not reach the global store. The server stages them out by itself and several at a time: most are
-    /// clean when their turn comes.
+    /// Drains every file that was opened for writing. Returns those that did not reach the global store. The server
+    /// stages out several files at once on its own, so most are clean when their turn comes.
     pub fn drain_all(&self, progress: &mut dyn FnMut(DrainProgress), interrupted: &dyn Fn() -> bool) -> Vec<Stuck> {
         let mut stuck = Vec::new();
         self.written.wait_for_ends(limits::CLOSES_WAIT, interrupted);
@@ -143,7 +143,7 @@ impl Drainer<'_> {
                 return stuck;
             }
         }
-        // What was copied while a program here goes on writing is not all of it.
+        // A copy made while a program here goes on writing is incomplete.
         for identity in self.written.open() {
             let busy = io::Error::from_raw_os_error(libc::EBUSY);
             stuck.push(self.stuck(&identity, libc::EBUSY, busy.to_string()));

@@ -1,25 +1,25 @@
-//! How much may be fetched ahead: what a program did not ask for is moved only as far as its reads have earned it.
+//! Limit of read-ahead: data that no program requested is moved only as far as reads have earned it.
 //!
-//! Of the bytes that were fetched ahead those that no read has found are never more than reads have earned: as many as were asked for by
-//! reads that go on where another one ended, and three quarters of those that others asked for. So no more than twice what is used is
-//! moved, however a file is read: a sequential reader may have as much ahead of him as he has read, and one at random places little.
+//! Bytes fetched ahead that no read has found never exceed the bytes earned. A read that continues where another ended
+//! earns all of its bytes; any other read earns three quarters. So at most twice the bytes used are moved, however a
+//! file is read. A sequential reader may have as much ahead as it has read; a random reader little.
 
 use types::ByteRange;
 use window::limits::{BLOCK, STREAMS_MAX};
 
-/// Bytes earned by reads, fetched ahead of them, and found so.
+/// Bytes earned by reads, bytes fetched ahead, and bytes of these that reads have found.
 #[derive(Debug, Default)]
 pub(super) struct Earned {
     earned: u64,
     fetched: u64,
     used: u64,
-    /// Where reads ended that another one may go on from; in the beginning that of the file.
+    /// Ends of earlier reads, at which another may continue. Initially the beginning of the file.
     ends: [u64; STREAMS_MAX],
     oldest: usize,
 }
 
 impl Earned {
-    /// A read asks for `range`.
+    /// Notes a read of `range`.
     pub fn reads(&mut self, range: ByteRange) {
         let place = self.ends.iter().position(|end| *end == range.start);
         let bytes = if place.is_some() { range.len() } else { range.len() / 4 * 3 };
@@ -32,34 +32,35 @@ impl Earned {
         self.needs(bytes);
     }
 
-    /// A program says that it will need so many bytes.
+    /// Notes that a program announced that it will need `bytes` bytes.
     pub fn needs(&mut self, bytes: u64) {
         self.earned = self.earned.saturating_add(bytes);
     }
 
-    /// So many are being fetched.
+    /// Notes that `bytes` bytes are being fetched.
     pub fn fetches(&mut self, bytes: u64) {
         self.fetched = self.fetched.saturating_add(bytes);
     }
 
-    /// So many were not fetched after all.
+    /// Notes that `bytes` bytes were not fetched after all.
     pub fn gives_back(&mut self, bytes: u64) {
         self.fetched = self.fetched.saturating_sub(bytes);
     }
 
-    /// A read has found so many.
+    /// Notes that a read has found `bytes` bytes.
     pub fn uses(&mut self, bytes: u64) {
         self.used = self.used.saturating_add(bytes);
     }
 
-    /// Bytes that a reader in sequence who asks for so many now may want ahead of him. Once these are blocks he wants up to one more, to
-    /// the end of a block: that has to be earned too, for what he wanted and did not get he does not want again before he misses it.
+    /// Returns how many bytes a sequential reader that requests `bytes` bytes may have ahead. From one block on, the
+    /// detector rounds up to the end of a block, at most one block more. These must be earned too, because the detector
+    /// requests missing bytes only after a miss.
     pub fn window(&self, bytes: u64) -> u64 {
         let earned = self.earned.saturating_add(bytes);
         if earned < BLOCK { earned } else { (BLOCK - 1).max(earned - BLOCK) }
     }
 
-    /// Bytes that may be fetched now.
+    /// Returns how many bytes may be fetched now.
     pub fn room(&self) -> u64 {
         self.earned.saturating_sub(self.fetched.saturating_sub(self.used))
     }

@@ -1,4 +1,4 @@
-//! The threads that fetch what is read ahead: as many as are needed, which end when nothing has waited for a while.
+//! Threads that fetch data ahead of reads. As many as needed are started; they end after a while without work.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use super::ahead::Ahead;
 use super::{Inner, is_interrupted};
 use crate::limits::{SERVER_AHEAD_BYTES, SERVER_FETCHER_RESTS, SERVER_FETCHERS, SERVER_FETCHES_MAX};
 
-/// Something to be fetched.
+/// A fetch.
 struct Fetch {
     ahead: Arc<Ahead>,
-    /// Through this open file.
+    /// Handle of the open file through which the data is read.
     handle: u64,
     ticket: FetchTicket,
     range: ByteRange,
@@ -26,22 +26,22 @@ struct Fetch {
 
 #[derive(Default)]
 struct Queue {
-    /// Somebody waits for these.
+    /// Fetches that a reader waits for.
     hurried: VecDeque<Fetch>,
     waiting: VecDeque<Fetch>,
     threads: usize,
-    /// Of these, so many wait for something to do.
+    /// Number of these threads that wait for work.
     resting: usize,
 }
 
 impl Queue {
-    /// Fetches that nobody has begun.
+    /// Number of queued fetches.
     fn len(&self) -> usize {
         self.hurried.len() + self.waiting.len()
     }
 }
 
-/// What is to be fetched.
+/// Queue of fetches.
 #[derive(Default)]
 pub(super) struct RemoteFetches {
     queue: Mutex<Queue>,
@@ -49,7 +49,7 @@ pub(super) struct RemoteFetches {
 }
 
 impl RemoteFetches {
-    /// Takes out the fetches that nobody has begun and `which` says.
+    /// Removes and returns the queued fetches for which `which` is true.
     fn take(&self, which: impl Fn(&Fetch) -> bool) -> VecDeque<Fetch> {
         let mut queue = self.queue.lock();
         let mut taken = part(&mut queue.hurried, &which);
@@ -57,19 +57,19 @@ impl RemoteFetches {
         taken
     }
 
-    /// Somebody waits for what is fetched of a file: it goes before what nobody waits for yet.
+    /// Moves the queued fetches of a file before those that no reader waits for.
     pub fn hurry(&self, ahead: &Arc<Ahead>) {
         let mut queue = self.queue.lock();
         let mut hurried = part(&mut queue.waiting, &|fetch| Arc::ptr_eq(&fetch.ahead, ahead));
         queue.hurried.append(&mut hurried);
     }
 
-    /// An open file is closed: what nobody has begun is not fetched.
+    /// Cancels the queued fetches of an open file that is closed.
     pub fn close(&self, handle: u64) {
         self.take(|fetch| fetch.handle == handle).iter().for_each(|fetch| fetch.ahead.cancel(fetch.ticket));
     }
 
-    /// `None`: there has been nothing for long enough, and the thread ends.
+    /// Takes the next fetch. `None`: there was none for [`SERVER_FETCHER_RESTS`], and the thread ends.
     fn next(&self) -> Option<Fetch> {
         let mut queue = self.queue.lock();
         let until = Instant::now() + SERVER_FETCHER_RESTS;
@@ -89,7 +89,7 @@ impl RemoteFetches {
     }
 }
 
-/// Parts those that `which` says from the others, which stay.
+/// Removes and returns the entries for which `which` is true.
 fn part(queue: &mut VecDeque<Fetch>, which: &impl Fn(&Fetch) -> bool) -> VecDeque<Fetch> {
     let (taken, left) = std::mem::take(queue).into_iter().partition(which);
     *queue = left;
@@ -97,7 +97,7 @@ fn part(queue: &mut VecDeque<Fetch>, which: &impl Fn(&Fetch) -> bool) -> VecDequ
 }
 
 impl Inner {
-    /// Has `ranges` fetched through an open file, as far as there is memory.
+    /// Queues fetches of `ranges` through an open file, as far as there is memory.
     pub(super) fn fetch(self: &Arc<Inner>, ahead: &Arc<Ahead>, handle: u64, ranges: &[ByteRange]) {
         if ranges.is_empty() {
             return;
@@ -128,9 +128,10 @@ impl Inner {
         (0..rested).for_each(|_| _ = self.fetches.more.notify_one());
     }
 
-    /// Somebody waits for these bytes, for at most `patience`: what is fetched for him goes before what nobody waits for, one request
-    /// after the other, since what he asks for next lies there too. If he has waited `long` already he fetches himself what nobody has
-    /// begun: those who fetch may all be held up by other files.
+    /// Speeds up the fetch of bytes that a reader waits for. At first the file's queued fetches go before those that
+    /// nobody waits for. The order stays the same, because the reader will need the others next. If the wait is already
+    /// `long`, the reader runs the queued fetches of `range` itself, for at most `patience`, because all threads may be
+    /// held up by other files.
     pub(super) fn sooner(&self, ahead: &Arc<Ahead>, range: ByteRange, patience: Duration, long: bool) {
         if !long {
             return self.fetches.hurry(ahead);
@@ -162,7 +163,7 @@ impl Inner {
                 buffer.cut(answer.data_bytes);
                 ahead.arrive(ticket, range, Arc::new(buffer));
             }
-            // Whoever wants it asks himself, and hears why not.
+            // A reader requests the data itself and gets the error.
             _ => ahead.cancel(ticket),
         }
     }

@@ -27,32 +27,33 @@ use crate::burst_buffer::{DataVersion, OpenData};
 use crate::limits::{SERVER_AHEAD_FILE_BYTES, SERVER_WANTED_MAX};
 use crate::reader;
 
-/// An open file.
+/// A handle of an open file at the server.
 pub(super) struct RemoteHandle {
     pub(super) opened: Arc<RemoteFile>,
     pub(super) patience: Duration,
-    /// Of an appender: no byte from here on was written by an append that was not answered.
+    /// Of an appender: a lower bound of the end of the file. No byte from here on was written by an append that was not
+    /// answered.
     end: AtomicU64,
     end_is_known: AtomicBool,
-    /// When it was read last, in turns of all readers.
+    /// Turn, among all readers, of the last read.
     turn: AtomicU64,
     pace: Mutex<ReadPace>,
-    /// What the reads under way are expected to be followed by.
+    /// Ranges expected to be read after the reads under way.
     wanted: Mutex<Vec<ByteRange>>,
-    /// Bytes to keep, and how long they are good.
+    /// Read-ahead bytes to keep, and how long they may be used.
     keep: (u64, Duration),
-    /// The server syncs it with each close of a descriptor.
+    /// Whether the server syncs the file at each close of a descriptor.
     durable_at_close: bool,
-    /// What may have been lost with the server's machine, as far as a sync has told it.
+    /// Number of losses, by crashes of the server's machine, that a sync has reported.
     pub(super) told: AtomicU64,
-    /// As far as a write was refused for it.
+    /// Number of losses for which a write was refused.
     pub(super) refused: AtomicU64,
-    /// What comes through it is kept here until it is synced.
+    /// Whether writes through this handle are kept here until they are synced.
     pub(super) retained: AtomicBool,
 }
 
 impl RemoteHandle {
-    /// `windows`: these are drained through it.
+    /// Opens a file at the server. `windows`: records of windows will be applied through the handle.
     pub(super) fn open(
         inner: &Arc<Inner>,
         anchor: &dyn Anchor,
@@ -83,11 +84,11 @@ impl RemoteHandle {
             inner.begin_write(&handle.opened.identity, &handle.opened.hint);
             Opening::begin(inner)
         });
-        // Another node's mark, or a whole file to be staged in, may have to be waited for.
+        // The open may have to wait for another node's dirty mark, or for the stage-in of a whole file.
         let within = (!handle.writes()).then(|| how.policy.io_timeout + how.policy.remote_wait);
         let first = bit(how.truncate, open::TRUNCATE) | bit(how.created, open::CREATED);
         match handle.opened.open_as(first, within) {
-            // Whatever the lost server made of it, the file is there now, and as empty as it should be.
+            // The file exists now, whatever the lost server did, and is as empty as it should be.
             Err(CallError::Lost) => handle.opened.open_as(bit(how.truncate, open::TRUNCATE), within)?,
             other => other?,
         }
@@ -105,18 +106,18 @@ impl RemoteHandle {
         self.opened.flags & open::WRITE != 0
     }
 
-    /// What is changed is not here any more when it is answered, also where nobody knows whether it was changed.
+    /// Drops the read-ahead data of `range` after a change has been answered, even if its outcome is unknown.
     fn changed<T>(&self, range: ByteRange, done: T) -> T {
         self.opened.inner.ahead.changed(&self.opened.identity, range);
         done
     }
 
-    /// What was acknowledged before, by `write`.
+    /// Writes acknowledged bytes by `write`.
     fn bring(&self, range: ByteRange, write: impl Fn() -> io::Result<()>) -> io::Result<()> {
         let write = || self.changed(range, write());
         match write() {
             Err(error) if matches!(error.raw_os_error(), Some(libc::EINTR | libc::EFAULT)) => Err(error),
-            // It may be that of a stage-out, which is told once and by no other write.
+            // The error may be that of an earlier stage-out, which is reported once. So the write is repeated.
             Err(_) => write(),
             Ok(()) => Ok(()),
         }
@@ -126,7 +127,7 @@ impl RemoteHandle {
         self.opened.ahead.lock().as_ref().map(|reading| Arc::clone(reading.ahead()))
     }
 
-    /// What the reads under way are expected to be followed by is fetched; at the end of the file nothing follows.
+    /// Fetches the ranges expected to be read next. At the end of the file there are none.
     fn fetch_wanted(&self, ahead: &Arc<Ahead>, goes_on: bool) {
         let wanted = std::mem::take(&mut *self.wanted.lock());
         if goes_on {
@@ -189,7 +190,7 @@ impl RemoteHandle {
             self.end.fetch_max(self.position(Message::End { handle: self.opened.number }, true)?, Ordering::AcqRel);
             self.end_is_known.store(true, Ordering::Release);
         }
-        // As it was when the append was first sent.
+        // The bound is that of the time when the append was first sent.
         let end = self.end.load(Ordering::Acquire);
         let mut again = false;
         loop {
@@ -301,7 +302,7 @@ impl OpenData for RemoteHandle {
                 Ok(())
             });
             match brought {
-                // The others are answered first: what is sent and given up may be done later, over what comes next.
+                // The other writes finish first: a request sent and given up could be executed later, over newer data.
                 Err(error) if error.raw_os_error() == Some(libc::EFAULT) => gone.store(true, Ordering::Release),
                 brought => brought?,
             }
@@ -328,7 +329,7 @@ impl OpenData for RemoteHandle {
         true
     }
 
-    /// As far as the server has said: one that was started again does not find a file without a name.
+    /// Whether the server has reported this. A restarted server does not find a file without a name.
     fn is_last_of_removed(&self) -> bool {
         self.opened.gone.load(Ordering::Acquire)
     }
@@ -337,7 +338,7 @@ impl OpenData for RemoteHandle {
         self.opened.gone.load(Ordering::Acquire) && self.opened.inner.written.knows(&self.opened.identity)
     }
 
-    /// Other nodes may have it.
+    /// Always false: other nodes may have the file open.
     fn is_unshared(&self) -> bool {
         false
     }
@@ -387,7 +388,7 @@ impl OpenData for RemoteHandle {
     }
 
     fn flush(&self) -> io::Result<()> {
-        // Only a writer has something to be told.
+        // Errors are reported to writers only.
         if !self.writes() {
             return Ok(());
         }
@@ -397,7 +398,7 @@ impl OpenData for RemoteHandle {
         if self.durable_at_close && boot_verifier.is_some() {
             unsynced.synced(changes);
         }
-        // Nobody may look at what a close says, as of a child that begins its program: who syncs hears it all the same.
+        // The result of a close may be ignored, as at an exec in a child. So the loss stays unreported until a sync.
         self.lost()
     }
 }

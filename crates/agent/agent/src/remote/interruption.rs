@@ -1,4 +1,4 @@
-//! Whether the program for which this thread works has been interrupted: it may be waiting for a server that is gone.
+//! Interruption of the program that this thread serves, for example while it waits for an unreachable server.
 
 use std::cell::RefCell;
 use std::io;
@@ -7,24 +7,24 @@ use std::time::Duration;
 
 use concurrency::Instant;
 
-/// Asked about every tick of a wait.
+/// Callback that is asked at every tick of a wait.
 pub type Interruption = Rc<dyn Fn() -> bool>;
 
 thread_local! {
     static CURRENT: RefCell<Option<Interruption>> = const { RefCell::new(None) };
 }
 
-/// From now on this thread works for another program, or for none.
+/// Sets the program that this thread serves; `None`: no program.
 pub fn set_interruption(ask: Option<Interruption>) {
     CURRENT.set(ask);
 }
 
-/// Whether the program for which this thread works has been interrupted.
+/// Whether the program that this thread serves has been interrupted.
 pub fn is_interrupted() -> bool {
     CURRENT.with_borrow(|ask| ask.as_ref().is_some_and(|ask| ask()))
 }
 
-/// Gives a thread back to whom it worked for.
+/// Restores the former program of a thread on drop.
 struct Former(Option<Interruption>);
 
 impl Drop for Former {
@@ -33,7 +33,8 @@ impl Drop for Former {
     }
 }
 
-/// Does `work` for the same program, which waits no longer than `patience` for all of it: then `ETIMEDOUT`.
+/// Runs `work` for this thread's program, with a limit of `patience` for all waits in it. `ETIMEDOUT` if the limit is
+/// exceeded.
 pub(crate) fn patiently<T>(patience: Duration, work: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     let until = Instant::now() + patience;
     let former = Former(CURRENT.take());

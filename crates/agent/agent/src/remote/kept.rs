@@ -1,4 +1,4 @@
-//! What is kept for all files of an agent that are read ahead: how much, for how many readers, and how their reads fared.
+//! Read-ahead data of all files of an agent: its size, the number of readers, and how their reads fared.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -9,32 +9,32 @@ use file_cache::Fared;
 use super::buffers::Buffers;
 use crate::limits::{SERVER_AHEAD_SHARE_FOR, SERVER_AHEAD_SHARE_MIN, SERVER_AHEAD_SHARED_BYTES};
 
-/// How reads of files that are read ahead fared.
+/// Counters of reads of files that are read ahead.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Reads {
-    /// All bytes were in memory of the node.
+    /// Reads of which all bytes were in the node's memory.
     pub hits: u64,
-    /// Some were on their way.
+    /// Reads of which some bytes were under way.
     pub late: u64,
-    /// Some had to be asked for.
+    /// Reads of which some bytes had to be requested.
     pub misses: u64,
 }
 
-/// Open files that are read, counted anew again and again.
+/// Count of the open files that are read, taken anew each turn.
 #[derive(Debug)]
 struct Turn {
-    /// This turn's; the first is 1.
+    /// Number of this turn; the first is 1.
     number: u64,
     began: Instant,
     readers: u64,
-    /// Of the turn before.
+    /// Readers in the turn before.
     before: u64,
 }
 
-/// What is kept for all files of an agent.
+/// Read-ahead data of all files of an agent.
 #[derive(Debug)]
 pub(super) struct RetainedReads {
-    /// Bytes.
+    /// Bytes kept.
     bytes: AtomicU64,
     hits: AtomicU64,
     late: AtomicU64,
@@ -62,9 +62,9 @@ impl RetainedReads {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// There were so many bytes of something, and there are now others.
+    /// Replaces `before` by `now` in the number of bytes kept.
     pub fn change(&self, before: u64, now: u64) {
-        // One wraps around where the other is less.
+        // The difference wraps around if `now` is less.
         self.bytes.fetch_add(now.wrapping_sub(before), Ordering::Relaxed);
     }
 
@@ -82,7 +82,8 @@ impl RetainedReads {
         Reads { hits: read(&self.hits), late: read(&self.late), misses: read(&self.misses) }
     }
 
-    /// Bytes that may be kept ahead of an open file that is read now, which keeps in `turn` when it was read last.
+    /// Returns how many bytes may be kept ahead of an open file that is read now. `turn` records the turn of the file's
+    /// last read.
     pub fn share(&self, turn: &AtomicU64) -> u64 {
         let mut this = self.turn.lock();
         let lasts = this.began.elapsed();
@@ -94,7 +95,7 @@ impl RetainedReads {
         (SERVER_AHEAD_SHARED_BYTES / this.readers.max(this.before).max(1)).max(SERVER_AHEAD_SHARE_MIN)
     }
 
-    /// Memory to fetch into, the same for all files that are read ahead at one time.
+    /// Returns the pool of fetch buffers, shared by all files that are read ahead at a time.
     pub fn buffers(&self) -> Arc<Buffers> {
         let mut known = self.buffers.lock();
         known.upgrade().unwrap_or_else(|| {
@@ -104,7 +105,7 @@ impl RetainedReads {
         })
     }
 
-    /// Nothing was read ahead for a while: buffers that wait are given back to the node.
+    /// Releases the free buffers. Call this when nothing was read ahead for a while.
     pub fn rest(&self) {
         if let Some(buffers) = self.buffers.lock().upgrade() {
             buffers.clear();

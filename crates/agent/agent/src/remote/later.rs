@@ -1,4 +1,4 @@
-//! What the server must hear of although nobody waits for that any more: in order, by one thread, while there is something.
+//! Deferred notices to the server that no caller waits for. One thread sends them in order, while there are any.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,18 +11,18 @@ use super::Inner;
 
 #[derive(Default)]
 struct Queue {
-    /// At most one for each file that was open or removed while the server was away.
+    /// Notices: at most one for each file that was open or removed while the server was unreachable.
     messages: VecDeque<Message>,
-    /// A thread tells it.
+    /// Whether a thread sends the notices.
     told: bool,
 }
 
-/// What is still to be told.
+/// Queue of deferred notices.
 #[derive(Default)]
 pub(super) struct DeferredMessages(Mutex<Queue>);
 
 impl Inner {
-    /// Tells the server, when it is there.
+    /// Sends a notice to the server when it is reachable.
     pub(super) fn tell_later(self: &Arc<Inner>, message: Message) {
         let mut queue = self.later.0.lock();
         queue.messages.push_back(message);
@@ -32,11 +32,13 @@ impl Inner {
         let inner = Arc::clone(self);
         match concurrency::spawn("tell", move || inner.tell_all()) {
             Ok(_) => queue.told = true,
-            Err(error) => tracing::error!(%error, "the server is told of a closed or removed file with the next one"),
+            Err(error) => {
+                tracing::error!(%error, "could not notify the server of a closed or removed file; retried with the next one")
+            }
         }
     }
 
-    /// Whether somebody is told things.
+    /// Whether deferred notices are being sent.
     pub(super) fn is_telling(&self) -> bool {
         self.later.0.lock().told
     }
@@ -49,9 +51,9 @@ impl Inner {
                 let Some(message) = queue.messages.pop_front() else { return };
                 message
             };
-            // However long; refused, it is refused again.
+            // Waits however long. A refused notice would be refused again, so it is not repeated.
             if let Err(error) = self.client.call(Call::new(&message)) {
-                tracing::error!(%error, message = message.name(), "the server refused what it was told");
+                tracing::error!(%error, message = message.name(), "the server refused a notice, which is dropped");
             }
         }
     }

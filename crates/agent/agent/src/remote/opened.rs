@@ -1,8 +1,8 @@
-//! What is open at the server, and which open files have the same bytes: to the kernel those are one file.
+//! Files open at the server, and which open files share the same bytes. For the kernel these are one file.
 //!
-//! A server that was started again, or has forgotten this node, numbers versions anew, and opens anew what is asked for. Which
-//! version a file has may change meanwhile. So that open files which had the same bytes go on with the same, the first of them
-//! that meets such a server has all of them opened anew, and one that is opened there joins those.
+//! A server that was restarted, or has forgotten this node, numbers versions anew and opens files anew on request. The
+//! version of a file may change meanwhile. Open files with the same bytes must keep sharing them. So the first of them
+//! that meets such a server makes all of them reopen, and a file opened there later joins them.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -19,12 +19,12 @@ use super::ahead::{self, Reading};
 use super::unsynced::Unsynced;
 use super::{Inner, hint_of, is_interrupted, unexpected};
 
-/// Which version of a file's data is open, as a server numbers it that remembers this node by that number.
+/// Open version of a file's data, as numbered by a server in one session instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct KnownVersion {
     memory: SessionInstance,
     version: u64,
-    /// Of the server's machine.
+    /// Boot verifier of the server's machine.
     boot_verifier: u64,
 }
 
@@ -37,27 +37,27 @@ pub(super) struct RemoteFile {
     pub flags: u32,
     pub policy: Text,
     told: Mutex<KnownVersion>,
-    /// By who remembered this node otherwise before: an answer of his may be taken only now.
+    /// Version in the session instance before: an answer from it may be handled only now.
     before: Mutex<KnownVersion>,
-    /// The server said that the file is no more.
+    /// Whether the server said that the file no longer exists.
     pub gone: AtomicBool,
-    /// What is read ahead, from the first read that it may help on.
+    /// Read-ahead data, from the first read that may benefit.
     pub ahead: Mutex<Option<Reading>>,
     closed: AtomicBool,
     mates: OnceLock<Arc<Mates>>,
 }
 
-/// Open files of one file that have the same bytes.
+/// Open files of one file that share the same bytes.
 #[derive(Default)]
 pub struct Mates {
     told: Mutex<KnownVersion>,
     members: Mutex<Vec<Weak<RemoteFile>>>,
-    /// Whose word they follow.
+    /// Session instance to which the members were last moved.
     followed: Mutex<SessionInstance>,
     pub(super) unsynced: Unsynced,
 }
 
-/// Those of each file.
+/// Groups of open files that share bytes, by file.
 #[derive(Default)]
 pub(super) struct AllMates(Mutex<HashMap<Identity, Vec<Weak<Mates>>>>);
 
@@ -79,18 +79,19 @@ impl RemoteFile {
         }
     }
 
-    /// The server's number of the version.
+    /// Version number given by the server.
     pub fn version(&self) -> u64 {
         self.told.lock().version
     }
 
-    /// The life of the server's machine in which it was opened last.
+    /// Boot verifier of the server's machine at the last open.
     pub fn boot_verifier(&self) -> u64 {
         self.told.lock().boot_verifier
     }
 
-    /// The life of the server's machine in which an answer was given, by who remembers this node so. It may be that others had the file
-    /// opened there, and are about to hear so: then it is opened once more. `None`: nobody knows any more.
+    /// Returns the boot verifier for an answer given in the session instance `memory`. Another thread may have reopened
+    /// the file in that instance and may not have its answer yet; then the file is reopened once more. `None` if the
+    /// boot is unknown.
     pub fn boot_verifier_of(
         &self,
         memory: SessionInstance,
@@ -113,7 +114,7 @@ impl RemoteFile {
         }
     }
 
-    /// For who reads the log; programs are told by their handles.
+    /// Logs a loss of unsynced writes. Programs learn of it by errors from their handles.
     pub fn tell_loss(&self) {
         tracing::error!(
             file = %self.hint.shown(),
@@ -121,12 +122,12 @@ impl RemoteFile {
         );
     }
 
-    /// Once it is open: those that have the same bytes.
+    /// Returns the open files that share bytes with this one. Call this once the file is open.
     pub fn mates(&self) -> Arc<Mates> {
         self.mates.get().map(Arc::clone).unwrap_or_default()
     }
 
-    /// Opens it, with more bits of [`open`] than its own.
+    /// Opens the file at the server, with more bits of [`open`] than its own.
     pub fn open_as(&self, more: u32, within: Option<Duration>) -> Result<(), CallError> {
         let message = Message::Open {
             handle: self.number,
@@ -140,7 +141,7 @@ impl RemoteFile {
         let answer = self.inner.client.call(call)?;
         match answer.message {
             Message::Opened { version, boot_verifier } => {
-                // First: who finds it opened there knows that what was lost before is counted.
+                // Losses are counted first, so that whoever finds the file reopened sees them.
                 self.meets(boot_verifier);
                 let now = KnownVersion { memory: answer.memory, version, boot_verifier };
                 let former = std::mem::replace(&mut *self.told.lock(), now);
@@ -148,7 +149,7 @@ impl RemoteFile {
                     *self.before.lock() = former;
                 }
                 self.gone.store(false, Ordering::Release);
-                // It may be another version than it was, and others have closed the file since it was read here.
+                // The version may differ, and other nodes may have closed the file since it was read here.
                 *self.ahead.lock() = None;
                 self.inner.ahead.changed(&self.identity, ahead::ALL);
                 Ok(())
@@ -157,7 +158,7 @@ impl RemoteFile {
         }
     }
 
-    /// It is open for the first time: others with the same bytes go on with it.
+    /// Joins the open files that share the same bytes. Called after the first open.
     pub fn join(self: &Arc<RemoteFile>, within: Duration) {
         let told = *self.told.lock();
         let mates = self.inner.mates.of(&self.identity, told);
@@ -167,7 +168,7 @@ impl RemoteFile {
         self.meets(told.boot_verifier);
     }
 
-    /// The server does not know it any more: it is opened anew, and so are those that have the same bytes.
+    /// Reopens a file that the server no longer knows, and those that share its bytes.
     pub fn open_anew(&self, within: Option<Duration>, patience: Duration) -> Result<(), CallError> {
         self.open_again(within)?;
         if let Some(mates) = self.mates.get() {
@@ -184,14 +185,14 @@ impl RemoteFile {
         })
     }
 
-    /// Its close may have come before it was opened anew.
+    /// Closes the file once more if it was closed while it was being reopened.
     fn close_again(&self) {
         if self.closed.load(Ordering::SeqCst) {
             self.close();
         }
     }
 
-    /// The program has closed it. A server that never hears of it would keep the file open, and never stage it out.
+    /// Closes the file at the server. A server that never hears of it would keep the file open and never stage it out.
     pub fn close(&self) {
         self.closed.store(true, Ordering::SeqCst);
         self.inner.tell(Message::Close { handle: self.number });
@@ -206,7 +207,8 @@ impl Drop for RemoteFile {
 }
 
 impl Mates {
-    /// The file was changed past its open files, as was answered by who remembers this node so.
+    /// Notes a change of the file that did not go through an open file, and was answered in the session instance
+    /// `memory`.
     fn changed(&self, memory: SessionInstance, within: Duration) {
         let all: Vec<Weak<RemoteFile>> = self.members.lock().clone();
         let is_open = |one: &Arc<RemoteFile>| !one.closed.load(Ordering::SeqCst);
@@ -226,7 +228,7 @@ impl Mates {
         members.push(Arc::downgrade(opened));
     }
 
-    /// One of them was told this. Of what a server says that remembers this node the first word counts.
+    /// Notes a version that a member was given. The first one in each session instance counts.
     fn are_at(&self, told: KnownVersion) {
         let mut of_all = self.told.lock();
         if of_all.memory != told.memory {
@@ -234,8 +236,8 @@ impl Mates {
         }
     }
 
-    /// Those that another server has told something, or the same one before it forgot this node, are opened anew, by the first who
-    /// comes, within a time for all; by the next, if that one was interrupted. One for which that fails is opened when it is used.
+    /// Reopens the members whose version is from another session instance, within a common time limit. The first caller
+    /// does this, or the next one if that was interrupted. A member that fails is reopened when it is used.
     fn follow(&self, memory: SessionInstance, within: Duration) {
         if std::mem::replace(&mut *self.followed.lock(), memory) == memory {
             return;
@@ -254,7 +256,7 @@ impl Mates {
                     if matches!(error, CallError::Interrupted) {
                         *self.followed.lock() = SessionInstance::default();
                     }
-                    break; // no server, or no time
+                    break; // the server is unreachable, or the time is over
                 }
             }
         }
@@ -262,12 +264,12 @@ impl Mates {
 }
 
 impl AllMates {
-    /// Those that are at this version, or will be when they are opened anew.
+    /// Returns the group of open files at this version, or one that will be at it after a reopen.
     fn of(&self, identity: &Identity, told: KnownVersion) -> Arc<Mates> {
         let mut files = self.0.lock();
         let of_file = files.entry(identity.clone()).or_default();
         of_file.retain(|mates| mates.strong_count() > 0);
-        // The newest first: what the kernel finds by the file's name now.
+        // The newest comes first: the kernel finds it by the file's current name.
         let all: Vec<Arc<Mates>> = of_file.iter().rev().filter_map(Weak::upgrade).collect();
         let like = |wanted: &dyn Fn(KnownVersion) -> bool| all.iter().find(|mates| wanted(*mates.told.lock())).cloned();
         let same = like(&|of_mates| of_mates == told);
@@ -280,13 +282,14 @@ impl AllMates {
         mates
     }
 
-    /// A file was changed past its open files, as was answered by who remembers this node so.
+    /// Notes a change of a file that did not go through an open file, and was answered in the session instance
+    /// `memory`.
     pub fn changed(&self, identity: &Identity, memory: SessionInstance, within: Duration) {
         let of_file: Vec<Weak<Mates>> = self.0.lock().get(identity).cloned().unwrap_or_default();
         of_file.iter().filter_map(Weak::upgrade).for_each(|mates| mates.changed(memory, within));
     }
 
-    /// An open file is no more.
+    /// Removes empty groups of a file after an open file was dropped.
     fn forget(&self, identity: &Identity) {
         let mut files = self.0.lock();
         if let Some(of_file) = files.get_mut(identity) {

@@ -1,4 +1,4 @@
-//! What is done ahead while a file is opened.
+//! Preparations made while a file is opened.
 
 use std::sync::atomic::Ordering;
 
@@ -7,7 +7,8 @@ use transport::Lane;
 use super::Inner;
 use crate::limits::SERVER_READY;
 
-/// A file is being opened for writing: what its first large write needs is connected meanwhile, and what its window or the next open does.
+/// An open for writing that is under way. Meanwhile connections are made for the first large write, and for a window or
+/// the next open.
 pub(super) struct Opening<'a>(&'a Inner);
 
 impl Opening<'_> {

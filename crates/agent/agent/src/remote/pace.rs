@@ -1,4 +1,4 @@
-//! How fast an open file is read. What is fetched ahead of its reads must be read before it is too old to be given out, else it is
+//! Reading rate of an open file. Data fetched ahead must be read before it is too old to be used; otherwise it is
 //! fetched twice.
 
 use std::time::Duration;
@@ -8,30 +8,31 @@ use window::limits::BLOCK;
 
 use crate::limits::SERVER_AHEAD_LEAST;
 
-/// The bytes that an open file's reads ask for, in periods of half the time for which what was fetched is good.
+/// Bytes requested by an open file's reads, in periods of half the time for which fetched data may be used.
 #[derive(Debug)]
 pub(super) struct ReadPace {
     period: Duration,
     began: Instant,
-    /// In this period.
+    /// Bytes in this period.
     bytes: u64,
-    /// In the one before; `None`: this is the first.
+    /// Bytes in the period before; `None` in the first period.
     before: Option<u64>,
 }
 
 impl ReadPace {
-    /// Of a file that is read from now on, where what was fetched is good for `fresh`.
+    /// Creates the rate of a file whose fetched data may be used for `fresh`.
     pub fn new(now: Instant, fresh: Duration) -> ReadPace {
         ReadPace { period: (fresh / 2).max(Duration::from_millis(1)), began: now, bytes: 0, before: None }
     }
 
-    /// A read of so many bytes begins: as many may be kept ahead of it as are read in a period, but no fewer than it asks for.
+    /// Notes a read of `bytes` bytes. Returns how many bytes may be kept ahead: those read in a period, but at least
+    /// `bytes`.
     pub fn read(&mut self, now: Instant, bytes: u64) -> u64 {
         if self.bytes == 0 && self.before.is_none() {
-            self.began = now; // the first read, however long ago it was opened
+            self.began = now; // the first read, however long after the open
         }
         let lasts = now.saturating_duration_since(self.began);
-        // A few requests that come together say little.
+        // A few requests in quick succession say little about the rate.
         let counts = lasts.max(self.period / 50).as_secs_f64();
         let in_a_period = || (self.bytes as f64 * self.period.as_secs_f64() / counts) as u64;
         let ahead = match self.before {
@@ -55,7 +56,7 @@ mod tests {
     const FRESH: Duration = Duration::from_secs(1);
     const REQUEST: u64 = 128 << 10;
 
-    /// Reads on at so many bytes a second for so long; what may be kept ahead at the end.
+    /// Reads on at `rate` bytes a second for `time`. Returns how many bytes may be kept ahead at the end.
     fn reads(pace: &mut ReadPace, now: &mut Instant, rate: u64, time: Duration) -> u64 {
         let (end, mut ahead) = (*now + time, 0);
         while *now < end {

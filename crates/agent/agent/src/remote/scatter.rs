@@ -1,4 +1,4 @@
-//! Many writes at once: each is a round trip, and a window that was written all over the file has thousands of them.
+//! Concurrent writes. Each is a round trip, and a window written at random places of a file has thousands of them.
 
 use std::io;
 use std::rc::Rc;
@@ -9,11 +9,11 @@ use std::time::Duration;
 use super::interruption::{is_interrupted, set_interruption};
 use crate::limits::SERVER_WRITES_AT_ONCE;
 
-/// How often the thread that waits for the others looks whether it was interrupted.
+/// Interval at which the thread that waits for the others checks for an interrupt.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Does `each` for the numbers below `count`, several at once. The first error; the rest are not begun then, but some may be
-/// done. Interrupted as this thread is.
+/// Calls `each` for the numbers below `count`, several at once. Returns the first error; the rest is not begun then,
+/// but some calls may have succeeded. An interrupt of this thread interrupts all.
 pub(super) fn at_once(count: usize, each: &(dyn Fn(usize) -> io::Result<()> + Sync)) -> io::Result<()> {
     let helpers = count.min(SERVER_WRITES_AT_ONCE).saturating_sub(1);
     if helpers == 0 {
@@ -60,20 +60,20 @@ pub(super) fn at_once(count: usize, each: &(dyn Fn(usize) -> io::Result<()> + Sy
         }
         for helper in started {
             let helped = helper.join().unwrap_or_else(|_| Err(io::Error::other("a write ended in a panic")));
-            // Those that were stopped because of an error say less than it.
+            // Errors of calls that were stopped because of an error say less than that error.
             match (&done, helped) {
                 (Ok(()), helped) => done = helped,
                 (Err(first), Err(error)) if is_stopped(first) && !is_stopped(&error) => done = Err(error),
                 _ => {}
             }
         }
-        // Stopped between two of them.
+        // An interrupt may come between two calls.
         let left = next.load(Ordering::Acquire) < count;
         done.and_then(|()| if left { Err(io::Error::from_raw_os_error(libc::EINTR)) } else { Ok(()) })
     })
 }
 
-/// The end of a helper, also by a panic.
+/// Signals the end of a helper, also after a panic.
 struct Ended<'a>(&'a AtomicUsize, &'a std::thread::Thread);
 
 impl Drop for Ended<'_> {

@@ -1,23 +1,24 @@
-//! What programs of this node wrote to a file at a server and nobody has synced since: a crash of the server's machine may take it, and the
-//! programs that wrote it live on. They are told.
+//! Writes of this node's programs to a file at a server that were not synced. A crash of the server's machine may lose
+//! them while the programs go on. Then the programs get an error.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Of the open files of one file that have the same bytes.
+/// Unsynced changes through the open files of one file that share the same bytes.
 #[derive(Debug, Default)]
 pub struct Unsynced {
-    /// Changes that the server has acknowledged.
+    /// Number of changes that the server has acknowledged.
     changes: AtomicU64,
-    /// As many of them are on the server's medium, or written off.
+    /// Number of these that are on the server's medium, or were counted as lost.
     synced: AtomicU64,
-    /// The life of the server's machine, as it was told last; 0: never yet.
+    /// Last boot verifier received from the server; 0: none yet.
     boot_verifier: AtomicU64,
-    /// How often something may have been lost.
+    /// Number of times that changes may have been lost.
     losses: AtomicU64,
 }
 
 impl Unsynced {
-    /// The file was opened at a server whose machine lives this life. Whether something may be lost that was acknowledged in another.
+    /// Notes that the file was opened at a server with this boot verifier. Returns whether changes acknowledged in an
+    /// earlier boot may be lost.
     pub fn meets(&self, boot_verifier: u64) -> bool {
         let before = self.boot_verifier.swap(boot_verifier, Ordering::SeqCst);
         before != 0 && before != boot_verifier && self.writes_off()
@@ -30,25 +31,25 @@ impl Unsynced {
         lost
     }
 
-    /// A change was acknowledged in this life of the server's machine, or nobody knows in which. Whether that, or another, may be lost by
-    /// now.
+    /// Notes a change acknowledged in the boot with this verifier, or in an unknown one. Returns whether this change,
+    /// or another, may be lost by now.
     pub fn changed(&self, boot_verifier: Option<u64>) -> bool {
         self.changes.fetch_add(1, Ordering::SeqCst);
-        // Whoever met the next one before this was counted has not seen it.
+        // A call of `meets` for the next boot did not see this change if it came before the count.
         Some(self.boot_verifier.load(Ordering::SeqCst)) != boot_verifier && self.writes_off()
     }
 
-    /// What a sync that begins now will have synced, for [`synced`](Unsynced::synced).
+    /// Number of changes that a sync beginning now will cover, for [`synced`](Unsynced::synced).
     pub fn changes(&self) -> u64 {
         self.changes.load(Ordering::Acquire)
     }
 
-    /// These changes are on the medium, if they were not lost before.
+    /// Notes that the first `changes` changes are on the medium, unless they were lost before.
     pub fn synced(&self, changes: u64) {
         self.synced.fetch_max(changes, Ordering::AcqRel);
     }
 
-    /// How often something may have been lost: whoever finds another number than before has to be told.
+    /// Number of times that changes may have been lost. A caller that finds a different number must report a loss.
     pub fn losses(&self) -> u64 {
         self.losses.load(Ordering::Acquire)
     }

@@ -1,9 +1,9 @@
-//! How many large writes drains have on their way to a server at once: as many as keep the wire and the server at work, and hardly more,
-//! for behind those that only queue there waits every open, look and read of the node. (A 60 MB/s wire with 24 writes of 1 MiB
-//! on it lets a question of 8 KiB through after a tenth of a second.)
+//! Number of large writes from windows under way to a server at once. There should be enough to keep the network and
+//! the server busy, and hardly more. Every open, query and read of the node waits behind writes that only queue. For
+//! example, a query of 8 KiB takes a tenth of a second on a network of 60 MB/s with 24 writes of 1 MiB under way.
 //!
-//! The rule is that of TCP Vegas (Brakmo and Peterson, IEEE JSAC 13(8), 1995): of `n` writes that take `t` each where one would take
-//! `floor`, `n (1 - floor / t)` queue.
+//! The rule is that of TCP Vegas (Brakmo and Peterson, IEEE JSAC 13(8), 1995). If each of `n` writes takes `t` where a
+//! single one would take `floor`, then `n (1 - floor / t)` of them queue.
 
 use std::time::Duration;
 
@@ -13,38 +13,39 @@ use transport::{CallError, Lane};
 use super::interruption::is_interrupted;
 use crate::limits::SERVER_WIDTH;
 
-/// How often who waits for its turn looks whether it was interrupted.
+/// Interval at which a waiting write checks for an interrupt.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// How long a write waits for its turn while no other ends: those before it may wait for what never comes, a store of theirs that hangs.
+/// Longest wait for a turn while no other write ends. The others may be stuck, for example at a store that hangs.
 const TURN: Duration = Duration::from_secs(1);
 
-/// Fewer that queue: one more is tried. More: one less. With 1 and 3, Vegas's own, sixteen writers on two processors, where times vary,
-/// gained 1.29 and 1.34 over plain ones, with these 1.52 twice (`forebay limits experiments E0-1`, in turn).
+/// Bounds of the number of queued writes: below the first the limit grows by one, above the second it shrinks by one.
+/// The bounds of Vegas are 1 and 3. With them, sixteen writers on two processors, where times vary, gained 1.29 and
+/// 1.34 over plain writes. With these bounds they gained 1.52 twice (`forebay limits experiments E0-1`, in turn).
 const QUEUED: (f64, f64) = (4.0, 8.0);
 
-/// A share of it that the shortest time seen grows by with each write: a server that has become slower is believed after some
-/// thousand. Until then it has more than the upper bound of what queues on its way, and is kept at work.
+/// Fraction by which the shortest time seen grows with each write, so that a slower server is believed after some
+/// thousand writes. Until then more writes queue than the upper bound says, and the server stays busy.
 const FORGETS: f64 = 1.0 / 4096.0;
 
-/// Of all drains of a server's client.
+/// Limit of the large writes from all windows of a server's client.
 pub(super) struct Width {
     state: Mutex<State>,
     freed: Condvar,
 }
 
 struct State {
-    /// On their way, or about to be: those that wait and were given a place are among them.
+    /// Writes under way or about to be. Waiting writes that were granted a place are included.
     running: usize,
     waiting: usize,
-    /// Of those that wait, how many may go.
+    /// Waiting writes that were granted a place.
     granted: usize,
-    /// When one ended last.
+    /// Time at which a write last ended.
     moved: Instant,
     limit: usize,
-    /// Shortest time of a write, seconds, by its size in powers of two.
+    /// Shortest time of a write, seconds, by the binary logarithm of its size.
     floors: [f64; usize::BITS as usize],
-    /// Writes since the limit was thought about, their sum of what queued, and whether the limit held any up.
+    /// Writes since the limit was last adapted, the sum of their queued writes, and whether the limit held up any.
     round: (usize, f64, bool),
 }
 
@@ -65,7 +66,8 @@ impl Default for Width {
 }
 
 impl Width {
-    /// Does a write of `bytes` when it is its turn, at once if it is small. Interrupted while it waits for that as this thread is.
+    /// Runs a write of `bytes` bytes when it is its turn; a small one at once. An interrupt of this thread ends the
+    /// wait for the turn.
     pub fn pass<T>(&self, bytes: usize, write: impl FnOnce() -> Result<T, CallError>) -> Result<T, CallError> {
         if Lane::of_data(bytes) != Lane::Large {
             return write();
@@ -79,7 +81,7 @@ impl Width {
         Ok(done)
     }
 
-    /// How many there are then. Whoever comes later does not pass those that wait.
+    /// Waits for a turn. Returns how many writes are under way then. Later writes do not overtake waiting ones.
     fn enter(&self) -> Result<usize, CallError> {
         let mut state = self.state.lock();
         if state.waiting == state.granted && state.running < state.limit {
@@ -99,7 +101,7 @@ impl Width {
             interrupted = is_interrupted();
         }
         state.waiting -= 1;
-        // What was granted to the one that leaves.
+        // Gives up a place that may have been granted to this write.
         let over = state.granted.saturating_sub(state.waiting);
         (state.granted, state.running) = (state.granted - over, state.running - over);
         if interrupted {
@@ -110,7 +112,7 @@ impl Width {
     }
 }
 
-/// A write on its way.
+/// Place of a write under way.
 struct Place<'a>(&'a Width);
 
 impl Drop for Place<'_> {
@@ -125,7 +127,7 @@ impl Drop for Place<'_> {
 }
 
 impl State {
-    /// A write of `bytes` took so many seconds beside `running - 1` others.
+    /// Adapts the limit after a write of `bytes` bytes that took `seconds` beside `running - 1` others.
     fn learn(&mut self, bytes: usize, running: usize, seconds: f64) {
         let floor = &mut self.floors[bytes.max(1).ilog2() as usize];
         *floor = seconds.min(*floor * (1.0 + FORGETS));
@@ -158,7 +160,8 @@ mod tests {
 
     const LARGE: usize = 1 << 20;
 
-    /// The limit after a thousand writes on a wire that takes `latency` for one, and `share` for each that is there.
+    /// Returns the limit after a thousand writes on a network where one takes `latency`, and `share` more for each that
+    /// is under way.
     fn settled(state: &mut State, latency: f64, share: f64) -> usize {
         for _ in 0..1000 {
             state.round.2 = true;
@@ -172,7 +175,7 @@ mod tests {
     fn a_narrow_wire_has_few_writes_on_it_and_one_with_latency_many() {
         let state = Width::default().state;
         let mut state = state.into_inner();
-        // One is measured alone.
+        // The shortest time comes from a single write.
         state.learn(1 << 20, 1, 0.002 + 0.017);
         let narrow = settled(&mut state, 0.002, 0.017);
         assert!((5..=9).contains(&narrow), "{narrow} on a narrow wire");
@@ -184,7 +187,7 @@ mod tests {
     fn a_server_that_has_become_slower_is_believed() {
         let mut state = Width::default().state.into_inner();
         assert_eq!(settled(&mut state, 0.020, 0.001), SERVER_WIDTH.most);
-        // Far away all of a sudden: that looks like a queue at first.
+        // The server is suddenly far away, which looks like a queue at first.
         let doubted = settled(&mut state, 0.200, 0.001);
         assert!(doubted as f64 >= QUEUED.1 && doubted < SERVER_WIDTH.most, "{doubted}");
         (0..20).for_each(|_| _ = settled(&mut state, 0.200, 0.001));
@@ -198,7 +201,7 @@ mod tests {
         assert_eq!(state.limit, SERVER_WIDTH.start);
     }
 
-    /// Takes all places of a new width, does `act`, and gives them back.
+    /// Takes all places of a new width, runs `act`, and releases the places.
     fn taken(act: impl FnOnce(&Width)) -> Width {
         let width = Width::default();
         let places: Vec<_> = (0..SERVER_WIDTH.start).map(|_| (width.enter().unwrap(), Place(&width)).1).collect();
@@ -235,7 +238,7 @@ mod tests {
             std::thread::scope(|scope| {
                 scope.spawn(|| {
                     while goes.load(Relaxed) {
-                        // As if one ended, and another was given its place.
+                        // As if one write ended and another was given its place.
                         width.state.lock().moved = Instant::now();
                         std::thread::yield_now();
                     }
@@ -264,7 +267,7 @@ mod tests {
             });
             wait_until("somebody waits", Duration::from_secs(30), || width.state.lock().waiting == 1);
             places.pop();
-            // It is the other's at once, awake or not.
+            // The place belongs to the waiting write at once, whether its thread is awake or not.
             assert_eq!(width.state.lock().running, SERVER_WIDTH.start);
             seen.wait();
         });

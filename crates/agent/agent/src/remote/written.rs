@@ -1,4 +1,4 @@
-//! What this agent wrote: its drains stage that out, and no more of what the server has.
+//! Files that this agent wrote. Drains of the agent stage out these, and no other files of the server.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -12,14 +12,14 @@ use crate::limits::{CLOSES_WAIT_STEP, SERVER_WRITTEN};
 #[derive(Default)]
 struct One {
     hint: PathBuf,
-    /// Open for writing so often.
+    /// Number of opens for writing.
     writers: usize,
 }
 
 #[derive(Default)]
 struct Table {
     files: HashMap<Identity, One>,
-    /// How many there are when clean ones are looked for the next time.
+    /// Number of files at which clean ones are looked for next.
     full: usize,
 }
 
@@ -28,7 +28,8 @@ struct Table {
 pub struct Written(Mutex<Table>);
 
 impl Written {
-    /// A file is opened for writing, or cut. True: there are many; [`idle`](Written::idle) ones may be clean by now.
+    /// Notes that a file is opened for writing, or truncated. True: there are many files; [`idle`](Written::idle) ones
+    /// may be clean by now.
     pub fn begin(&self, identity: &Identity, hint: &Path) -> bool {
         let mut table = self.0.lock();
         let one = table.files.entry(identity.clone()).or_default();
@@ -41,15 +42,15 @@ impl Written {
         many
     }
 
-    /// The end of a `begin`.
+    /// Ends one `begin`.
     pub fn end(&self, identity: &Identity) {
         if let Some(one) = self.0.lock().files.get_mut(identity) {
             one.writers = one.writers.saturating_sub(1);
         }
     }
 
-    /// Waits until nothing is open for writing: the last call of a close may be under way. Returns early when something still is after
-    /// `bound`, so that it is in use, or when nobody waits any more.
+    /// Waits until no file is open for writing, because the last call of a close may be under way. Returns early after
+    /// `bound`, when the files are in use, or if `interrupted` returns true.
     pub fn wait_for_ends(&self, bound: Duration, interrupted: &dyn Fn() -> bool) {
         let start = Instant::now();
         let in_use = || self.0.lock().files.values().any(|one| one.writers > 0);
@@ -58,7 +59,7 @@ impl Written {
         }
     }
 
-    /// It is in the global store, unless somebody goes on writing.
+    /// Forgets a file that is in the global store, unless it is open for writing.
     pub fn forget(&self, identity: &Identity) {
         let mut table = self.0.lock();
         if table.files.get(identity).is_some_and(|one| one.writers == 0) {
@@ -66,32 +67,32 @@ impl Written {
         }
     }
 
-    /// Whether it is open for writing, or may be dirty, and was not removed through this agent.
+    /// Whether the file is open for writing or may be dirty, and was not removed through this agent.
     pub fn knows(&self, identity: &Identity) -> bool {
         self.0.lock().files.contains_key(identity)
     }
 
-    /// It is gone, whoever has it open.
+    /// Forgets a file that was removed, even if it is open.
     pub fn remove(&self, identity: &Identity) {
         self.0.lock().files.remove(identity);
     }
 
-    /// Where it was last seen.
+    /// Returns the path where the file was last seen.
     pub fn hint(&self, identity: &Identity) -> PathBuf {
         self.0.lock().files.get(identity).map(|one| one.hint.clone()).unwrap_or_default()
     }
 
-    /// All of them.
+    /// Returns all files.
     pub fn all(&self) -> Vec<Identity> {
         self.0.lock().files.keys().cloned().collect()
     }
 
-    /// Those that nobody has open for writing.
+    /// Returns the files that are not open for writing.
     pub fn idle(&self) -> Vec<Identity> {
         self.those(|one| one.writers == 0)
     }
 
-    /// The others.
+    /// Returns the files that are open for writing.
     pub fn open(&self) -> Vec<Identity> {
         self.those(|one| one.writers > 0)
     }

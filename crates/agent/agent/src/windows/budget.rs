@@ -1,15 +1,15 @@
-//! The memory of the node that windows may take.
+//! Memory of the node for windows.
 
 use std::sync::Arc;
 
 use concurrency::Mutex;
 use window::limits::CAPACITY_MIN;
 
-/// Bytes that are left.
+/// Bytes left of the budget.
 #[derive(Debug, Clone)]
 pub(super) struct WindowBudget(Arc<Mutex<u64>>);
 
-/// A part of the budget, given back when dropped.
+/// A part of the budget, returned on drop.
 #[derive(Debug)]
 pub(super) struct Share {
     bytes: u64,
@@ -21,8 +21,9 @@ impl WindowBudget {
         WindowBudget(Arc::new(Mutex::new(bytes)))
     }
 
-    /// The largest ring of at most `wish` bytes, or the smallest that there is, that leaves as much as it takes: so the first of
-    /// many programs does not take all, and the last still gets something. `None` when that would be no ring.
+    /// Takes the largest ring of at most `wish` bytes, or of the smallest size, that leaves at least as much as it
+    /// takes. So the first of many programs does not take all, and the last still gets something. `None` if less than
+    /// the smallest ring is left.
     pub fn take(&self, wish: u64) -> Option<Share> {
         let mut left = self.0.lock();
         let most = wish.max(CAPACITY_MIN).min(*left / 2);
@@ -41,7 +42,7 @@ impl WindowBudget {
 }
 
 impl Share {
-    /// Bytes of records: a power of two.
+    /// Bytes for records: a power of two.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }

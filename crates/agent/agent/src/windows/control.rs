@@ -1,4 +1,4 @@
-//! The ioctl on an open file, and what open files and agents have to do with windows.
+//! The ioctl on an open file, and operations of open files and agents on windows.
 
 use std::io;
 use std::path::PathBuf;
@@ -23,9 +23,9 @@ fn errno<T>(errno: i32) -> io::Result<T> {
 }
 
 impl Agent {
-    /// Replays what killed agents left in the windows of this burst buffer. Before anything is served. An error means that
-    /// something could not be replayed and may be later: nothing must be served then. `tell` hears what became of each file, in any
-    /// case.
+    /// Replays records that killed agents left in the windows of this burst buffer. Call this before anything is
+    /// served. On an error, some records could not be replayed now and may be later: nothing must be served then.
+    /// `tell` is called with the outcome of each file in any case.
     pub fn recover_windows(&self, burst_buffer: &std::path::Path, tell: &mut dyn FnMut(Replayed)) -> io::Result<()> {
         replay(self, burst_buffer, &mut |file| {
             self.lost_windows.fetch_add(file.lost_bytes, Ordering::Relaxed);
@@ -33,53 +33,55 @@ impl Agent {
         })
     }
 
-    /// Serves windows from now on; once. Errors: those of making the directory and the socket.
+    /// Serves windows from now on. Call this once. Errors: those of creating the directory and the socket.
     pub fn serve_windows(&self, settings: WindowSettings) -> io::Result<()> {
         let service = WindowService::new(settings.budget_bytes);
         self.join_windows(settings, &service)
     }
 
-    /// The same together with other agents of this process; `settings.budget_bytes` is the service's matter then.
+    /// Serves windows together with other agents of this process. The budget is the service's, not that of
+    /// `settings.budget_bytes`.
     pub fn join_windows(&self, settings: WindowSettings, service: &Arc<WindowService>) -> io::Result<()> {
         let windows = Windows::start(settings, service, self.cache.client())?;
         self.windows.set(windows).map_err(|_| io::ErrorKind::AlreadyExists.into())
     }
 
-    /// Where programs register for windows, if they are served.
+    /// Socket at which programs register for windows, if they are served.
     pub fn window_socket(&self) -> Option<PathBuf> {
         self.windows.get().map(|windows| windows.socket())
     }
 
-    /// Before everything is staged out: what was acknowledged is in the burst buffer, or it is said that it is not. Errors are
-    /// those of the first file for which it cannot be.
+    /// Applies the records of all windows, before everything is staged out. Errors: that of the first file for which
+    /// this fails.
     pub fn drain_windows(&self) -> io::Result<()> {
         self.apply_windows()
     }
 
-    /// Ends the service of windows, after the last file was closed.
+    /// Stops serving windows. Call this after the last file was closed.
     pub fn stop_windows(&self) {
         if let Some(windows) = self.windows.get() {
             windows.stop();
         }
     }
 
-    /// What windows did; `None` where none are served.
+    /// Counters of windows; `None` if none are served.
     pub fn window_status(&self) -> Option<WindowStatus> {
         let lost = self.lost_windows.load(Ordering::Relaxed);
         self.windows.get().map(|windows| windows.status()).map(|status| status.and_lost(lost))
     }
 
-    /// Whether the thread that is opening a file announced it.
+    /// Returns the announcement of an open by this thread, if there was one.
     pub fn announced(&self, thread: u32) -> Option<Announced> {
         self.windows.get()?.announced(thread)
     }
 
-    /// Whether a file has, or may get, a window: then the kernel must not keep its attributes.
+    /// Whether a file has, or may get, a window. If so, the kernel must not cache its attributes.
     pub fn is_windowed(&self, node: &Node) -> bool {
         self.windows.get().is_some_and(|windows| windows.is_windowed(node.identity()))
     }
 
-    /// Before somebody looks at a file past its windows: they end, drained. `waits`: for a server, however long.
+    /// Applies the records of a file's windows and ends them, before the file is accessed past them. `waits`: without
+    /// limit for a server.
     pub fn end_windows(&self, node: &Node, waits: bool) -> io::Result<()> {
         let Some(windows) = self.windows.get() else { return Ok(()) };
         if !self.may_hold(node)? {
@@ -89,25 +91,26 @@ impl Agent {
         if waits { end() } else { self.patiently(end) }
     }
 
-    /// What changes nothing waits for a server no longer than the rules say.
+    /// Runs work that changes nothing. The wait for a server is limited by the policy.
     fn patiently<T>(&self, work: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
         if self.cache.is_shared() { patiently(self.policies.base().io_timeout, work) } else { work() }
     }
 
-    /// The last name of a file is about to be removed here, or was not removed after all: what windows hold of it goes with it.
+    /// Notes that the last name of a file is about to be removed here, or was not removed after all. The records of a
+    /// removed file are dropped.
     pub(crate) fn removes(&self, node: &Node, removes: bool) {
         if let Some(windows) = self.windows.get() {
             windows.removes(node.identity(), removes);
         }
     }
 
-    /// Before an answer about a file: what was acknowledged is in the burst buffer.
+    /// Applies the records of a file's windows, before an answer about the file.
     pub(crate) fn apply_window(&self, node: &Node) -> io::Result<()> {
         self.windows.get().map_or(Ok(()), |windows| windows.apply(node.identity()))
     }
 
-    /// What is to be seen of a file after what was acknowledged before: with what of that could not be brought to the burst
-    /// buffer, or with nothing.
+    /// Applies the records of a file's windows, then calls `look`. If records could not be applied, `look` gets them;
+    /// otherwise it gets `None`.
     pub(crate) fn look<T>(
         &self,
         node: &Node,
@@ -119,7 +122,7 @@ impl Agent {
         }
     }
 
-    /// A truncation to `len` bytes by `act`, after what was acknowledged before.
+    /// Truncates a file to `len` bytes by `act`, after all acknowledged records were applied.
     pub(crate) fn cut<T>(&self, node: &Node, len: u64, act: &mut dyn FnMut() -> io::Result<T>) -> io::Result<T> {
         match self.windows.get() {
             Some(windows) => windows.cut(node.identify(&self.store)?, len, act),
@@ -127,20 +130,21 @@ impl Agent {
         }
     }
 
-    /// The same for all files.
+    /// Applies the records of all files' windows.
     pub(crate) fn apply_windows(&self) -> io::Result<()> {
         self.windows.get().map_or(Ok(()), |windows| windows.apply_all())
     }
 
-    /// `syncfs`: returns when what was written to any file, and every name, survives a crash of the machine.
+    /// `syncfs`: returns when all written data, and every name, survives a crash of the machine.
     pub fn sync_all(&self) -> io::Result<()> {
         self.apply_windows()?;
         self.cache.sync_all()?;
         self.store.sync_point()?.sync()
     }
 
-    /// The ioctl [`window::attach::CONTROL`]. `thread`: who asks. `exclusive`: every open description of the file may have
-    /// a window. Errors: `EINVAL` for another structure, `EOPNOTSUPP` for an open file that can have no window, `EAGAIN` not now.
+    /// Runs the ioctl [`window::attach::CONTROL`]. `thread`: thread of the caller. `exclusive`: every open file
+    /// description of the file may have a window. Errors: `EINVAL` for another structure; `EOPNOTSUPP` if the open file
+    /// can have no window; `EAGAIN` if not now.
     pub fn window_control(
         &self,
         open: &OpenFile,
@@ -162,7 +166,8 @@ impl Agent {
             (_, None) => return errno(libc::EOPNOTSUPP),
             (Command::On, Some(right)) => right.switch(false),
             (Command::Off, Some(right)) => {
-                // It is about to be looked at past us, by way of this open file; who writes it by another is not heard there.
+                // The file is about to be accessed past us through this open file, perhaps by a mapping. Writes by
+                // another open file are not noticed there.
                 if self.cache.is_shared() {
                     right.may_be_mapped();
                 }
@@ -206,13 +211,13 @@ impl Agent {
         let attached = right.windows.attach(right, pid, &|| self.drain_handle(open.node()))?;
         right.used.store(true, Ordering::Release);
         if self.stat(open.node()).is_ok_and(|stat| stat.st_nlink == 0) {
-            // When that was, it had no window to say so of.
+            // When the file was removed, it had no window in which to record that.
             self.removes(open.node(), true);
         }
         Ok(attached)
     }
 
-    /// A handle for the drain of a file, and the file's path.
+    /// Opens a handle by which the records of a file are applied. Returns the handle and the file's path.
     fn drain_handle(&self, node: &Arc<Node>) -> io::Result<(Box<dyn OpenData>, PathBuf)> {
         let anchor = node.anchor(&self.store)?;
         let hint = anchor.path_hint();
@@ -223,12 +228,12 @@ impl Agent {
     }
 }
 
-/// Whether the argument of the ioctl asks for a window: then nobody else may open the file until it is answered.
+/// Whether the argument of the ioctl requests a window. If so, opens of the file must wait until it is answered.
 pub fn attaches(argument: &[u8]) -> bool {
     Control::from_bytes(argument).is_some_and(|asked| asked.command == Command::Attach)
 }
 
-/// `attached`: the token of the window that it has got just now, and its bytes.
+/// Builds the ioctl's answer. `attached`: token and bytes of the window just attached.
 fn answer(right: Option<&WindowRight>, attached: Option<(u64, u64)>, exclusive: bool) -> Vec<u8> {
     let mut answer = Control { token: attached.map_or(0, |(token, _)| token), ..Control::new(Command::Get, 0) };
     if let Some(right) = right {
@@ -247,7 +252,7 @@ fn answer(right: Option<&WindowRight>, attached: Option<(u64, u64)>, exclusive: 
 impl Windows {
     fn capacity_of(&self, right: &WindowRight) -> Option<u64> {
         let window = self.table.lock().get(&right.identity)?.window.clone()?;
-        // Behind a server the rings may be on their way to it.
+        // Behind a server, records may be under way to it while `drain` is locked.
         let wait = limits::WINDOW_STATUS_WAIT;
         let drain = if self.behind_server { window.drain.try_lock_for(wait)? } else { window.drain.lock() };
         drain.as_ref()?.capacity_of(right.id)

@@ -1,60 +1,62 @@
-//! What windows did, in numbers.
+//! Counters of windows.
 
 use std::io;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering::Relaxed};
 
 use serde::{Deserialize, Serialize};
 
-/// The windows of one agent since it started.
+/// Counters of one agent's windows since the agent started.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct WindowStatus {
-    /// Whether they lie on persistent memory: what was acknowledged survives a crash of the machine without a sync.
+    /// Whether windows lie on persistent memory: acknowledged writes survive a crash of the machine without a sync.
     pub durable: bool,
-    /// Windows that there are now.
+    /// Windows at present.
     pub windows: u64,
-    /// Windows that there were, those included.
+    /// Windows ever attached, present ones included.
     pub attached: u64,
-    /// Windows that ended although their program did not ask for it: somebody else came to the file, or they could not be
-    /// drained.
+    /// Windows that ended without a request of their program: the file was accessed by others, or records could not be
+    /// applied.
     pub revoked: u64,
-    /// Open files for which one was asked for in vain, because all together had the memory that they may have.
+    /// Open files for which a window was refused because the memory for all windows was used up.
     pub without_memory: u64,
-    /// Times that one was asked for in vain, because its ring could not be made: once for an open file.
+    /// Open files for which a window was refused because its ring could not be created.
     pub without_place: u64,
-    /// Why, the last time: an `errno`; 0 if it never happened.
+    /// Last error in creating a ring, as an `errno`; 0 if there was none.
     pub without_place_errno: i32,
-    /// Programs whose preload library was of another version, and which went without. Of agents of one process one counts each.
+    /// Programs refused because their preload library has another version. Agents of one process count each such
+    /// program separately.
     pub without_library: u64,
-    /// Files whose windows cannot be brought to the burst buffer now.
+    /// Files whose records cannot be applied at present.
     pub failing: u64,
-    /// Writes that were acknowledged by a window.
+    /// Writes acknowledged by a window.
     pub acknowledged_writes: u64,
-    /// Their bytes.
+    /// Bytes of acknowledged writes.
     pub acknowledged_bytes: u64,
-    /// Bytes of those that are not in the burst buffer yet.
+    /// Acknowledged bytes not yet in the burst buffer.
     pub waiting_bytes: u64,
-    /// Bytes brought to the burst buffer.
+    /// Bytes written to the burst buffer.
     pub drained_bytes: u64,
-    /// Bytes that needed not be brought there, because newer ones had come or their file had been cut or removed.
+    /// Bytes that were not written there, because newer ones had come or the file had been truncated or removed.
     pub superseded_bytes: u64,
-    /// Bytes that were acknowledged and are lost: their file was removed elsewhere while the server, or the agent before this
-    /// one, was away, or others have written there while that was.
+    /// Acknowledged bytes that are lost. The file was removed elsewhere, or others have written there, while the server
+    /// or the agent was away.
     pub lost_bytes: u64,
-    /// Times that something acknowledged was found damaged, which is lost.
+    /// Number of acknowledged writes found damaged, which are lost.
     pub damaged: u64,
-    /// Time that programs waited for room in full windows, summed over their threads, us. Waits too short to sleep do not count.
+    /// Time that programs waited for room in full windows, us, summed over their threads. Waits too short to sleep are
+    /// not counted.
     pub waited_us: u64,
 }
 
 impl WindowStatus {
-    /// With what windows of earlier agents held of files that are gone.
+    /// Adds the bytes that windows of earlier agents held of removed files.
     pub(super) fn and_lost(self, bytes: u64) -> WindowStatus {
         WindowStatus { lost_bytes: self.lost_bytes + bytes, ..self }
     }
 }
 
-/// The counters behind it.
+/// Counters from which [`WindowStatus`] is built.
 #[derive(Debug, Default)]
 pub(super) struct WindowCounters {
     pub attached: AtomicU64,
@@ -73,22 +75,22 @@ pub(super) struct WindowCounters {
 }
 
 impl WindowCounters {
-    /// Adds to one of them.
+    /// Adds to a counter.
     pub fn add(counter: &AtomicU64, number: u64) {
         counter.fetch_add(number, Relaxed);
     }
 
-    /// A ring could not be made.
+    /// Counts a ring that could not be created, and returns the error.
     pub fn without_place(&self, error: io::Error) -> io::Error {
         WindowCounters::add(&self.without_place, 1);
         self.without_place_errno.store(error.raw_os_error().unwrap_or(libc::EIO), Relaxed);
         error
     }
 
-    /// All of them; what there is now is for the caller to add.
+    /// Returns all counters. Present values, such as the number of windows, are added by the caller.
     pub fn status(&self) -> WindowStatus {
         let read = |counter: &AtomicU64| counter.load(Relaxed);
-        // In this order: nothing seems to be drained before it was acknowledged.
+        // Reading in this order keeps the applied bytes from exceeding the acknowledged ones.
         let (drained_bytes, superseded_bytes) = (read(&self.drained), read(&self.superseded));
         let lost_bytes = read(&self.lost);
         let acknowledged_bytes = read(&self.acknowledged);

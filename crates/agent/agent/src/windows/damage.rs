@@ -1,4 +1,4 @@
-//! Acknowledged writes that were lost because their window was damaged, by its program or by a medium, and whom that is told.
+//! Acknowledged writes lost because their window was damaged, by its program or by a medium, and their reports.
 
 use std::io;
 use std::sync::Arc;
@@ -6,29 +6,30 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::counters::WindowCounters;
 
-/// How often that was found of one file.
+/// Number of damages found in one file.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Damages(Arc<AtomicU64>);
 
 impl Damages {
-    /// Once more.
+    /// Counts one damage.
     pub fn note(&self, counters: &WindowCounters) {
         self.0.fetch_add(1, Ordering::AcqRel);
         WindowCounters::add(&counters.damaged, 1);
     }
 
-    /// So often.
+    /// Number of damages.
     pub fn count(&self) -> u64 {
         self.0.load(Ordering::Acquire)
     }
 
-    /// For an open file, which is told what is found from now on.
+    /// Creates the notice of an open file, which reports damages found from now on.
     pub fn told(&self) -> DamageNotice {
         DamageNotice { seen: AtomicU64::new(self.count()), damages: self.clone() }
     }
 }
 
-/// What an open file was told, as the kernel tells errors of writing back: each that there was then, once.
+/// Damages reported to an open file. Each is reported once to each file open at that time, as the kernel reports
+/// write-back errors.
 #[derive(Debug)]
 pub(super) struct DamageNotice {
     damages: Damages,
@@ -36,7 +37,7 @@ pub(super) struct DamageNotice {
 }
 
 impl DamageNotice {
-    /// `EIO`: something was found since the last time.
+    /// Returns `EIO` if a damage was found since the last call.
     pub fn tell(&self) -> io::Result<()> {
         let now = self.damages.count();
         if self.seen.fetch_max(now, Ordering::AcqRel) >= now {

@@ -1,4 +1,4 @@
-//! In which directory windows may lie.
+//! Directories in which windows may lie.
 
 use std::fs::{self, Metadata};
 use std::io;
@@ -7,17 +7,17 @@ use std::path::Path;
 
 use super::place::make;
 
-/// Whether others than its owner and root may replace what lies in a directory.
+/// Whether users other than the owner and root may replace files in a directory.
 pub(super) fn is_open_to_others(dir: &Metadata) -> bool {
     dir.mode() & 0o022 != 0 && dir.mode() & 0o1000 == 0
 }
 
-/// Whether it is a directory of this user's in which nobody else makes or replaces anything.
+/// Whether this is a directory of our user in which other users cannot create or replace files.
 pub(super) fn is_ours_alone(found: &Metadata) -> bool {
     found.is_dir() && found.uid() == rustix::process::geteuid().as_raw() && found.mode() & 0o022 == 0
 }
 
-/// The same of one that is made if it is missing.
+/// Creates a directory for windows if it is missing, and checks it as [`fits`] does.
 pub fn provide(dir: &Path) -> io::Result<Metadata> {
     match make(dir, 0o711) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
@@ -25,8 +25,8 @@ pub fn provide(dir: &Path) -> io::Result<Metadata> {
     }
 }
 
-/// What there is of a directory in which windows of this user may lie. `PermissionDenied`: another user owns it, or others may replace
-/// what lies there; `NotADirectory`; else the errors of looking.
+/// Checks a directory in which windows of this user may lie, and returns its metadata. Errors: `PermissionDenied` if
+/// another user owns it or others may replace files in it; `NotADirectory`; those of `stat`.
 pub fn fits(dir: &Path) -> io::Result<Metadata> {
     let meta = fs::metadata(dir)?;
     let us = rustix::process::geteuid().as_raw();

@@ -1,15 +1,15 @@
-//! The rings of one file: taking their records and bringing them to the burst buffer.
+//! The rings of one file: taking their records and applying them to the burst buffer.
 //!
-//! All of it happens under the file's lock, on whichever thread has it: the file's own drain thread, or a request of the
-//! kernel that must see what was acknowledged before it.
+//! All of this runs under the file's lock, on the thread that holds it. This is the file's own thread, or a request of
+//! the kernel that must see all writes acknowledged before it.
 //!
-//! 1. what is in the burst buffer is, with what the rings hold by the mark of the drained, the file after all of its sequence; by itself it
-//!    is a prefix of the sequence whenever no sweep is under way (`window::plan`);
-//! 2. a ring's room is given back only when its bytes are in the burst buffer and the mark of the drained says so; where rings
-//!    are durable, both are so on the media of either;
-//! 3. a ring that ended stays, with its files, until nothing of it is pending;
-//! 4. while nothing can be brought to the burst buffer, all rings of the file have ended, and whoever looks at it finds what
-//!    they hold laid over the replica. A truncation then is written down before it is made, and applies to what they hold.
+//! 1. The burst buffer, together with the records of the rings from the applied mark on, is the file after the whole
+//! sequence. Alone, it is a prefix of the sequence whenever no sweep is under way (`window::plan`).
+//! 2. A ring's room is released only when its bytes are in the burst buffer and the applied mark says so. Where rings
+//! are durable, both are on their media by then.
+//! 3. A ring that ended stays, with its files, until nothing of it is pending.
+//! 4. While records cannot be applied, all rings of the file have ended, and readers find the pending records laid over
+//! the replica. A truncation is then recorded before it is made, and applies to the pending records.
 
 mod apply;
 mod bring;
@@ -44,44 +44,44 @@ use super::session::random;
 use crate::burst_buffer::OpenData;
 use crate::limits;
 
-/// One ring.
+/// A ring.
 struct Ring {
     reader: RingReader<Arc<Mapping>>,
-    /// The open file that it belongs to.
+    /// The open file to which the ring belongs.
     open: u64,
     ended: bool,
-    /// What its writers said that they had waited, as far as it was counted.
+    /// Wait time of writers, us, already added to the counters.
     waited_us: u64,
-    /// When something was taken from it last.
+    /// Time at which a record was last taken.
     came: Instant,
-    /// Or given back, or nothing was unfinished in it.
+    /// Time at which a record was last taken or room released, or at which nothing was unfinished.
     moved: Instant,
-    /// Before it was last found with nothing in it that was not taken.
+    /// Start of the last check that found no record left to take.
     empty: Instant,
     _share: Share,
 }
 
 impl Ring {
-    /// Counts what its writers waited since the last time.
+    /// Adds the time that writers waited since the last call to the counters.
     fn count_waits(&mut self, counters: &WindowCounters) {
         let now = self.reader.waited_us();
         WindowCounters::add(&counters.waited_us, now.saturating_sub(self.waited_us));
         self.waited_us = self.waited_us.max(now);
     }
 
-    /// When a record can have been written that is found now, whatever its program says: ns since 1970.
+    /// Returns the span in which a record found now can have been written, whatever its program claims: ns since 1970.
     fn written_within(&self) -> RangeInclusive<u64> {
         let now = clock::now_ns();
         now.saturating_sub(self.empty.elapsed().as_nanos() as u64)..=now
     }
 
-    /// Whether its writer may soon wait.
+    /// Whether a writer may soon have to wait.
     fn is_short_of_room(&self) -> bool {
         self.reader.used() > self.reader.grant().capacity / 2
     }
 }
 
-/// What a program gets.
+/// A ring granted to a program.
 pub(super) struct Granted {
     pub ring: Arc<Mapping>,
     pub sequence: Arc<Mapping>,
@@ -94,11 +94,11 @@ pub(super) struct Granted {
 pub(super) struct Drain {
     place: FilePlace,
     hint: String,
-    /// Where rings and marks lie.
+    /// Medium of the rings and marks.
     medium: WindowMedium,
-    /// What was drained is written back. It ends before the handle does.
+    /// Write-back of applied bytes. Ends before `handle` is dropped.
     write_back: KernelWriteBack,
-    /// Writes what is drained. It keeps the file open for writing as long as there are windows.
+    /// Handle by which records are applied. Keeps the file open for writing as long as there are windows.
     handle: Box<dyn OpenData>,
     sequence: Sequence<Arc<Mapping>>,
     counter: Arc<Mapping>,
@@ -107,15 +107,15 @@ pub(super) struct Drain {
     next: usize,
     queue: ApplyQueue,
     buffer: Vec<u8>,
-    /// Something acknowledged was found damaged: those are told who have the file open.
+    /// Damages of acknowledged writes, reported to the programs that have the file open.
     damages: Damages,
-    /// The last batch could not be brought to the burst buffer.
+    /// Whether the last batch could not be applied.
     failing: bool,
-    /// Something past the rings could not be synced when that was tried last.
+    /// Whether the last sync of writes past the rings failed.
     unsynced: bool,
-    /// A truncation since then.
+    /// Truncation while records could not be applied.
     cut: Option<CutRecord>,
-    /// Nothing acknowledged needs a sync to survive a crash of the machine.
+    /// Whether all acknowledged writes survive a crash of the machine without a sync.
     kept: Arc<AtomicBool>,
     counters: Arc<WindowCounters>,
 }
@@ -136,13 +136,13 @@ impl Drain {
         let counter = Arc::new(create(place.sequence())?);
         let drained = Drained::begin(create(place.drained())?);
         let sequence = Sequence::new(Arc::clone(&counter));
-        // Where each batch has to wait for a medium or a server, it has to be worth it.
+        // A batch that waits for a medium or a server must be large enough to be worth it.
         let lone_bytes_max = if medium.is_durable() || handle.is_remote() { BATCH_BYTES_MAX } else { LONE_BYTES_MAX };
         let queue = ApplyQueue::with_batches_of(BATCH_BYTES_MAX, lone_bytes_max);
         #[cfg(test)]
         let queue = super::tests::small_batches().unwrap_or(queue);
         let rings = BTreeMap::new();
-        // Elsewhere each batch is synced, or on its way to a server.
+        // Elsewhere each batch is synced, or sent to a server.
         let write_back = KernelWriteBack::new(if medium.is_durable() { None } else { handle.write_behind() });
         let (next, buffer, failing, unsynced, cut) = (0, Vec::new(), false, false, None);
         let (kept, counters) = (Arc::default(), Arc::clone(counters));
@@ -168,25 +168,27 @@ impl Drain {
         })
     }
 
-    /// Where its rings are written down.
+    /// Directory in which the rings are recorded.
     pub fn place(&self) -> &FilePlace {
         &self.place
     }
 
-    /// Whether nothing acknowledged needs a sync to survive a crash of the machine; told as it changes.
+    /// Returns the flag that tells whether acknowledged writes survive a crash of the machine without a sync. The flag
+    /// is kept current.
     pub fn kept(&self) -> Arc<AtomicBool> {
         Arc::clone(&self.kept)
     }
 
-    /// As long as there are rings all that comes past them is synced, and so was what was there before them.
+    /// Updates the flag `kept`. While there are rings, writes past them are synced, and earlier data was synced before
+    /// the first ring.
     fn tell_kept(&self) {
         let troubled = self.failing || self.unsynced;
         self.kept.store(self.medium.is_durable() && !self.rings.is_empty() && !troubled, Ordering::Release);
     }
 
-    /// A ring for an open file.
+    /// Adds a ring for an open file.
     pub fn add(&mut self, open: u64, share: Share) -> io::Result<Granted> {
-        // What was written past windows, and that there is such a file at all, is as durable as what will be written to this one.
+        // Writes past windows, and the creation of the file, become as durable as the writes to this window will be.
         self.sync()?;
         self.make(open, share).map_err(|error| self.counters.without_place(error))
     }
@@ -215,7 +217,8 @@ impl Drain {
         Ok(Granted { ring: memory, sequence: Arc::clone(&self.counter), id, capacity, medium: self.medium })
     }
 
-    /// What is in the burst buffer survives a crash of the machine, its times too, where what is in the rings does.
+    /// Makes the data in the burst buffer, and its times, survive a crash of the machine. Does nothing if the rings do
+    /// not survive one.
     pub fn sync(&mut self) -> io::Result<()> {
         if !self.medium.is_durable() {
             return Ok(());
@@ -226,28 +229,29 @@ impl Drain {
         synced
     }
 
-    /// `EIO`, once: what came past the windows may have been lost with the server's machine before it was synced.
+    /// Reports once, as `EIO`, that writes past the windows may have been lost with the server's machine before they
+    /// were synced.
     pub fn report_error_to_writer(&self) -> io::Result<()> {
         self.handle.report_error_to_writer()
     }
 
-    /// What is written back early is left to the kernel; nobody waits long for what is on its way.
+    /// Ends the early write-back. The wait for a piece under way is bounded, and the rest is left to the kernel.
     pub fn end_behind(&mut self) {
         self.write_back.end();
     }
 
-    /// The size of the ring that an open file has now.
+    /// Returns the size of an open file's present ring.
     pub fn capacity_of(&self, open: u64) -> Option<u64> {
         let mut rings = self.rings.values();
         rings.find(|ring| ring.open == open && !ring.ended).map(|ring| ring.reader.grant().capacity)
     }
 
-    /// How many rings take writes.
+    /// Number of rings that accept writes.
     pub fn windows(&self) -> usize {
         self.rings.values().filter(|ring| !ring.ended).count()
     }
 
-    /// How often something acknowledged was found damaged.
+    /// Number of damages found in acknowledged writes.
     #[cfg(test)]
     pub fn damages(&self) -> u64 {
         self.damages.count()
@@ -258,19 +262,19 @@ impl Drain {
         self.rings.is_empty()
     }
 
-    /// Ends the rings of one open file, or all: what they hold is acknowledged, and nothing more will be.
+    /// Ends the rings of one open file, or all. Their records count as acknowledged, and no more are accepted.
     pub fn end(&mut self, open: Option<u64>) {
         let ending: Vec<_> = self.rings.iter().filter(|(_, ring)| open.is_none_or(|open| ring.open == open)).collect();
         let ending: Vec<_> = ending.into_iter().map(|(slot, _)| *slot).collect();
         ending.into_iter().for_each(|slot| self.end_ring(slot, open.is_some()));
     }
 
-    /// `asked`: by its program.
+    /// Ends a ring. `asked`: its program requested this.
     fn end_ring(&mut self, slot: RingSlot, asked: bool) {
         let Drain { place, rings, queue, hint, damages, counters, .. } = self;
         let Some(ring) = rings.get_mut(&slot).filter(|ring| !ring.ended) else { return };
         if ring.reader.memory().is_broken() {
-            // What we have there by now is not what its program has.
+            // Our memory may by now differ from that of the program.
             replay::end(&place.ring(slot.0));
         }
         let within = ring.written_within();
@@ -279,11 +283,11 @@ impl Drain {
         ring.count_waits(counters);
         WindowCounters::add(&counters.revoked, (!asked).into());
         if ring.reader.memory().is_cut() {
-            // Nobody can tell what else it held.
+            // The other content of the ring cannot be known.
             damages.note(counters);
             tracing::error!(
                 file = hint,
-                "the memory of a window is not there, cut by its program or damaged: acknowledged writes in it may be lost"
+                "a window's memory was truncated by its program or damaged: acknowledged writes may be lost"
             );
         }
         queue.leave(slot);
@@ -294,7 +298,7 @@ impl Drain {
         fault::point("window.revoked");
     }
 
-    /// Takes what is published; whether there was anything.
+    /// Takes published records. Returns whether there were any.
     pub fn take(&mut self) -> bool {
         let before = self.queue.bytes();
         let slots: Vec<_> = self.rings.keys().copied().collect();
@@ -325,7 +329,7 @@ impl Drain {
         self.queue.bytes() != before
     }
 
-    /// Whether a ring is so full that its writer may soon wait.
+    /// Whether a ring is so full that its writer may soon have to wait.
     pub fn is_short_of_room(&self) -> bool {
         self.rings.values().any(Ring::is_short_of_room)
     }
@@ -335,30 +339,30 @@ impl Drain {
         self.rings.values().any(|ring| !ring.ended && ring.reader.used() == ring.reader.grant().capacity)
     }
 
-    /// Whether others may bring what belongs between the bytes of those who are short of room.
+    /// Whether other writers may still write between the bytes of those that are short of room.
     pub fn neighbours_come(&self) -> bool {
         let mut rings = self.rings.values().filter(|ring| !ring.ended);
         rings.any(|ring| !ring.is_short_of_room() && ring.came.elapsed() < limits::WINDOW_DRAIN_AFTER)
     }
 
-    /// Whether nothing taken waits to be drained.
+    /// Whether all taken records are applied.
     pub fn is_drained(&self) -> bool {
         self.queue.is_empty()
     }
 
-    /// Whether what is pending could not be brought to the burst buffer when it was tried last.
+    /// Whether the last attempt to apply pending records failed.
     pub fn is_failing(&self) -> bool {
         self.failing
     }
 
-    /// Brings one batch to the burst buffer, when this file has its `turn` if there are such; false if there is none worth it. On an
-    /// error the same batch comes again, and the rings have ended: their programs write through the kernel, which tells them, and do
-    /// not wait for room in vain.
+    /// Applies one batch, when this file has its `turn` if turns are used. Returns false if no batch is worthwhile.
+    /// After an error the same batch is tried again, and the rings have ended. So their programs write through the
+    /// kernel, which reports errors, and do not wait for room in vain.
     pub fn batch(&mut self, urgent: bool, turn: Option<&Mutex<()>>) -> io::Result<bool> {
         let Some(batch) = self.queue.batch(urgent) else { return Ok(false) };
         let turn = turn.map(Mutex::lock);
         let brought = self.bring(Some(batch));
-        // To whoever waits longest, and not to this file again.
+        // A fair unlock passes the turn to the file that has waited longest.
         turn.into_iter().for_each(MutexGuard::unlock_fair);
         brought
     }
@@ -367,7 +371,7 @@ impl Drain {
         let Some(batch) = batch else { return Ok(false) };
         let written = self.write(&batch);
         if written.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::EINTR)) {
-            // Whoever waited for the server has given up; others bring it there.
+            // The caller that waited for the server has given up. Another caller will apply the batch.
             return written.map(|()| false);
         }
         let failed_before = std::mem::replace(&mut self.failing, written.is_err());
@@ -375,7 +379,12 @@ impl Drain {
         if let Err(error) = written {
             if !failed_before {
                 let (file, bytes) = (&self.hint, self.queue.bytes());
-                tracing::error!(%error, file, bytes, "a window cannot be drained: it ends, and its bytes are tried again");
+                tracing::error!(
+                    %error,
+                    file,
+                    bytes,
+                    "could not apply a window's records: the window ends, and they are tried again"
+                );
             }
             self.end(None);
             return Err(error);
@@ -396,7 +405,7 @@ impl Drain {
         Ok(true)
     }
 
-    /// Removes the rings that are over, once nothing of them is pending (3).
+    /// Removes ended rings of which nothing is pending (3).
     pub fn sweep(&mut self) {
         let Drain { rings, place, queue, .. } = self;
         rings.retain(|slot, ring| {
@@ -407,18 +416,19 @@ impl Drain {
             }
             !over
         });
-        // Before anybody learns that it is over, from when on nothing is synced that comes.
+        // Must come before others learn that the ring is gone: from then on, later writes are not synced.
         self.tell_kept();
     }
 
-    /// The bell of the only ring, with the memory to sleep on; `None` if there are several, or something to take.
+    /// Returns the doorbell of the only ring, with the memory to sleep on. `None` if there are several rings, or
+    /// records to take.
     pub fn lie_down(&self) -> Option<(Arc<Mapping>, u32)> {
         let mut rings = self.rings.values();
         let (Some(ring), None) = (rings.next(), rings.next()) else { return None };
         Some((Arc::clone(ring.reader.memory()), ring.reader.lie_down()?))
     }
 
-    /// Bells need not ring any more.
+    /// Turns the doorbells off.
     pub fn get_up(&self) {
         self.rings.values().for_each(|ring| ring.reader.get_up());
     }
@@ -449,7 +459,11 @@ fn offer(
         }
         RingItem::Damage(damage) => {
             damages.note(counters);
-            tracing::error!(file = hint, ?damage, "an acknowledged write was damaged in its ring and is lost");
+            tracing::error!(
+                file = hint,
+                ?damage,
+                "an acknowledged write was damaged in its ring and is lost; write it again"
+            );
         }
     }
 }

@@ -1,6 +1,6 @@
-//! The places of the window service where a test kills the agent.
+//! Fault points of the window service, at which tests kill the agent.
 
-/// Every point, in the order of the steps.
+/// Names of all fault points, in the order of the steps.
 pub const POINTS: &[&str] = &[
     "window.ring",
     "window.granted",
@@ -12,7 +12,7 @@ pub const POINTS: &[&str] = &[
     "window.removed",
 ];
 
-/// Passes a point; see `file_cache::fault`.
+/// Passes a fault point; see `file_cache::fault`.
 pub(super) fn point(name: &'static str) {
     debug_assert!(POINTS.contains(&name), "{name} is not listed");
     file_cache::fault::pass(name);

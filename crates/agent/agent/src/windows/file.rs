@@ -1,4 +1,4 @@
-//! The thread that drains the windows of one file.
+//! The thread that applies the records of one file's windows.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,27 +17,27 @@ use crate::limits;
 /// The windows of one file.
 pub(super) struct FileWindow {
     pub identity: Identity,
-    /// Where its rings are written down.
+    /// Directory in which the rings are recorded.
     pub place: FilePlace,
-    /// `None` once it is over.
+    /// State under the file's lock; `None` once the windows are over.
     pub drain: Mutex<Option<Drain>>,
-    /// See [`Windows::keeps`]; told by whoever has the rings.
+    /// Flag for [`Windows::keeps`], updated by the holder of `drain`.
     pub kept: Arc<AtomicBool>,
-    /// It has its thread.
+    /// Whether the thread was started.
     started: AtomicBool,
-    /// Open files that were closed, and whose windows are to end, while somebody had the rings.
+    /// Open files that were closed while `drain` was locked. Their windows are to end.
     closed: Mutex<Vec<u64>>,
 }
 
-/// What the thread does next.
+/// Next action of the thread.
 enum Next {
-    /// Another batch waits.
+    /// Apply another batch.
     Again,
-    /// Nothing for so long.
+    /// Sleep for a time.
     Nap(Duration),
-    /// Nothing until the bell.
+    /// Sleep until the doorbell rings.
     Sleep,
-    /// It is over.
+    /// End the thread.
     End,
 }
 
@@ -49,18 +49,20 @@ impl FileWindow {
         Arc::new(FileWindow { identity, place, drain, kept, started, closed })
     }
 
-    /// The windows of an open file are to end; whoever has the rings next sees to that ([`end_closed`](FileWindow::end_closed)).
+    /// Notes that the windows of an open file are to end. The next holder of `drain` ends them
+    /// ([`end_closed`](FileWindow::end_closed)).
     pub fn close(&self, open: u64) {
         self.closed.lock().push(open);
     }
 
-    /// Ends the windows of the open files that were closed. By whoever has the rings.
+    /// Ends the windows of open files that were closed. Call this with `drain` locked.
     pub fn end_closed(&self, drain: &mut Drain) {
         let closed = std::mem::take(&mut *self.closed.lock());
         closed.into_iter().for_each(|open| drain.end(Some(open)));
     }
 
-    /// Starts its thread, unless it has one. Not before it has a ring: the thread would find it over.
+    /// Starts the thread, unless it runs. Call this after a ring was added; without a ring the thread would end at
+    /// once.
     pub fn start(window: &Arc<FileWindow>, windows: &Arc<Windows>) -> io::Result<()> {
         if window.started.swap(true, Ordering::AcqRel) {
             return Ok(());
@@ -115,15 +117,15 @@ impl FileWindow {
     }
 }
 
-/// When things happened last.
+/// Times of recent events.
 struct Pace {
-    /// Something was taken.
+    /// Time at which records were last taken.
     busy: Instant,
-    /// Since when writers wait for room.
+    /// Start of the present wait of writers for room.
     without_room: Option<Instant>,
-    /// It began to be waited for neighbours, and goes on to be.
+    /// Start of the present wait for neighbouring writes.
     waits: Option<Instant>,
-    /// That was in vain.
+    /// End of the last wait for neighbours that was in vain.
     waited: Option<Instant>,
 }
 
@@ -132,7 +134,7 @@ impl Pace {
         Pace { busy: Instant::now(), without_room: None, waits: None, waited: None }
     }
 
-    /// Whether writers have been waiting for room for long.
+    /// Whether writers have waited for room for too long.
     fn is_without_room(&mut self, drain: &Drain) -> bool {
         if !drain.is_without_room() {
             self.without_room = None;
@@ -141,7 +143,7 @@ impl Pace {
         self.without_room.get_or_insert_with(Instant::now).elapsed() > limits::WINDOW_STUCK_WAIT
     }
 
-    /// Whether to wait for neighbours, which come: if not in vain, a moment ago.
+    /// Whether to wait for neighbouring writes. False for a while after a wait in vain.
     fn waits(&mut self) -> bool {
         if self.waited.is_some_and(|waited| waited.elapsed() < limits::WINDOW_DRAIN_AFTER) {
             return false;
@@ -161,7 +163,7 @@ fn step(drain: &mut Drain, windows: &Windows, pace: &mut Pace) -> Next {
     let quiet = pace.busy.elapsed();
     let mut waits = || drain.neighbours_come() && pace.waits();
     let urgent = quiet > limits::WINDOW_DRAIN_AFTER || drain.is_short_of_room() && !waits();
-    // A server has many at once to do; and one batch that waits for it must not keep the others from it.
+    // A server handles many batches at once, and one batch that waits for it must not hold up the others.
     let turn = (!windows.behind_server).then_some(&windows.turn);
     match drain.batch(urgent, turn) {
         Ok(true) => {
@@ -185,6 +187,6 @@ fn step(drain: &mut Drain, windows: &Windows, pace: &mut Pace) -> Next {
             drain.abandon();
             Next::End
         }
-        Err(_) => Next::Nap(limits::WINDOW_RETRY), // told when it began
+        Err(_) => Next::Nap(limits::WINDOW_RETRY), // reported when it began
     }
 }

@@ -1,4 +1,4 @@
-//! Giving an open file its ring, and the program its token for it.
+//! Granting a ring to an open file, and a token for it to the program.
 
 use std::collections::HashMap;
 use std::io;
@@ -22,8 +22,9 @@ fn not_now() -> io::Error {
 }
 
 impl Windows {
-    /// Makes a ring for an open file of the process `pid`. The token to fetch it, and its bytes. `EAGAIN`: the node's budget is spent,
-    /// it has one, an open file of it is switched off, or what is in the file's rings cannot be brought to the burst buffer now.
+    /// Makes a ring for an open file of the process `pid`. Returns the token to fetch it, and its bytes. `EAGAIN` if
+    /// the node's budget is spent, the open file has a ring, a window of the file is switched off, or records of the
+    /// file cannot be applied now.
     pub(super) fn attach(
         self: &Arc<Windows>,
         right: &WindowRight,
@@ -37,7 +38,7 @@ impl Windows {
             let window = self.window_of(&right.identity, make)?;
             let mut slot = self.rings(&window)?;
             let Some(drain) = slot.as_mut() else {
-                // It ended meanwhile, and its thread has not said so yet: another one.
+                // The windows ended meanwhile and their thread has not removed them yet. Another try makes new ones.
                 drop(slot);
                 self.forget(&window);
                 continue;
@@ -51,7 +52,7 @@ impl Windows {
             if over {
                 self.forget(&window);
             } else if let Err(error) = FileWindow::start(&window, self) {
-                // Nobody would drain it.
+                // Without a thread no record would be applied.
                 self.end(&right.identity, None)?;
                 return Err(error);
             }
@@ -64,19 +65,19 @@ impl Windows {
         Err(not_now())
     }
 
-    /// One more ring for it, unless it has one.
+    /// Grants one more ring to an open file that has none.
     fn grant(&self, drain: &mut Drain, right: &WindowRight) -> io::Result<Granted> {
         if drain.capacity_of(right.id).is_some() || !drain.takes_rings() {
             return Err(not_now());
         }
         let share = self.service.budget.take(right.bytes()).ok_or_else(|| {
-            // Its program asks again every now and then.
+            // The program asks again from time to time, so the refusal is counted once.
             WindowCounters::add(&self.counters.without_memory, (!right.denied.swap(true, Ordering::Relaxed)).into());
             not_now()
         });
         let granted = share.and_then(|share| drain.add(right.id, share));
         if let Some(refusal) = self.refusal(&right.identity) {
-            // Since it was looked at: whoever bars it, or switches it off, later finds the ring.
+            // Checked again after the grant: whoever bars the file or switches it off later finds the ring.
             drain.end(Some(right.id));
             drain.sweep();
             return Err(refusal);
@@ -84,8 +85,8 @@ impl Windows {
         granted
     }
 
-    /// Why no open file of a file gets a window: `EOPNOTSUPP`, for it was read, or `EAGAIN`, while one is switched off or may be mapped;
-    /// either way until everybody has closed it at the latest.
+    /// Returns why open files of a file get no window. `EOPNOTSUPP`: the file was read. `EAGAIN`: an open file is
+    /// switched off or may be mapped. Either ends at the latest when all have closed the file.
     pub(super) fn refusal(&self, identity: &Identity) -> Option<io::Error> {
         let table = self.table.lock();
         let entry = table.get(identity)?;
@@ -94,7 +95,7 @@ impl Windows {
             .then(|| io::Error::from_raw_os_error(errno))
     }
 
-    /// The windows of a file; new ones have no ring and no thread yet.
+    /// Returns the windows of a file. New ones have no ring and no thread yet.
     pub(super) fn window_of(
         self: &Arc<Windows>,
         identity: &Identity,
@@ -115,7 +116,7 @@ impl Windows {
             let mut table = self.table.lock();
             if let Some(other) = there(&table) {
                 drop(table);
-                return Ok(other); // ours was empty
+                return Ok(other); // the new one is empty
             }
             table.entry(identity.clone()).or_default().window = Some(Arc::clone(&window));
             self.known.store(table.len(), Ordering::Release);
@@ -123,7 +124,7 @@ impl Windows {
         Ok(window)
     }
 
-    /// The ring behind a token, once, for the process that it was made for.
+    /// Returns the ring of a token. Succeeds once, and only for the process that the ring was made for.
     pub(super) fn fetch(&self, token: u64, pid: u32) -> Option<Granted> {
         let mut tokens = self.tokens.lock();
         if tokens.get(&token)?.pid != pid {

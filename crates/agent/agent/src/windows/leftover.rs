@@ -1,4 +1,4 @@
-//! What killed agents of this user left in a directory of windows, for people: nothing is done to it here.
+//! List of windows that killed agents of this user left in a directory, for administrators. Nothing is changed here.
 
 use std::fs;
 use std::io;
@@ -12,25 +12,27 @@ use super::directory;
 use super::place::FilePlace;
 use super::session::{FILES, SOCKET};
 
-/// What the names of sessions begin with.
+/// Prefix of session names.
 pub(super) const PREFIX: &str = "forebay-";
-/// A session that begins has no socket yet, and this is longer than that takes.
+/// Time after which a session without a socket is no longer just starting.
 const BEGINS: Duration = Duration::from_secs(10);
 
-/// A directory that no agent serves.
+/// A session directory that no agent serves.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeftWindows {
-    /// Where.
+    /// Path of the directory.
     pub path: PathBuf,
-    /// Bytes that it takes there.
+    /// Bytes allocated to the directory.
     pub bytes: u64,
-    /// The files that were written, where they were last seen below the accelerated directory.
+    /// Files with records, by the paths below the accelerated directory where they were last seen.
     pub files: Vec<PathBuf>,
-    /// It could not be recovered, and is kept for people. Else the next agent brings it to its burst buffer.
+    /// Whether the session could not be recovered and is kept for administrators. If not, the next agent replays it to
+    /// its burst buffer.
     pub set_aside: bool,
 }
 
-/// What killed agents of this user left in `dir`, by name; nothing where that is not there. Errors: those of reading it.
+/// Lists the sessions that killed agents of this user left in `dir`, by name. Empty if `dir` does not exist. Errors:
+/// those of reading it.
 pub fn left_windows(dir: &Path) -> io::Result<Vec<LeftWindows>> {
     let mut left = Vec::new();
     let entries = match fs::read_dir(dir) {
@@ -51,7 +53,7 @@ pub fn left_windows(dir: &Path) -> io::Result<Vec<LeftWindows>> {
             let places = if set_aside { vec![path.clone()] } else { below(&path.join(FILES)) };
             let places = places.into_iter().map(|path| FilePlace::of(path, false)).filter(FilePlace::may_hold);
             let files: Vec<PathBuf> = places.map(|place| hint(&place)).collect();
-            // One that ended between two steps holds nothing.
+            // A session that ended between two steps holds no records.
             if set_aside || !files.is_empty() {
                 left.push(LeftWindows { bytes: allocated(&path), path, files, set_aside });
             }
@@ -61,9 +63,9 @@ pub fn left_windows(dir: &Path) -> io::Result<Vec<LeftWindows>> {
     Ok(left)
 }
 
-/// What the name of a directory says.
+/// Parts of a session directory's name.
 struct Named<'a> {
-    /// The session whose socket is that of its process: agents of several directories have one.
+    /// The session with the socket of its process; agents of several directories share one.
     first: &'a str,
     is_set_aside: bool,
 }
@@ -77,7 +79,7 @@ fn session_of(name: &str) -> Option<Named<'_>> {
         .then(|| Named { first: &name[..PREFIX.len() + DIGITS], is_set_aside })
 }
 
-/// Whether an agent lives that has `first` as its first session. Where that cannot be told it does.
+/// Whether a live agent has `first` as its first session. True if that cannot be determined.
 fn is_served(first: &Path, found: &fs::Metadata) -> bool {
     let young = || found.modified().ok().and_then(|made| made.elapsed().ok()).is_none_or(|age| age < BEGINS);
     let answers = SocketAddrUnix::new(first.join(SOCKET)).and_then(|address| {
@@ -121,7 +123,7 @@ mod tests {
 
     const SESSION: &str = "forebay-0123456789abcdef";
 
-    /// A session with a ring of a file.
+    /// Creates a session with a ring of a file.
     fn session(dir: &Path, name: &str) -> PathBuf {
         let path = dir.join(name);
         make(&path, 0o711).unwrap();
@@ -155,7 +157,7 @@ mod tests {
         fs::create_dir(&aside).unwrap();
         assert!(left_windows(dir).unwrap()[2].set_aside);
         fs::remove_dir(&aside).unwrap();
-        // Whatever is no session, or not ours.
+        // Directories that are no sessions, or not ours.
         for name in ["forebay-test", "forebay-0123456789abcdeg", &format!("{SESSION}x"), "other"] {
             age(&session(dir, name));
         }

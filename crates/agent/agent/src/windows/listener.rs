@@ -1,4 +1,4 @@
-//! The socket of the windows: one thread, which only looks things up and passes descriptors.
+//! The socket of the windows, served by one thread, which only looks things up and passes descriptors.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -27,11 +27,11 @@ pub(super) struct WindowListener {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
-/// A connection; registered once it has said hello.
+/// A connection. Registered after its hello.
 struct Peer {
     socket: OwnedFd,
     pid: u32,
-    /// The process that connected; given to `process` when it registers.
+    /// Process that connected; moved to `process` when it registers.
     connected: Option<OwnedFd>,
     process: Option<Arc<Process>>,
 }
@@ -41,7 +41,7 @@ impl WindowListener {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
         bind(&socket, &SocketAddrUnix::new(path)?)?;
-        // Every user of the node may ask; what it gets is decided by the open file that it shows.
+        // Every user of the node may connect. The open file that a program shows decides what it gets.
         std::fs::set_permissions(path, PermissionsExt::from_mode(0o666))?;
         listen(&socket, 64)?;
         let stop = Arc::new(AtomicBool::new(false));
@@ -51,11 +51,11 @@ impl WindowListener {
         Ok(WindowListener { stop, thread: Mutex::new(Some(thread)) })
     }
 
-    /// Ends it; programs see the connection closed.
+    /// Stops the thread; programs see the connection closed.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Release);
         if let Some(thread) = self.thread.lock().take() {
-            // It looks at `stop` every CONTROL_POLL; a panic in it has been reported already.
+            // The thread looks at `stop` every CONTROL_POLL. A panic in it has been reported already.
             let _ = thread.join();
         }
     }
@@ -63,7 +63,7 @@ impl WindowListener {
 
 impl Drop for WindowListener {
     fn drop(&mut self) {
-        // The thread itself may hold the last reference: it is not waited for.
+        // The thread itself may hold the last reference, so it is not joined.
         self.stop.store(true, Ordering::Release);
     }
 }
@@ -98,7 +98,7 @@ fn serve(socket: &OwnedFd, service: &Weak<WindowService>, stop: &AtomicBool) {
     peers.iter().filter_map(|peer| peer.process.as_ref()).for_each(|process| service.processes.remove(process));
 }
 
-/// An agent without privilege serves its own user alone: it could not write for others.
+/// Admits a connection. An agent without privilege serves only its own user, because it could not write for others.
 fn admit(socket: OwnedFd, peers: usize) -> Option<Peer> {
     let connected = peer_process(&socket).ok()?;
     let peer = sockopt::socket_peercred(&socket).ok()?;
@@ -109,15 +109,15 @@ fn admit(socket: OwnedFd, peers: usize) -> Option<Peer> {
     Some(Peer { socket, pid: peer.pid.as_raw_pid().unsigned_abs(), connected: Some(connected), process: None })
 }
 
-/// The process that connected, whoever holds its end of the socket now and whoever has its number by then. Before Linux 6.5
-/// whoever has its number by now, some milliseconds later, if its user is the one that connected.
+/// Returns the process that connected, whoever holds its end of the socket now and even if its process id was reused.
+/// Before Linux 6.5: the process with that id some milliseconds later, if it has the user id that connected.
 fn peer_process(socket: &OwnedFd) -> io::Result<OwnedFd> {
     let mut fd: libc::c_int = -1;
     let mut length = size_of_val(&fd) as libc::socklen_t;
     let (level, name) = (libc::SOL_SOCKET, libc::SO_PEERPIDFD);
     // SAFETY: the kernel writes one descriptor into a variable of that size.
     match unsafe { libc::getsockopt(socket.as_raw_fd(), level, name, (&raw mut fd).cast(), &raw mut length) } {
-        // SAFETY: a new descriptor, nobody else's.
+        // SAFETY: the descriptor is new and owned by nobody else.
         0 => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
         _ if io::Error::last_os_error().raw_os_error() == Some(libc::ENOPROTOOPT) => process_by_number(socket),
         _ => Err(io::Error::last_os_error()),
@@ -131,7 +131,7 @@ fn process_by_number(socket: &OwnedFd) -> io::Result<OwnedFd> {
     if user == peer.uid.as_raw() { Ok(process) } else { Err(io::ErrorKind::PermissionDenied.into()) }
 }
 
-/// Answers one message; whether the connection stays.
+/// Answers one message. Returns whether the connection stays.
 fn answer(peer: &mut Peer, service: &WindowService) -> bool {
     let mut bytes = [0; MESSAGE_BYTES + 1];
     let mut nothing: [MaybeUninit<u8>; 0] = [];
@@ -151,9 +151,13 @@ fn answer(peer: &mut Peer, service: &WindowService) -> bool {
             send(&peer.socket, &WindowMessage::new(MessageKind::Here), &[]).is_ok()
         }
         Err(NotAMessage::Version(version)) => {
-            // Whoever may connect could fill the log.
+            // Any process that may connect could fill the log.
             if service.refuse_version().is_power_of_two() {
-                tracing::info!(version, pid = peer.pid, "a preload library of another version goes without windows");
+                tracing::info!(
+                    version,
+                    pid = peer.pid,
+                    "refused a window: the preload library has another version; install that of the agent"
+                );
             }
             let _ = refuse(peer, libc::EPROTO);
             false

@@ -1,12 +1,13 @@
-//! Windows, the agent's side: who may have one, the rings of each file, and draining them.
+//! Windows in the agent: permissions, the rings of each file, and applying their records.
 //!
-//! What programs do is in `docs/window.md`. The rule here is short: **whoever asks the agent about a file that has windows
-//! is answered after everything that was acknowledged before is in the burst buffer** ([`Windows::apply`]), but for a sync where
-//! windows survive a crash themselves ([`Windows::keeps`]), and whoever could look past the agent ends them first ([`Windows::end`]). So nothing else of the agent needs to know about rings.
+//! The behaviour of programs is described in `docs/window.md`. The rule here is short: **an answer about a file that
+//! has windows is given after everything acknowledged before is in the burst buffer** ([`Windows::apply`]). Exception:
+//! a sync where windows survive a crash themselves ([`Windows::keeps`]). Whoever could access the file past the agent
+//! ends the windows first ([`Windows::end`]). So no other part of the agent needs to know about rings.
 //!
-//! Locks, in the order in which they are taken: a file's `drain`; the turn of the files; the table. `drain` is
-//! held over writes to the burst buffer. Where that is behind a server, they may wait for it: then nobody waits for `drain`
-//! longer than for the server itself ([`Windows::rings`]), and to end the windows of a closed file needs no wait.
+//! Lock order: a file's `drain`, the turn of the files, the table. `drain` is held during writes to the burst buffer.
+//! Behind a server, these may block. Then a wait for `drain` ends no later than a wait for the server itself
+//! ([`Windows::rings`]), and ending the windows of a closed file never waits.
 
 mod budget;
 mod control;
@@ -60,27 +61,28 @@ use drain::{Drain, Granted, Pending};
 use file::FileWindow;
 use session::{AgentRun, SOCKET};
 
-/// How windows are served.
+/// Settings of the window service.
 #[derive(Debug, Clone)]
 pub struct WindowSettings {
-    /// Where rings lie: a directory on a tmpfs, or on persistent memory. Made if it is missing.
+    /// Directory of the rings, on a tmpfs or on persistent memory. Created if it is missing.
     pub dir: PathBuf,
-    /// What keeps the bytes there; `None`: to be found out.
+    /// Medium of that directory; `None`: to be detected.
     pub medium: Option<WindowMedium>,
-    /// The name of this run's directory in there, which no other has.
+    /// Unique name of this run's directory in `dir`.
     pub session: String,
-    /// The burst buffer, which remembers that there may be rings; behind a server, what does so in its place.
+    /// Burst buffer, in which the existence of rings is recorded; behind a server, a directory in its place.
     pub burst_buffer: PathBuf,
-    /// Behind a server: what lies there outlives a crash of the machine.
+    /// Behind a server: whether that directory survives a crash of the machine.
     pub lasts: bool,
-    /// Bytes of the node's memory for all windows.
+    /// Memory of the node for all windows, bytes.
     pub budget_bytes: u64,
-    /// Bytes of a window for which neither policy nor program says a size.
+    /// Bytes of a window for which neither policy nor program gives a size.
     pub window_bytes: u64,
 }
 
 impl WindowSettings {
-    /// The defaults: a random session, [`limits::WINDOW_BYTES`] a window of [`limits::WINDOW_BUDGET_BYTES`].
+    /// Creates settings with a random session name and the default sizes, [`limits::WINDOW_BYTES`] and
+    /// [`limits::WINDOW_BUDGET_BYTES`].
     pub fn new(dir: impl Into<PathBuf>, burst_buffer: impl Into<PathBuf>) -> io::Result<WindowSettings> {
         Ok(WindowSettings {
             dir: dir.into(),
@@ -93,7 +95,7 @@ impl WindowSettings {
         })
     }
 
-    /// Where programs will register: `FOREBAY_WINDOW_SOCKET`.
+    /// Socket at which programs will register: `FOREBAY_WINDOW_SOCKET`.
     pub fn socket(&self) -> PathBuf {
         self.dir.join(&self.session).join(SOCKET)
     }
@@ -107,34 +109,35 @@ struct Token {
     granted: Granted,
 }
 
-/// What is known of a file: it is here while an open file may have a window, or a window is not drained.
+/// State of a file. Kept while an open file may have a window, or records are not applied.
 #[derive(Default)]
 struct Entry {
     rights: u32,
-    /// Rights that are switched off: while there are any the file gets no window.
+    /// Number of rights that are switched off. While there are any, the file gets no window.
     off: u32,
-    /// Rights whose open files may be mapped, behind a server: the same.
+    /// Number of rights whose open files may be mapped, behind a server. While there are any, the file gets no window.
     mapped: u32,
     window: Option<Arc<FileWindow>>,
-    /// It was read, under `rw_conflict = disable`: it gets no window any more.
+    /// Whether the file was read under `rw_conflict = disable`. If so, it gets no window any more.
     barred: bool,
-    /// An open file of it was closed that may have been mapped, and a mapping outlives it: the same.
+    /// Whether an open file that may have been mapped was closed; a mapping outlives it. If so, the file gets no
+    /// window.
     left_mapped: bool,
-    /// Some of the rights were of open files that can be mapped for writing.
+    /// Whether any right was of an open file that can be mapped for writing.
     mappable: bool,
-    /// What of the file was acknowledged and is lost.
+    /// Damages of the file's acknowledged writes.
     damages: Damages,
 }
 
-/// What of a file survives a crash of the machine as it is, for it has windows on persistent memory. [`Windows::keep`] sees to what
-/// comes past them.
+/// Data of a file that survives a crash of the machine without a sync, because the file has windows on persistent
+/// memory. Writes past the windows are handled by [`Windows::keep`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum CrashDurability {
-    /// Nothing is known to.
+    /// Nothing is known to survive.
     Nothing,
-    /// All that was acknowledged, but not what is stored into mappings, of which nobody is told.
+    /// All acknowledged writes survive. Stores into mappings, which the agent does not see, may not.
     Acknowledged,
-    /// The same, and it cannot be mapped for writing.
+    /// All acknowledged writes survive, and the file cannot be mapped for writing.
     All,
 }
 
@@ -142,22 +145,23 @@ pub(crate) enum CrashDurability {
 pub(crate) struct Windows {
     settings: WindowSettings,
     session: AgentRun,
-    /// The burst buffer is a server's: it may be gone for a while.
+    /// Whether the burst buffer is at a server, which may be unreachable for a while.
     behind_server: bool,
     medium: WindowMedium,
     service: Arc<WindowService>,
     counters: Arc<WindowCounters>,
     table: Mutex<HashMap<Identity, Entry>>,
-    /// Files in the table, so that an agent without windows looks at one word.
+    /// Number of files in the table, so that an agent without windows checks one word only.
     known: AtomicUsize,
     tokens: Mutex<HashMap<u64, Token>>,
     numbers: AtomicU64,
-    /// Files drain by turns, one batch each, in the order in which they had one.
+    /// Turn of the files: one batch each, in the order of their last turns.
     turn: Mutex<()>,
 }
 
 impl Windows {
-    /// Serves windows from now on. Whatever earlier agents left was replayed before. `client`: what the agent is to its server.
+    /// Starts to serve windows. Records left by earlier agents must have been replayed before. `client`: the agent's
+    /// name at its server.
     pub fn start(
         settings: WindowSettings,
         service: &Arc<WindowService>,
@@ -168,7 +172,7 @@ impl Windows {
         Ok(windows)
     }
 
-    /// With a session of their own, of which no program hears.
+    /// Creates windows with a session of their own that no program knows yet.
     fn begin(
         settings: WindowSettings,
         service: &Arc<WindowService>,
@@ -195,28 +199,28 @@ impl Windows {
         }))
     }
 
-    /// Where programs register.
+    /// Socket at which programs register.
     pub fn socket(&self) -> PathBuf {
         self.session.socket()
     }
 
-    /// Ends the service: no program registers any more. If everything is drained the session ends with it; else the next agent
-    /// replays what is left.
+    /// Stops the service: no program registers any more. If all records are applied, the session ends; otherwise the
+    /// next agent replays the rest.
     pub fn stop(&self) {
         self.service.leave(self);
         if self.known.load(Ordering::Acquire) == 0
             && let Err(error) = self.session.end(&self.settings.burst_buffer)
         {
-            tracing::warn!(%error, "the directory of the windows stays");
+            tracing::warn!(%error, "could not remove the session of the windows; its directory may stay");
         }
     }
 
-    /// What they did, and what there is now.
+    /// Counters and present numbers of windows.
     pub fn status(&self) -> WindowStatus {
         let all: Vec<_> = self.table.lock().values().filter_map(|entry| entry.window.clone()).collect();
         let (mut windows, mut failing) = (0, 0);
         for file in all {
-            // One whose drain takes long is not waited for: the numbers are those of a moment ago.
+            // A file whose lock is held for long is skipped: its numbers are those of a moment ago.
             if let Some(mut slot) = file.drain.try_lock_for(limits::WINDOW_STATUS_WAIT)
                 && let Some(drain) = slot.as_mut()
             {
@@ -228,7 +232,7 @@ impl Windows {
         WindowStatus { windows, failing, durable: self.medium.is_durable(), ..self.counters.status() }
     }
 
-    /// Who is about to open with this thread, if it was announced.
+    /// Returns the announcement of an open by this thread, if there was one.
     pub fn announced(&self, thread: u32) -> Option<Announced> {
         self.service.processes.announced(thread)
     }
@@ -237,23 +241,24 @@ impl Windows {
         self.numbers.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Whether an open file of this file may have a window, or one is not drained.
+    /// Whether an open file of this file may have a window, or records are not applied.
     pub fn is_windowed(&self, identity: &Identity) -> bool {
         self.known.load(Ordering::Acquire) > 0 && self.table.lock().contains_key(identity)
     }
 
-    /// Everything acknowledged before this call is in the burst buffer when it returns. Errors as writing there gives them.
+    /// Applies everything that was acknowledged before this call. Errors: those of writing to the burst buffer.
     pub fn apply(&self, identity: &Identity) -> io::Result<()> {
         self.apply_within(identity, ByteRange::new(0, u64::MAX))
     }
 
-    /// The same of what was acknowledged of `range`: before it is written otherwise, which does not change what lies beside it.
+    /// Applies everything acknowledged before this call in `range`. For a write past the windows, which does not change
+    /// bytes outside `range`.
     pub fn apply_within(&self, identity: &Identity, range: ByteRange) -> io::Result<()> {
         self.with_window(identity, |drain| drain.apply_within(range)).map(drop)
     }
 
-    /// Settles, and looks at the file: with what could not be brought to the burst buffer, or with nothing. Errors are those of
-    /// `look`.
+    /// Applies records, then calls `look`. If records could not be applied, `look` gets them; otherwise it gets `None`.
+    /// Errors: those of `look`.
     pub fn look<T>(
         &self,
         identity: &Identity,
@@ -267,18 +272,18 @@ impl Windows {
         over_pending.flatten().map_or_else(|| look(None), Ok)
     }
 
-    /// Settles, and cuts the file to `len` bytes by `act`: whether or not what was acknowledged could be brought to the burst
-    /// buffer, what of it lies behind never comes back.
+    /// Applies records, then truncates the file to `len` bytes by `act`. Acknowledged bytes beyond `len` never come
+    /// back, even if they could not be applied.
     pub fn cut<T>(&self, identity: &Identity, len: u64, act: &mut dyn FnMut() -> io::Result<T>) -> io::Result<T> {
         let over_pending = self.with_window(identity, |drain| match drain.apply() {
             Ok(()) => {
-                // That was others'.
+                // The error belongs to other callers.
                 let _ = drain.report_error_to_writer();
                 Ok(None)
             }
             Err(_) if drain.is_failing() => {
                 let done = drain.cut(len, act)?;
-                // Perhaps there is room now, or nothing left to bring. Its thread tries again if not.
+                // There may be room now, or nothing left to apply. If not, the file's thread tries again.
                 let _ = drain.apply();
                 Ok(Some(done))
             }
@@ -291,8 +296,8 @@ impl Windows {
         Ok(done)
     }
 
-    /// After a change past the windows of a file that has some on persistent memory: it is no less durable than what comes after
-    /// it through them. Whether it has some.
+    /// Makes a change past the windows of a file as durable as later writes through them, if they are on persistent
+    /// memory. Returns whether the file has such windows.
     pub fn keep(&self, identity: &Identity) -> io::Result<bool> {
         if !self.medium.is_durable() {
             return Ok(false);
@@ -300,7 +305,7 @@ impl Windows {
         Ok(self.with_window(identity, Drain::sync)?.is_some())
     }
 
-    /// What needs no sync. Waits for nobody.
+    /// Returns which data needs no sync. Does not block.
     pub fn keeps(&self, identity: &Identity) -> CrashDurability {
         if !self.medium.is_durable() || self.known.load(Ordering::Acquire) == 0 {
             return CrashDurability::Nothing;
@@ -314,14 +319,14 @@ impl Windows {
         }
     }
 
-    /// [`apply`](Windows::apply) for every file.
+    /// Applies the records of every file; see [`apply`](Windows::apply).
     pub fn apply_all(&self) -> io::Result<()> {
         let all: Vec<_> = self.table.lock().keys().cloned().collect();
         all.iter().map(|identity| self.apply(identity)).fold(Ok(()), Result::and)
     }
 
-    /// Ends the windows of a file, or of one open file of it, drained. On an error they have ended all the same, what
-    /// they hold stays in their rings, and is tried again.
+    /// Ends the windows of a file, or of one open file of it, and applies their records. After an error they have ended
+    /// all the same. Their records stay in the rings and are tried again.
     pub fn end(&self, identity: &Identity, open: Option<u64>) -> io::Result<()> {
         if self.known.load(Ordering::Acquire) == 0 {
             return Ok(());
@@ -335,13 +340,13 @@ impl Windows {
         .map(drop)
     }
 
-    /// The window of one open file ends, and is drained when there is time: `close = lazy`, and behind a server, where the last
-    /// flush has waited for that. Waits for nobody.
+    /// Ends the window of one open file, whose records are applied later. Used for `close = lazy`, and behind a server,
+    /// where the last flush has applied them. Does not wait for a server.
     fn leave(&self, identity: &Identity, open: u64) {
         self.tokens.lock().retain(|_, token| token.open != open);
         let Some(window) = self.window(identity) else { return };
         window.close(open);
-        // Behind a server whoever has the rings comes by again.
+        // Behind a server, the holder of `drain` ends the windows of closed files later.
         let rings = if self.behind_server { window.drain.try_lock() } else { Some(window.drain.lock()) };
         if let Some(slot) = rings {
             let _ = self.work(&window, slot, |drain| {
@@ -351,7 +356,7 @@ impl Windows {
         }
     }
 
-    /// The windows of a file end, and there are no others until everybody has closed it.
+    /// Ends the windows of a file and bars new ones until all have closed it.
     pub fn bar(&self, identity: &Identity) -> io::Result<()> {
         if self.known.load(Ordering::Acquire) == 0 {
             return Ok(());
@@ -363,12 +368,16 @@ impl Windows {
         if first { self.end(identity, None) } else { Ok(()) }
     }
 
-    /// A program of this node is about to remove the last name of a file; or it was not removed after all. Waits for nobody.
+    /// Notes that a program of this node is about to remove the last name of a file, or that it was not removed after
+    /// all. Does not block.
     pub fn removes(&self, identity: &Identity, removes: bool) {
         let Some(window) = self.window(identity) else { return };
         if let Err(error) = window.place.set_removed(removes) {
-            // At worst what goes with the file is told as lost.
-            tracing::warn!(%error, "cannot note the removal of a file with windows");
+            // At worst, records that vanish with the file are reported as lost.
+            tracing::warn!(
+                %error,
+                "could not record the removal of a file with windows; its data may be reported as lost"
+            );
         }
     }
 
@@ -379,7 +388,7 @@ impl Windows {
         self.table.lock().get(identity).and_then(|entry| entry.window.clone())
     }
 
-    /// The rings of a file. `EINTR`: whoever this thread works for waits no longer.
+    /// Locks the rings of a file. `EINTR` if the program that this thread serves was interrupted.
     fn rings<'a>(&self, window: &'a FileWindow) -> io::Result<MutexGuard<'a, Option<Drain>>> {
         if !self.behind_server {
             return Ok(window.drain.lock());
@@ -394,7 +403,7 @@ impl Windows {
         }
     }
 
-    /// `None`: it has no window.
+    /// Runs `work` on the rings of a file. `None` if the file has no window.
     fn with_window<T>(
         &self,
         identity: &Identity,
@@ -414,18 +423,18 @@ impl Windows {
         window.end_closed(drain);
         let done = work(drain);
         if drain.is_over() {
-            // Whoever opens the file next finds nobody at its replica.
+            // The next open of the file must find no write-back on the replica.
             drain.end_behind();
             let over = slot.take();
             drop(slot);
             self.forget(window);
-            // Its handle is closed here, which may be a round trip.
+            // The handle is closed here, which may cost a round trip.
             drop(over);
         }
         done.map(Some)
     }
 
-    /// The window is over: its rings and its handle are gone.
+    /// Removes windows whose rings and handle are gone from the table.
     fn forget(&self, window: &Arc<FileWindow>) {
         let mut table = self.table.lock();
         if let Some(entry) = table.get_mut(&window.identity)

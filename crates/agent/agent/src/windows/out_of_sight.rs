@@ -1,4 +1,4 @@
-//! Windows that a killed agent left where nobody sees them from here, and how they are given up.
+//! Windows that a killed agent left where they are not visible from here, and giving them up.
 
 use std::error::Error;
 use std::fmt;
@@ -9,12 +9,12 @@ use types::Shown;
 
 use super::session::AgentRun;
 
-/// A session that may be somewhere. Nothing is served on its burst buffer until it is seen, or given up.
+/// A session that may exist elsewhere. Nothing is served on its burst buffer until it is visible or given up.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OutOfSight {
-    /// Its directory.
+    /// Directory of the session.
     pub path: PathBuf,
-    /// What it lay on may have ended for good: then only [`forget_windows`] helps.
+    /// Whether the session's medium may be gone for good. If so, only [`forget_windows`] helps.
     pub may_be_gone: bool,
     why: &'static str,
 }
@@ -24,7 +24,7 @@ impl OutOfSight {
         OutOfSight { path: session.path(), may_be_gone, why }
     }
 
-    /// The one that an error of this crate is about.
+    /// Returns the session that an error of this crate is about.
     pub fn cause_of(error: &io::Error) -> Option<&OutOfSight> {
         error.get_ref()?.downcast_ref()
     }
@@ -44,19 +44,23 @@ impl From<OutOfSight> for io::Error {
     }
 }
 
-/// Whether killed agents left windows in `path`, a session's directory or the one in which it was made, as far as `noted` says: the burst
-/// buffer that they belong to, or the directory of an agent at a server. Errors: those of reading the list.
+/// Whether killed agents left windows in `path`, according to the list in `noted`. `path` is a session's directory or
+/// its parent. `noted` is the burst buffer of the sessions, or the directory of an agent at a server. Errors: those of
+/// reading the list.
 pub fn has_windows_in(noted: &Path, path: &Path) -> io::Result<bool> {
     Ok(AgentRun::unfinished(noted)?.iter().any(|one| one.is_in(path)))
 }
 
-/// Gives up what killed agents left in windows in `paths`, directories of sessions or those in which they were made, with whatever it
-/// held: those that are out of sight and [may be gone](OutOfSight::may_be_gone). All of them, or none where that would not let the next
-/// start replay the rest: then another one is out of sight, or cannot be looked at, and the error is of that. `InvalidInput`: nothing there
-/// needs to be given up. Else the errors of reading and writing the list. `tell` hears the directory of each when it is given up,
-/// whatever becomes of the next.
+/// Gives up sessions of killed agents in `paths`, with their records. `paths` are directories of sessions or their
+/// parents. Given up are those that are not visible from here and [may be gone](OutOfSight::may_be_gone): all of them,
+/// or none if the next start still could not replay the rest. `tell` is called with the directory of each session after
+/// it is given up, even if the next one fails.
 ///
-/// `noted` is the burst buffer that they belong to, or the directory of an agent at a server, and nobody else uses it meanwhile.
+/// `noted` is the burst buffer of the sessions, or the directory of an agent at a server. The caller ensures that
+/// nobody else uses it meanwhile.
+///
+/// Errors: that of another session which is not visible or cannot be examined; `InvalidInput` if no session in `paths`
+/// needs to be given up; those of reading and writing the list.
 pub fn forget_windows(noted: &Path, paths: &[PathBuf], tell: &mut dyn FnMut(&Path)) -> io::Result<()> {
     let sessions = AgentRun::unfinished(noted)?;
     let is_named = |session: &AgentRun| paths.iter().any(|path| session.is_in(path));
@@ -86,7 +90,10 @@ pub fn forget_windows(noted: &Path, paths: &[PathBuf], tell: &mut dyn FnMut(&Pat
     }
     for session in gone {
         session.forget(noted)?;
-        tracing::error!(dir = %session.path().shown(), "windows out of sight are given up: what they held is lost");
+        tracing::error!(
+            dir = %session.path().shown(),
+            "gave up windows that are not visible from here: their records are lost"
+        );
         tell(&session.path());
     }
     Ok(())

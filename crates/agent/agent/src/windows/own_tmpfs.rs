@@ -1,9 +1,9 @@
-//! A tmpfs with huge pages, in which the rings of all agents of root on the node lie.
+//! A tmpfs with huge pages that holds the rings of all agents of root on the node.
 //!
-//! Whoever is the first mounts it, and nobody unmounts it: empty it costs nothing, and who took it away would have to be sure that no agent
-//! is about to begin there. A ring must be found by whoever starts next, however its agent and its programs ended. So it is mounted in
-//! the namespace of process 1 alone: any other, as of a container or a job, may end with them, and who sees another cannot tell
-//! what lies there from what is gone.
+//! The first agent mounts it, and nobody unmounts it. Empty it costs nothing, and an unmount would have to be sure that
+//! no agent is about to start there. The next agent must find a ring, however the former agent and its programs ended.
+//! So the tmpfs is mounted only in the mount namespace of process 1. Any other namespace, such as that of a container
+//! or a job, may end with its processes. An agent in another namespace could not tell existing rings from lost ones.
 
 use std::fs::{self, DirBuilder, File};
 use std::io;
@@ -16,39 +16,39 @@ use rustix::mount::{MountFlags, mount};
 use super::directory;
 use crate::limits::WINDOW_TMPFS_PERCENT;
 
-/// Where it is mounted.
+/// Mount point.
 pub const OWN_TMPFS: &str = "/run/forebay-windows";
 
-/// What the kernel says of huge pages in shared memory.
+/// Kernel setting of huge pages in shared memory.
 const HUGE: &str = "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
-/// `st_ino` of the namespace of processes that the kernel begins with, on every machine.
+/// `st_ino` of the kernel's initial process namespace, equal on all machines.
 const FIRST_PROCESSES: u64 = 0xEFFF_FFFC;
 /// `TMPFS_MAGIC` of linux/magic.h.
 const TMPFS: i64 = 0x0102_1994;
-/// Set by tests, which have namespaces of their own: theirs count as those of the machine. Programs for use do not look at it.
+/// Environment variable of tests, whose own namespaces then count as those of the machine. Release builds ignore it.
 const TEST: &str = "FOREBAY_TEST_MACHINE";
 
-/// Why rings cannot lie there.
+/// Reason why rings cannot lie on this tmpfs.
 #[derive(Debug, thiserror::Error)]
 pub enum Unfit {
-    /// This process may see other mounts than who looks for rings later.
+    /// This process may see other mounts than the next agent.
     #[error("this mount namespace is not that of the machine's process 1, and may end before rings do")]
     Namespace,
-    /// It would be a tmpfs as any other.
+    /// The kernel has no huge pages for shared memory, so the tmpfs would have no advantage.
     #[error("the kernel has no huge pages for shared memory")]
     NoHugePages,
-    /// As any other, too.
+    /// Huge pages are switched off, so the tmpfs would have no advantage.
     #[error("the kernel is told to make no huge pages for shared memory ({HUGE}: deny)")]
     Denied,
-    /// Something is there already.
+    /// The mount point is in use.
     #[error("{OWN_TMPFS} is neither an empty directory nor a tmpfs of root's in which others replace nothing")]
     Occupied,
-    /// The step that failed.
+    /// The mount failed.
     #[error("cannot mount {OWN_TMPFS}")]
     Mount(#[source] io::Error),
 }
 
-/// Whether it is mounted already, where it can be. Changes nothing.
+/// Whether the tmpfs is mounted. Changes nothing. Errors: why it cannot be used.
 pub fn look() -> Result<bool, Unfit> {
     if !sees_mounts_of_the_machine() {
         return Err(Unfit::Namespace);
@@ -60,26 +60,26 @@ pub fn look() -> Result<bool, Unfit> {
     }
 }
 
-/// Mounts it in this process's namespace unless it is there. Who calls must be root of the machine.
+/// Mounts the tmpfs in this process's namespace, unless it is mounted. The caller must be root of the machine.
 pub fn provide() -> Result<&'static Path, Unfit> {
     look()?;
     provide_at(Path::new(OWN_TMPFS))?;
     Ok(Path::new(OWN_TMPFS))
 }
 
-/// Whether this process sees the mounts that process 1 of the machine sees. No, if that cannot be told.
+/// Whether this process sees the mounts of the machine's process 1. False if that cannot be determined.
 pub fn sees_mounts_of_the_machine() -> bool {
     if cfg!(debug_assertions) && std::env::var_os(TEST).is_some() {
         return true;
     }
-    // Process 1 of a container is not the machine's.
+    // Process 1 of a container is not that of the machine.
     let is_first = fs::metadata("/proc/self/ns/pid").is_ok_and(|namespace| namespace.ino() == FIRST_PROCESSES);
     let ours = roots("self");
     is_first && !ours.is_empty() && ours == roots("1")
 }
 
-/// The numbers of the mounts at a process's root. They are the machine's, and each mount is in one namespace; who has changed his root to a
-/// directory sees none there, or another.
+/// Returns the ids of the mounts at a process's root. Ids are unique on the machine, and each mount is in one
+/// namespace. A process in a chroot sees no such mount, or another.
 fn roots(process: &str) -> Vec<String> {
     let table = fs::read_to_string(format!("/proc/{process}/mountinfo")).unwrap_or_default();
     let words = table.lines().map(|line| line.split(' '));
@@ -95,7 +95,7 @@ fn is_mounted(point: &Path) -> Result<bool, Unfit> {
         found => found.map_err(Unfit::Mount)?,
     };
     let around = point.parent().unwrap_or(point);
-    // Notes of rings name it by this path.
+    // Records of rings use this path.
     let is_its_path = fs::canonicalize(around).map_err(Unfit::Mount)? == around;
     let around = fs::metadata(around).map_err(Unfit::Mount)?;
     if !is_its_path || !found.is_dir() || found.uid() != 0 || directory::is_open_to_others(&found) {
@@ -105,13 +105,13 @@ fn is_mounted(point: &Path) -> Result<bool, Unfit> {
         let kind = statfs(point).map_err(|error| Unfit::Mount(error.into()))?.f_type;
         return if kind == TMPFS { Ok(true) } else { Err(Unfit::Occupied) };
     }
-    // What lies in it would be hidden.
+    // A mount would hide the directory's content.
     let mut entries = fs::read_dir(point).map_err(Unfit::Mount)?;
     if entries.next().is_none() { Ok(false) } else { Err(Unfit::Occupied) }
 }
 
 fn provide_at(point: &Path) -> Result<(), Unfit> {
-    // Of two that start at once the second must not mount over the first. Nobody but root may hold this.
+    // Two agents may start at once, and the second must not mount over the first. Only root may hold the lock.
     let mut lock = File::options();
     let lock = lock.write(true).create(true).truncate(false).mode(0o600).open(point.with_extension("lock"));
     let lock = lock.map_err(Unfit::Mount)?;
@@ -123,7 +123,7 @@ fn provide_at(point: &Path) -> Result<(), Unfit> {
     if is_mounted(point)? {
         return Ok(());
     }
-    // Not `huge=always`, which makes a huge page of every note beside a ring, and of the smallest ring.
+    // Not `huge=always`, which would use a huge page even for each small file beside a ring, and for the smallest ring.
     let options = format!("huge=within_size,size={WINDOW_TMPFS_PERCENT}%,mode=0711,uid=0,gid=0");
     let options = std::ffi::CString::new(options).map_err(|error| Unfit::Mount(error.into()))?;
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
@@ -140,14 +140,14 @@ mod tests {
 
     use super::*;
 
-    /// The options of each mount at a place.
+    /// Returns the options of each mount at a path.
     fn mounted(point: &Path) -> Vec<String> {
         let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
         let at = |line: &&str| line.split(' ').nth(4) == point.to_str();
         table.lines().filter(at).map(str::to_owned).collect()
     }
 
-    /// As `/run` is: a file system that nobody else writes to.
+    /// Creates a mount point on a file system of its own, as `/run` is.
     fn run(tree: &TempTree) -> PathBuf {
         tree.mount_tmpfs("run", 1 << 20).canonicalize().unwrap().join("forebay-windows")
     }

@@ -1,17 +1,17 @@
-//! The directory of the rings, and the agent's own record of them: nothing in a ring is believed that is not written here.
+//! Directory of the rings, and the agent's own record of them. Nothing in a ring is trusted that is not recorded here.
 //!
 //! ```text
 //! DIR/SESSION/            0711, random name: one run of one agent
 //!     socket              where programs register
 //!     files/              0700
 //!         7/              one file that has, or had, windows
-//!             file        whose it is
-//!             sequence    the counter, shared with programs
-//!             drained     how much of it is in the burst buffer
+//!             file        the file's identity and path
+//!             sequence    the sequence counter, shared with programs
+//!             drained     the applied mark: how much of the sequence is in the burst buffer
 //!             0, 0.grant  a ring, and what was granted with it
-//!             cut         a truncation that came while the rings could not be drained
+//!             cut         a truncation made while records could not be applied
 //!             removed     a program of this node removes, or has removed, the last name
-//! DIR/SESSION.damaged-7-RANDOM/  one that could not be replayed, kept for people
+//! DIR/SESSION.damaged-7-RANDOM/  one that could not be replayed, kept for administrators
 //! ```
 
 use std::ffi::OsStr;
@@ -27,11 +27,11 @@ use serde::{Deserialize, Serialize};
 use types::{Identity, Shown};
 use window::layout::RingId;
 
-/// Raised with the layout of rings too, so that what another version left stays for it. 2: a mark of the drained can be told
-/// from what was written over it. 3: records say when they were written.
+/// Version of these records. Raised with the layout of rings too, so that another version's records stay for that
+/// version. 2: a damaged applied mark is detected. 3: records contain the time of the write.
 const FORMAT: u32 = 3;
 
-/// Whose windows a directory holds.
+/// Record of the file to which a directory's windows belong.
 #[derive(Debug, Serialize, Deserialize)]
 struct FileRecord {
     format: u32,
@@ -39,7 +39,7 @@ struct FileRecord {
     hint: PathBuf,
 }
 
-/// What was granted with a ring.
+/// Record of a granted ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct RingRecord {
     format: u32,
@@ -57,26 +57,26 @@ impl RingRecord {
     }
 }
 
-/// What is not brought to where others have written since.
+/// Bytes that a replay did not write because others had written there since.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct HeldBack {
     pub bytes: u64,
-    /// Which, a sentence each.
+    /// Descriptions of the bytes, a sentence each.
     pub lost: Vec<String>,
 }
 
-/// A file was cut, or is to be, while what is in its rings cannot be brought to the burst buffer.
+/// Record of a truncation, done or planned, while records cannot be applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct CutRecord {
     format: u32,
-    /// What its rings hold behind this byte never comes: the shortest of all lengths since.
+    /// Bytes of records beyond this offset are dropped: the least length since.
     pub keep: u64,
-    /// The length that it got last. Who replays sees to that first: whether it had it when the agent was killed is not known.
+    /// Last length set. A replay sets it first, because the agent may have been killed before the truncation.
     pub len: u64,
 }
 
 impl CutRecord {
-    /// Cut to `len` after `before`.
+    /// Returns the record of a truncation to `len` after `before`.
     pub fn after(before: Option<CutRecord>, len: u64) -> CutRecord {
         CutRecord { format: FORMAT, keep: before.map_or(len, |before| before.keep.min(len)), len }
     }
@@ -86,17 +86,17 @@ impl CutRecord {
 #[derive(Debug)]
 pub(super) struct FilePlace {
     path: PathBuf,
-    /// What lies here survives a crash of the machine, and so must what is said of it.
+    /// Whether the directory survives a crash of the machine, so that its records must too.
     durable: bool,
 }
 
 impl FilePlace {
-    /// One that is there.
+    /// Returns an existing directory.
     pub fn of(path: PathBuf, durable: bool) -> FilePlace {
         FilePlace { path, durable }
     }
 
-    /// A new one in the directory `files`.
+    /// Creates a directory in `files`.
     pub fn make(files: &Path, number: u64, durable: bool, identity: &Identity, hint: &Path) -> io::Result<FilePlace> {
         let place = FilePlace::of(files.join(number.to_string()), durable);
         make(&place.path, 0o700)?;
@@ -105,18 +105,18 @@ impl FilePlace {
         Ok(place)
     }
 
-    /// The same, for who has no part in the rings.
+    /// Returns a second handle of the directory, for use without the rings.
     pub fn beside(&self) -> FilePlace {
         FilePlace::of(self.path.clone(), self.durable)
     }
 
-    /// The directory.
+    /// Path of the directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether it is nothing that an agent made: no directory, one that is not named as an agent names them, as a copy is, or one
-    /// without a record of whose it is in which something lies that no agent makes. Errors: those of looking.
+    /// Whether no agent made this: it is no directory, has no number as its name (such as a copy), or has no record of
+    /// its file and contains a name that no agent makes. Errors: those of reading the directory.
     pub fn is_foreign(&self) -> io::Result<bool> {
         let name = self.path.file_name().and_then(OsStr::to_str).unwrap_or_default();
         let numbered = name.parse::<u64>().is_ok_and(|number| number.to_string() == name);
@@ -134,8 +134,8 @@ impl FilePlace {
         Ok(strange)
     }
 
-    /// Whose it is; `None` if that was never written, or went first: then nothing was granted, or nothing is left. Errors: as
-    /// [`is_damage`] tells them apart, and `Unsupported` for a place of another version.
+    /// Returns the file to which the directory belongs. `None` if this was never recorded or was removed first: then no
+    /// ring was granted, or none is left. Errors: damage, as [`is_damage`] tells; `Unsupported` for another version.
     pub fn owner(&self) -> io::Result<Option<(Identity, PathBuf)>> {
         let path = self.path.join("file");
         let Some(record) = get::<FileRecord>(&path)? else { return Ok(None) };
@@ -148,24 +148,24 @@ impl FilePlace {
         Ok(Some((identity, record.hint)))
     }
 
-    /// Since when there may have been rings: ns since 1970; 0 where nobody knows.
+    /// Returns the time from which on there may have been rings: ns since 1970; 0 if unknown.
     pub fn granted_ns(&self) -> u64 {
         let made = fs::metadata(self.path.join("file")).and_then(|meta| meta.modified());
         let since = made.ok().and_then(|made| made.duration_since(UNIX_EPOCH).ok());
         since.map_or(0, |since| since.as_nanos() as u64)
     }
 
-    /// Where the sequence counter is.
+    /// Path of the sequence counter.
     pub fn sequence(&self) -> PathBuf {
         self.path.join("sequence")
     }
 
-    /// Where the mark of the drained is.
+    /// Path of the applied mark.
     pub fn drained(&self) -> PathBuf {
         self.path.join("drained")
     }
 
-    /// Where a ring is.
+    /// Path of a ring.
     pub fn ring(&self, number: usize) -> PathBuf {
         self.path.join(number.to_string())
     }
@@ -174,12 +174,12 @@ impl FilePlace {
         self.path.join("cut")
     }
 
-    /// The truncation that what is in the rings must respect.
+    /// Returns the truncation that pending records must respect.
     pub fn cut(&self) -> io::Result<Option<CutRecord>> {
         get(&self.cut_path())
     }
 
-    /// Writes one down, before it is made; `None`: it was not made after all.
+    /// Records a truncation before it is made; `None`: it was not made after all.
     pub fn set_cut(&self, cut: Option<&CutRecord>) -> io::Result<()> {
         match cut {
             Some(cut) => put(&self.cut_path(), &serde_json::to_vec(cut)?, self.durable),
@@ -191,13 +191,14 @@ impl FilePlace {
         self.path.join("removed")
     }
 
-    /// Whether a program of this node removed the file: what its rings hold goes with it, and is not lost.
+    /// Whether a program of this node removed the file. Then its pending records are dropped with it and do not count
+    /// as lost.
     pub fn was_removed(&self) -> bool {
         self.removed_path().exists()
     }
 
-    /// Writes down that the last name is about to be removed; or that it was not after all. Nothing to do where the rings are
-    /// over.
+    /// Records that the last name is about to be removed, or that it was not removed after all. Does nothing if the
+    /// rings are over.
     pub fn set_removed(&self, removed: bool) -> io::Result<()> {
         let done = match removed {
             true => put(&self.removed_path(), &[], self.durable),
@@ -210,12 +211,12 @@ impl FilePlace {
         self.path.join("held")
     }
 
-    /// What a replay has held back of its rings, which are to be kept for people then.
+    /// Returns the bytes that a replay held back. If there are any, the rings must be kept for administrators.
     pub fn held_back(&self) -> io::Result<Option<HeldBack>> {
         get(&self.held_back_path())
     }
 
-    /// Writes it down, before the rings are marked as drained.
+    /// Records bytes held back, before the rings are marked as applied.
     pub fn set_held_back(&self, held: &HeldBack) -> io::Result<()> {
         put(&self.held_back_path(), &serde_json::to_vec(held)?, self.durable)
     }
@@ -224,17 +225,17 @@ impl FilePlace {
         self.path.join(format!("{number}.grant"))
     }
 
-    /// Writes down what is granted with a ring: before the program gets it.
+    /// Records the grant of a ring. Call this before the program gets the ring.
     pub fn grant(&self, number: usize, record: &RingRecord) -> io::Result<()> {
         put(&self.grant_path(number), &serde_json::to_vec(record)?, self.durable)
     }
 
-    /// What was removed here does not come back with a crash.
+    /// Makes removals in the directory durable.
     fn sync(&self) -> io::Result<()> {
         if self.durable { sync(&self.path) } else { Ok(()) }
     }
 
-    /// The rings that were granted; in the place of a record that is damaged what is wrong with it.
+    /// Returns the granted rings. For a damaged record, returns a description of the damage.
     pub fn grants(&self) -> io::Result<Vec<(usize, Result<RingRecord, String>)>> {
         let mut grants = Vec::new();
         for entry in fs::read_dir(&self.path)? {
@@ -251,30 +252,43 @@ impl FilePlace {
         Ok(grants)
     }
 
-    /// Whether a ring may hold something, as far as one can tell.
+    /// Whether a ring may hold pending records. True if unknown.
     pub fn may_hold(&self) -> bool {
         self.grants().map_or(true, |grants| !grants.is_empty())
     }
 
-    /// A ring is drained: its grant goes first, so that a ring without one was over.
+    /// Removes a ring whose records are applied. The grant is removed first, so that a ring without a grant is known to
+    /// be over.
     pub fn remove_ring(&self, number: usize) {
         for path in [self.grant_path(number), self.ring(number)] {
             if let Err(error) = fs::remove_file(&path) {
-                tracing::warn!(%error, path = %path.shown(), "a drained ring stays");
+                tracing::warn!(
+                    %error,
+                    path = %path.shown(),
+                    "could not delete a window file, which is no longer needed; harmless"
+                );
             }
         }
         if let Err(error) = self.sync() {
-            tracing::warn!(%error, path = %self.path.shown(), "a drained ring may come back with a crash of the machine");
+            tracing::warn!(
+                %error,
+                path = %self.path.shown(),
+                "could not sync the removal of a window file; after a crash it may come back"
+            );
         }
     }
 
-    /// All rings are drained.
+    /// Removes the directory after all records were applied.
     pub fn remove(&self) {
-        // The owner first: without it nothing else is looked at.
+        // The file record is removed first: without it nothing else is read.
         let _ = fs::remove_file(self.path.join("file"));
         let _ = self.sync();
         if let Err(error) = fs::remove_dir_all(&self.path) {
-            tracing::warn!(%error, path = %self.path.shown(), "the directory of drained windows stays");
+            tracing::warn!(
+                %error,
+                path = %self.path.shown(),
+                "could not delete a directory of windows, which is no longer needed; harmless"
+            );
         }
     }
 }
@@ -289,7 +303,7 @@ fn is_made_here(name: &Path) -> bool {
     known && name.extension().is_none_or(|extension| extension == "grant")
 }
 
-/// Writes a file that is there whole or not at all. `ELOOP`: somebody has put a link in its way.
+/// Writes a file atomically. `ELOOP`: another user has put a symbolic link in the way.
 pub(super) fn put(path: &Path, bytes: &[u8], durably: bool) -> io::Result<()> {
     replace(path, bytes, if durably { Durability::SyncedName } else { Durability::Volatile }, 0o600)
 }
@@ -302,15 +316,15 @@ fn get<T: for<'a> Deserialize<'a>>(path: &Path) -> io::Result<Option<T>> {
     record.map(Some).map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.shown())))
 }
 
-/// Whether what was read is not what was written, and never will be; else it may be read another time.
+/// Whether an error means lasting damage. Other errors may be gone at the next read.
 pub(super) fn is_damage(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof)
 }
 
-/// Makes a directory.
+/// Creates a directory with exactly this mode.
 pub(super) fn make(path: &Path, mode: u32) -> io::Result<()> {
     DirBuilder::new().mode(mode).create(path)?;
-    // Whatever the umask said.
+    // The mode is set again because the umask may have masked it.
     fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(mode))
 }
 

@@ -1,7 +1,7 @@
-//! The programs that registered, and what their threads announce.
+//! Registered programs, and the announcements of their threads.
 //!
-//! A process is known by a descriptor of it, not by its number: the kernel gives that to another one as soon as this one is over,
-//! while who inherited its socket may still hold it.
+//! A process is known by a process descriptor, not by its process id. The kernel reuses the id as soon as the process
+//! ends, while a process that inherited its socket may still hold that.
 
 use std::fs::File;
 use std::io;
@@ -23,7 +23,7 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// Makes its page, which nobody can shrink.
+    /// Creates the process's page, which cannot be shrunk.
     pub fn new(pid: u32, itself: OwnedFd) -> io::Result<(Process, OwnedFd)> {
         let memory = memfd_create("forebay-opens", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         ftruncate(&memory, page::BYTES as u64)?;
@@ -33,13 +33,13 @@ impl Process {
         Ok((Process { pid, itself, page }, memory))
     }
 
-    /// Whether it has not ended: then its number is its own, and was at any time before.
+    /// Whether the process has not ended. If so, its process id was its own at all earlier times.
     pub fn lives(&self) -> bool {
         let mut ended = [PollFd::new(&self.itself, PollFlags::IN)];
         matches!(poll(&mut ended, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })), Ok(0))
     }
 
-    /// The slot of a thread, and whether it announced mildly.
+    /// Returns the slot of a thread, and whether the thread announced mildly.
     fn slot_of(&self, thread: u32) -> Option<(usize, bool)> {
         let thread = u64::from(thread);
         let words = (0..page::SLOTS).map(|slot| (slot, self.page.word(page::thread_at(slot)).load(Ordering::Acquire)));
@@ -47,14 +47,14 @@ impl Process {
     }
 }
 
-/// All of them.
+/// All registered processes.
 #[derive(Default)]
 pub(super) struct Processes {
     all: RwLock<Vec<Arc<Process>>>,
     count: AtomicUsize,
 }
 
-/// An open that was announced.
+/// An announced open.
 pub struct Announced {
     process: Arc<Process>,
     slot: usize,
@@ -62,12 +62,12 @@ pub struct Announced {
 }
 
 impl Announced {
-    /// Whether a window must take nothing from who reads the file.
+    /// Whether a window is wanted only if reads through the open file lose nothing by it.
     pub fn is_mild(&self) -> bool {
         self.mild
     }
 
-    /// Tells the thread that what it opened may have a window.
+    /// Tells the thread that the opened file may have a window.
     pub fn grant(&self) {
         self.process.page.word(page::answer_at(self.slot)).store(page::WINDOWED, Ordering::Release);
     }
@@ -88,9 +88,9 @@ impl Processes {
         self.count.store(all.len(), Ordering::Release);
     }
 
-    /// The announcement of a thread. A process can announce its own threads only.
+    /// Returns the announcement of a thread. A process can announce only its own threads.
     pub fn announced(&self, thread: u32) -> Option<Announced> {
-        // 0: in a process namespace that we do not see.
+        // 0: the thread is in a process namespace that is not visible from here.
         if thread == 0 || self.count.load(Ordering::Acquire) == 0 {
             return None;
         }
@@ -108,14 +108,14 @@ impl Processes {
         claim.map(|(process, (slot, mild))| Announced { process, slot, mild })
     }
 
-    /// The registered process of a thread.
+    /// Returns the registered process of a thread.
     pub fn process_of(&self, thread: u32) -> Option<u32> {
         let owner = process_id(thread)?;
         self.all.read().iter().any(|process| process.pid == owner && process.lives()).then_some(owner)
     }
 }
 
-/// The process that a thread belongs to.
+/// Returns the process that a thread belongs to.
 fn process_id(thread: u32) -> Option<u32> {
     let status = std::fs::read_to_string(format!("/proc/{thread}/status")).ok()?;
     status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()

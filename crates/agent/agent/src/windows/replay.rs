@@ -1,4 +1,4 @@
-//! What killed agents left in rings, brought to the burst buffer before anything is served.
+//! Replay of records that killed agents left in rings, into the burst buffer, before anything is served.
 
 use std::fs;
 use std::io;
@@ -22,31 +22,31 @@ use crate::agent::Agent;
 use crate::burst_buffer::OpenData;
 
 const LOST: &str = "acknowledged writes are lost";
-/// The epoch of what was written after everything in the rings, which bear none.
+/// Epoch of data written after all records, which themselves carry epoch 0.
 const NEWER: Epoch = Epoch(1);
 
-/// What became of one file's rings.
+/// Outcome of the replay of one file's rings.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Replayed {
-    /// Its path, as last known.
+    /// Last known path of the file.
     pub path: PathBuf,
-    /// Acknowledged writes that were in no replica.
+    /// Acknowledged writes that were not in a replica.
     pub records: u64,
-    /// Their bytes.
+    /// Bytes of these writes.
     pub bytes: u64,
-    /// What is lost, a sentence each: which bytes, and why.
+    /// Descriptions of lost data, a sentence each: which bytes, and why.
     pub lost: Vec<String>,
-    /// Bytes of it that had nowhere to go.
+    /// Bytes of lost data that could not be written anywhere.
     pub lost_bytes: u64,
-    /// What could not be read at all: nobody knows what it held.
+    /// Rings and records that could not be read, with the reasons. Their content is unknown.
     unreadable: Vec<String>,
 }
 
-/// What is written down of a file's rings.
+/// Records of a file's rings.
 struct Left {
     hint: PathBuf,
     grants: Vec<Granted>,
-    /// Or what is wrong with it.
+    /// The rest of the records, or a description of their damage.
     known: Result<Known, String>,
 }
 
@@ -56,39 +56,39 @@ struct Known {
     cut: Option<CutRecord>,
 }
 
-/// A ring's number, and what was granted with it, or what is wrong with that record.
+/// Number of a ring, with the record of its grant or a description of the record's damage.
 type Granted = (usize, Result<RingRecord, String>);
 
-/// The server's machine has, after a part was there and before that was synced: all is to be brought again.
+/// Error: the server's machine crashed after a part was written and before it was synced, so all must be written again.
 #[derive(Debug, thiserror::Error)]
 #[error("the server's machine has crashed meanwhile")]
 struct Crashed;
 
-/// Where replayed bytes go.
+/// Target of a replay: the replica.
 struct ToReplica<'a> {
     handle: Box<dyn OpenData>,
     place: &'a FilePlace,
     durable: bool,
-    /// That of the server's machine when this began.
+    /// Boot verifier of the server's machine at the beginning.
     boot_verifier: u64,
     replayed: &'a mut Replayed,
-    /// What others have changed, as it is known by now.
+    /// Query for the ranges that others have changed so far.
     newer: &'a dyn Fn() -> io::Result<Vec<ByteRange>>,
-    /// What is not written for that, beyond what was known at first.
+    /// Ranges not written because of changes found after the beginning.
     held_back: RangeSet,
-    /// When the rings were granted, ns since 1970: nothing in them is older, whatever it says.
+    /// Time at which the rings were granted, ns since 1970. No record can be older, whatever it says.
     granted_ns: u64,
-    /// When the last of what was brought was written.
+    /// Time of the last write replayed so far.
     written: Timestamp,
     since: Option<Backdating>,
 }
 
 impl ToReplica<'_> {
-    /// All is there: the file has the time of its last write.
+    /// Sets the file's modification time to that of its last write. Call this after everything is written.
     fn backdate(&self) {
         let Some(since) = self.since.as_ref().filter(|_| self.written > Timestamp::default()) else { return };
         if let Err(error) = self.handle.backdate(since, self.written) {
-            tracing::debug!(%error, "the time at which a window was written is lost");
+            tracing::debug!(%error, "could not set the file's time to that of its last write");
         }
     }
 }
@@ -109,7 +109,7 @@ impl Replay for ToReplica<'_> {
 
     fn sync(&mut self) -> io::Result<()> {
         self.backdate();
-        // Rings on a tmpfs outlive no machine; neither must what comes from them.
+        // Rings on a tmpfs do not survive a crash of the machine, so their data need not either.
         if !self.durable {
             return Ok(());
         }
@@ -127,12 +127,12 @@ impl Replay for ToReplica<'_> {
         if held.bytes > 0
             && let Err(error) = self.place.set_held_back(&held)
         {
-            tracing::error!(%error, "should this agent be killed now, what its windows held back is not kept");
+            tracing::error!(%error, "could not record held-back bytes: if this agent is killed now, they are lost");
         }
     }
 }
 
-/// Where bytes go whose file is gone.
+/// Target of a replay whose file is gone.
 struct ToNowhere<'a>(&'a mut Replayed);
 
 impl Replay for ToNowhere<'_> {
@@ -149,8 +149,8 @@ impl Replay for ToNowhere<'_> {
     }
 }
 
-/// Replays every unfinished session of a burst buffer. `tell` hears what became of a file before its rings go. On an error what
-/// could not be replayed stays, and nothing is lost but what was told.
+/// Replays every unfinished session of a burst buffer. `tell` is called with the outcome of each file before its rings
+/// are removed. On an error, records that could not be replayed stay, and nothing is lost but what was reported.
 pub(crate) fn replay(agent: &Agent, burst_buffer: &Path, tell: &mut dyn FnMut(Replayed)) -> io::Result<()> {
     let (list, lines) = AgentRun::strange(burst_buffer)?;
     if !lines.is_empty() {
@@ -190,12 +190,13 @@ fn named(place: &FilePlace, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("windows in {}: {error}", place.path().shown()))
 }
 
-/// The directory of one file. Where something in it is damaged, or there is nothing to bring it to, it is kept for people.
+/// Replays the directory of one file. If something in it is damaged, or there is no target, the directory is kept for
+/// administrators.
 fn one(agent: &Agent, session: &AgentRun, place: &FilePlace, tell: &mut dyn FnMut(Replayed)) -> io::Result<()> {
     let replayed = loop {
         match bring(agent, session, place) {
             Err(error) if error.get_ref().is_some_and(|error| error.is::<Crashed>()) => {
-                tracing::warn!(%error, windows = %place.path().shown(), "what windows hold is brought once more");
+                tracing::warn!(%error, windows = %place.path().shown(), "the records of windows are applied once more");
             }
             replayed => break replayed?,
         }
@@ -221,7 +222,7 @@ fn one(agent: &Agent, session: &AgentRun, place: &FilePlace, tell: &mut dyn FnMu
     session.set_aside(place, &aside)
 }
 
-/// Brings to the burst buffer what can be brought there. `None`: there is nothing.
+/// Replays all that can be replayed. `None`: there are no records.
 fn bring(agent: &Agent, session: &AgentRun, place: &FilePlace) -> io::Result<Option<Replayed>> {
     match left(place)? {
         None => Ok(None),
@@ -229,14 +230,15 @@ fn bring(agent: &Agent, session: &AgentRun, place: &FilePlace) -> io::Result<Opt
             file(agent, (session, place), Replayed { path: hint, ..Replayed::default() }, &grants, known)
         }
         Some(Left { hint, grants, known: Err(damage) }) => {
-            // Programs go on through the kernel.
+            // The programs then write through the kernel.
             grants.iter().for_each(|(number, _)| end(&place.ring(*number)));
             Ok(Some(Replayed { path: hint, unreadable: vec![damage], ..Replayed::default() }))
         }
     }
 }
 
-/// `None`: everything is drained, or nothing was ever granted. Errors: what may be read another time.
+/// Reads the records of a file's rings. `None`: all is applied, or no ring was ever granted. Errors: those that may be
+/// gone at another try.
 fn left(place: &FilePlace) -> io::Result<Option<Left>> {
     if place.is_foreign()? {
         let known = Err(format!("{}: nothing that an agent made", place.path().shown()));
@@ -257,21 +259,21 @@ fn left(place: &FilePlace) -> io::Result<Option<Left>> {
     Ok(Some(Left { hint, grants, known }))
 }
 
-/// The mark of what is drained. `InvalidData`: it is gone, or damaged.
+/// Opens the applied mark. `InvalidData` if it is missing or damaged.
 fn mark(place: &FilePlace) -> io::Result<Drained<Mapping>> {
     let path = place.drained();
     let damaged = || io::Error::new(io::ErrorKind::InvalidData, format!("{}: not what an agent wrote", path.shown()));
     match Mapping::open(&path, WindowMedium::Volatile) {
         Ok(memory) if memory.len() < WORD_BYTES => Err(damaged()),
         Ok(memory) => Some(Drained::left_behind(memory)).filter(|mark| mark.progress().is_some()).ok_or_else(damaged),
-        // Not there, or empty.
+        // The mark is missing or empty.
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::InvalidInput) => Err(damaged()),
         Err(error) => Err(error),
     }
 }
 
-/// Mappings need not be flushed here: nothing is served before the session has ended, durably, and until then the same is
-/// replayed again.
+/// Replays the rings of one file. Mappings need not be flushed: nothing is served before the session has ended durably,
+/// and until then the same records are replayed again.
 fn file(
     agent: &Agent,
     (session, place): (&AgentRun, &FilePlace),
@@ -282,10 +284,11 @@ fn file(
     let Known { identity, drained, cut } = known;
     let (client, durable) = (session.client()?, session.is_durable());
     let hint = replayed.path.clone();
-    // The name is that of its first window; who takes a renamed file for a removed one loses what its rings hold.
+    // The path is that of the file's first window. If a renamed file were taken for a removed one, its records would be
+    // lost.
     let found = agent.store.locate(&identity, &hint, !agent.store.finds_by_identity())?;
     if found.is_none() && place.was_removed() {
-        tracing::info!(file = %hint.shown(), "windows of a file that was removed on this node are dropped");
+        tracing::info!(file = %hint.shown(), "dropped the windows of a file that was removed on this node");
         return Ok(None);
     }
     let mut rings = rings(place, grants, &mut replayed.unreadable)?;
@@ -305,10 +308,10 @@ fn file(
             replayed.unreadable.push("its data in the burst buffer is lost, and its windows with it".to_owned());
             return Ok(Some(replayed));
         }
-        // Whatever else it is: rings are not the ones to suffer.
+        // After any other error the rings must stay.
         handle => handle?,
     };
-    // What others have written since this agent's former life fell silent is newer.
+    // Data that others have written since this agent's former run fell silent is newer.
     let newer = || client.map_or(Ok(Vec::new()), |client| agent.cache.changed_since(&identity, &client));
     let fences: Vec<_> = newer()?.into_iter().map(|range| Fence { range, epoch: NEWER }).collect();
     if let Some(cut) = cut
@@ -333,7 +336,7 @@ fn file(
     drop(to);
     fault::point("window.drained");
     if let (0, Ok(Some(held))) = (replayed.lost_bytes, place.held_back()) {
-        // By a replay whose agent was killed before it had told and kept it.
+        // An earlier replay held back bytes, and its agent was killed before it had reported and kept them.
         replayed.lost_bytes = held.bytes;
         replayed.lost.extend(held.lost);
     }
@@ -343,8 +346,8 @@ fn file(
     Ok(Some(replayed))
 }
 
-/// The rings that can be read. What is wrong with the others for good goes to `unreadable`, and they are revoked: nobody will
-/// ever read what their programs write. Errors: a ring may be read another time.
+/// Opens the rings that can be read. Rings with lasting damage are described in `unreadable` and revoked, because their
+/// programs' writes would never be read. Errors: those of a ring that may be readable at another try.
 fn rings(
     place: &FilePlace,
     grants: &[Granted],
@@ -360,7 +363,7 @@ fn rings(
                 continue;
             }
             Ok(Ok(Err(another))) => named(&another),
-            // Gone, or empty.
+            // The ring is missing or empty.
             Ok(Err(error)) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::InvalidInput) => {
                 named(&error)
             }
@@ -373,9 +376,9 @@ fn rings(
     Ok(rings)
 }
 
-/// That its version is another is damage too: the record of whose it is has been looked at, and says which version it was made by.
+/// Opens a ring. A different version counts as damage: the file record, which was checked first, tells the version.
 fn ring(path: &Path, record: &RingRecord) -> io::Result<Result<RingReader<Arc<Mapping>>, NotThisRing>> {
-    // Not mapped: its program may have made it as long as it liked.
+    // Not mapped yet, because the program may have given the file any length.
     if fs::metadata(path)?.len() != record.capacity.saturating_add(HEADER_BYTES as u64) {
         return Ok(Err(NotThisRing::Size));
     }
@@ -385,14 +388,14 @@ fn ring(path: &Path, record: &RingRecord) -> io::Result<Result<RingReader<Arc<Ma
     Ok(RingReader::left_behind(Arc::new(memory), grant))
 }
 
-/// Its program, if it lives, goes on through the kernel: as far as that can be told in a ring that is not sound.
+/// Revokes a ring, so that its program, if alive, writes through the kernel. An unsound ring may not allow this.
 pub(super) fn end(ring: &Path) {
     if let Ok(memory) = Mapping::open(ring, WindowMedium::Volatile).and_then(Mapping::guarded) {
         revoke(&memory);
     }
 }
 
-/// Nobody of this node removed the file, and it is not there any more.
+/// Reports the records of a file that is gone and was not removed by a program of this node.
 fn gone(replayed: &mut Replayed, report: &RecoveryReport) {
     replayed.lost_bytes = report.replayed.len();
     let gone =
@@ -411,12 +414,17 @@ fn note(replayed: &mut Replayed, report: &RecoveryReport) {
     replayed.lost.extend(others.chain(held_back).map(|loss| lost(&loss)));
     let (path, lost) = (replayed.path.shown(), &replayed.lost);
     if replayed.records > 0 {
-        tracing::info!(file = %path, records = replayed.records, bytes = replayed.bytes, "replayed a killed agent's windows");
+        tracing::info!(
+            file = %path,
+            records = replayed.records,
+            bytes = replayed.bytes,
+            "replayed a killed agent's windows"
+        );
     }
     lost.iter().for_each(|lost| tracing::error!(file = %path, "{lost}"));
 }
 
-/// What is not brought over what others wrote.
+/// Returns the ranges not written because others have written there.
 fn held_back(report: &RecoveryReport) -> RangeSet {
     let mut ranges = RangeSet::new();
     let newer = report.lost.iter().filter(|loss| loss.why == Why::NewerEpoch);
@@ -436,8 +444,8 @@ fn lost(loss: &Loss) -> String {
     }
 }
 
-/// The directories in which something may wait that killed agents acknowledged, to be brought to this burst buffer: rings that
-/// were granted, of which only a replay tells how much is there already. Errors: those of reading them.
+/// Returns the sessions that may hold acknowledged data for this burst buffer: those with granted rings. Only a replay
+/// can tell how much of it is applied already. Errors: those of reading the sessions.
 pub fn windows_left(burst_buffer: &Path) -> io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for session in AgentRun::unfinished(burst_buffer)? {

@@ -1,4 +1,4 @@
-//! What an open file keeps of its windows.
+//! Permission of an open file to have windows.
 
 use std::io;
 use std::sync::Arc;
@@ -11,16 +11,16 @@ use types::Identity;
 use super::Windows;
 use super::damage::DamageNotice;
 
-/// What the rules of its directory say of an open file's windows.
+/// Rules of an open file's windows, from the policy of its directory.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct WindowRules {
-    /// Bytes, 0 for the agent's default; `None`: off.
+    /// Size of the window, bytes; 0 for the agent's default; `None`: no windows.
     pub wish: Option<u64>,
-    /// Close does not wait for the drain.
+    /// Whether a close returns before the records are applied.
     pub lazy: bool,
-    /// How long who reads waits for a server.
+    /// How long a reader waits for a server.
     pub patience: Duration,
-    /// The first read ends the file's windows.
+    /// Whether the first read ends the file's windows.
     pub read_ends: bool,
 }
 
@@ -35,21 +35,22 @@ impl WindowRules {
     }
 }
 
-/// The right of one open file to have a window. Its window ends with it.
+/// Permission of one open file to have a window. The window ends when this is dropped.
 pub(crate) struct WindowRight {
     pub(super) windows: Arc<Windows>,
     pub(super) identity: Identity,
-    /// Names the open file.
+    /// Number of the open file.
     pub(super) id: u64,
-    /// Switched off by its program. Changes with the table locked, which counts it.
+    /// Whether the program has switched windows off. Changes only with the table locked, which counts such rights.
     pub(super) off: AtomicBool,
-    /// It was once, and may have been mapped then.
+    /// Whether windows were ever switched off, so that the file may have been mapped.
     was_off: AtomicBool,
-    /// It may be mapped, behind a server, until it is closed: a mapping keeps it open. Changes with the table locked, which counts it.
+    /// Whether the file may be mapped, behind a server. Lasts until the close, because a mapping keeps the file open.
+    /// Changes only with the table locked, which counts such rights.
     pub(super) mapped: AtomicBool,
-    /// It was told once that there is no memory for one.
+    /// Whether a refusal for lack of memory was counted.
     pub(super) denied: AtomicBool,
-    /// It has had a window.
+    /// Whether this open file has had a window.
     pub(super) used: AtomicBool,
     wish: AtomicU64,
     lazy: bool,
@@ -57,7 +58,7 @@ pub(crate) struct WindowRight {
 }
 
 impl WindowRight {
-    /// By the rules of its directory, and whether the open file can be mapped for writing.
+    /// Creates the permission. `mappable`: the open file can be mapped for writing.
     pub fn new(windows: &Arc<Windows>, identity: &Identity, rules: WindowRules, mappable: bool) -> WindowRight {
         let mut table = windows.table.lock();
         let entry = table.entry(identity.clone()).or_default();
@@ -81,12 +82,12 @@ impl WindowRight {
         }
     }
 
-    /// `EIO`, once: something that was acknowledged on the file since it was opened was found damaged, and is lost.
+    /// Reports, once, as `EIO`, that acknowledged data written since the open was found damaged and is lost.
     pub fn tell_damage(&self) -> io::Result<()> {
         self.told.tell()
     }
 
-    /// Its program switches it off, or on again. The windows that the file has are not ended here.
+    /// Switches windows off, or on again, for the program. Does not end the file's present windows.
     pub(super) fn switch(&self, off: bool) {
         let mut table = self.windows.table.lock();
         self.was_off.fetch_or(off, Ordering::AcqRel);
@@ -98,8 +99,8 @@ impl WindowRight {
         }
     }
 
-    /// Its program may map it, and the pages of a mapping are this node's: what is drained to a server does not reach them. The windows
-    /// that the file has are not ended here.
+    /// Notes that the program may map the file. Pages of a mapping are this node's, and records applied at a server do
+    /// not reach them. Does not end the file's present windows.
     pub(super) fn may_be_mapped(&self) {
         let mut table = self.windows.table.lock();
         if let (false, Some(entry)) = (self.mapped.swap(true, Ordering::AcqRel), table.get_mut(&self.identity)) {
@@ -107,17 +108,17 @@ impl WindowRight {
         }
     }
 
-    /// Whether its program has given it back to the kernel: for good, or until it is switched on.
+    /// Whether the program uses the kernel instead of windows: for good, or until they are switched on.
     pub(super) fn is_given_back(&self) -> bool {
         self.off.load(Ordering::Acquire) || self.mapped.load(Ordering::Acquire)
     }
 
-    /// Whether it has a window, or had one.
+    /// Whether this open file has, or has had, a window.
     pub fn is_used(&self) -> bool {
         self.used.load(Ordering::Acquire)
     }
 
-    /// Bytes of its next window.
+    /// Size of the next window, bytes.
     pub(super) fn bytes(&self) -> u64 {
         match self.wish.load(Ordering::Relaxed) {
             0 => self.windows.settings.window_bytes,
@@ -135,14 +136,18 @@ impl Drop for WindowRight {
         if self.lazy || self.windows.behind_server {
             self.windows.leave(&self.identity, self.id);
         } else if let Err(error) = self.windows.end(&self.identity, Some(self.id)) {
-            tracing::error!(%error, "a window could not be drained at the last close; its ring stays, and it is tried again");
+            tracing::error!(
+                %error,
+                "could not apply a window's records at the last close; they stay in its ring and are tried again"
+            );
         }
         let mut table = self.windows.table.lock();
         if let Some(entry) = table.get_mut(&self.identity) {
             entry.rights -= 1;
             entry.off -= u32::from(*self.off.get_mut());
             entry.mapped -= u32::from(*self.mapped.get_mut());
-            // A mapping outlives its descriptor, and does not show what a ring holds. Behind a server it keeps the open file.
+            // A mapping outlives its descriptor and does not show records of a ring. Behind a server it keeps the open
+            // file.
             entry.left_mapped |= *self.was_off.get_mut() && !self.windows.behind_server;
         }
         self.windows.tidy(&mut table, &self.identity);

@@ -1,4 +1,4 @@
-//! What the agents of one process share: the socket, the programs that registered there, and the node's memory for windows.
+//! State shared by the agents of one process: the socket, the registered programs, and the node's memory for windows.
 
 use std::fmt;
 use std::io;
@@ -13,8 +13,8 @@ use super::drain::Granted;
 use super::listener::WindowListener;
 use super::processes::Processes;
 
-/// Programs register once, whatever directories they write in: an open is looked for among all who registered, and a ring is
-/// fetched from the agent whose file it is.
+/// Window service of a process. Programs register once for all directories. An open is looked up among all registered
+/// programs, and a ring is fetched from the agent of its file.
 pub struct WindowService {
     pub(super) budget: WindowBudget,
     pub(super) processes: Processes,
@@ -29,7 +29,7 @@ impl fmt::Debug for WindowService {
 }
 
 impl WindowService {
-    /// A service without agents, whose windows may take `budget_bytes` together.
+    /// Creates a service without agents. Their windows may take `budget_bytes` together.
     pub fn new(budget_bytes: u64) -> Arc<WindowService> {
         Arc::new(WindowService {
             budget: WindowBudget::new(budget_bytes),
@@ -39,7 +39,7 @@ impl WindowService {
         })
     }
 
-    /// An agent takes part. The first one's session has the socket.
+    /// Adds an agent. The socket is in the first agent's session.
     pub(super) fn join(self: &Arc<WindowService>, windows: &Arc<Windows>) -> io::Result<()> {
         let mut agents = self.agents.write();
         if self.listener.get().is_none() {
@@ -50,7 +50,7 @@ impl WindowService {
         Ok(())
     }
 
-    /// It takes part no more; with the last one the socket goes.
+    /// Removes an agent, and with the last one the socket.
     pub(super) fn leave(&self, windows: &Windows) {
         let mut agents = self.agents.write();
         agents.retain(|agent| !std::ptr::eq(agent.as_ptr(), windows));
@@ -61,13 +61,14 @@ impl WindowService {
         }
     }
 
-    /// A program came whose preload library is of another version: one of the agents counts it. How often that did.
+    /// Counts a program with a preload library of another version, in one of the agents. Returns the number of such
+    /// programs so far.
     pub(super) fn refuse_version(&self) -> u64 {
         let first = self.agents.read().first().and_then(Weak::upgrade);
         first.map_or(0, |first| first.counters.without_library.fetch_add(1, Ordering::Relaxed) + 1)
     }
 
-    /// The ring behind a token, once, for the process that it was made for.
+    /// Returns the ring of a token. Succeeds once, and only for the process that the ring was made for.
     pub(super) fn fetch(&self, token: u64, pid: u32) -> Option<Granted> {
         self.agents.read().iter().find_map(|agent| agent.upgrade()?.fetch(token, pid))
     }

@@ -1,11 +1,14 @@
-//! One run of one agent that has windows: its directory, and the burst buffer's list of those that are not over.
+//! One run of one agent with windows: its directory, and the burst buffer's list of unfinished sessions.
 //!
-//! The burst buffer keeps the list of sessions that are not over (`windows`, one `SESSION BOOT:DEVICE DIR` a line), so that the next
-//! agent on it replays them before it serves, whether it has windows or not, and nobody replays them later over newer data.
-//! BOOT names the life of the machine: after a crash of it a directory that is on no tmpfs may hold any mixture of old and
-//! new rings, of which nothing may be replayed. On persistent memory it is [`DURABLE`]: everything here is on the medium before
-//! it is relied upon, and a crash makes no difference. DEVICE is the file system of DIR (`st_dev`): a container or a job may have
-//! another at the same path, and then a session that is not there is not gone. Lines without it are of earlier versions.
+//! The burst buffer lists the sessions that have not ended (`windows`, one line `SESSION BOOT:DEVICE DIR` each). The
+//! next agent replays them before it serves, whether it has windows or not. So records are never replayed later, over
+//! newer data.
+//!
+//! - BOOT is the machine's boot id. After a crash, a directory that is not on a tmpfs may hold any mixture of old and
+//!   new rings, which must not be replayed. On persistent memory BOOT is [`DURABLE`]: everything is on the medium
+//!   before it is relied upon, so a crash changes nothing.
+//! - DEVICE is the file system of DIR (`st_dev`). A container or job may have another file system at that path, where a
+//!   missing session is not proof of its end. Earlier versions wrote no DEVICE.
 
 use std::fs;
 use std::io;
@@ -21,15 +24,15 @@ use super::out_of_sight::OutOfSight;
 use super::own_tmpfs::{self, OWN_TMPFS};
 use super::place::{FilePlace, make, put, sync};
 
-/// The file in a burst buffer that lists its sessions.
+/// File in a burst buffer that lists its sessions.
 const SESSIONS: &str = "windows";
-/// The file in a session's directory that says what its agent is to a server.
+/// File in a session's directory that holds the agent's name at its server.
 const CLIENT: &str = "client";
-/// The socket in a session's directory.
+/// Socket in a session's directory.
 pub(super) const SOCKET: &str = "socket";
-/// The directory in a session's that holds one for each file.
+/// Directory in a session's directory that holds one directory for each file.
 pub(super) const FILES: &str = "files";
-/// In the place of BOOT: whatever life.
+/// BOOT value for persistent memory, where rings survive a reboot.
 const DURABLE: &str = "durable";
 
 /// One run of one agent.
@@ -41,11 +44,11 @@ pub(super) struct AgentRun {
     dir: PathBuf,
 }
 
-/// A list of sessions.
+/// A burst buffer's list of sessions.
 #[derive(Default)]
 struct List {
     sessions: Vec<AgentRun>,
-    /// Lines that are none of ours. They stay: nobody knows what they stand for.
+    /// Lines that cannot be parsed. They are kept, because their meaning is unknown.
     strange: Vec<Vec<u8>>,
 }
 
@@ -72,12 +75,12 @@ impl List {
     }
 }
 
-/// Names the life of the machine that lasts now.
+/// Returns the machine's boot id.
 fn this_boot() -> io::Result<String> {
     Ok(fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
 }
 
-/// The file system of a directory, or of what is left of its path.
+/// Returns the file system of a directory, or of its nearest existing ancestor.
 fn device_of(dir: &Path) -> io::Result<u64> {
     for dir in dir.ancestors() {
         match fs::metadata(dir) {
@@ -88,7 +91,7 @@ fn device_of(dir: &Path) -> io::Result<u64> {
     Err(io::ErrorKind::NotFound.into())
 }
 
-/// 16 bytes that nobody can guess.
+/// Returns 16 unpredictable bytes.
 pub(super) fn random() -> io::Result<u128> {
     let mut bytes = [0; 16];
     let mut file = fs::File::open("/dev/urandom")?;
@@ -97,9 +100,9 @@ pub(super) fn random() -> io::Result<u128> {
 }
 
 impl AgentRun {
-    /// Begins a session in the window directory `dir`, which is made if it is missing, and notes it durably in the burst
-    /// buffer. What keeps its bytes is as told, or found out. `PermissionDenied`: others may replace what lies in that directory;
-    /// `InvalidInput`: its path has a line break, and cannot be noted.
+    /// Begins a session in the window directory `dir`, which is created if missing, and lists it durably in the burst
+    /// buffer. The medium is as given, or detected. Errors: `PermissionDenied` if other users may replace files in the
+    /// directory; `InvalidInput` if its path has a line break.
     pub fn begin(
         dir: &Path,
         name: &str,
@@ -116,7 +119,7 @@ impl AgentRun {
         make(&session.path(), 0o711)?;
         let begun = session.begin_in_its_directory(burst_buffer, medium);
         if begun.is_err() && List::of(burst_buffer).is_ok_and(|list| !list.sessions.contains(&session)) {
-            // Nobody would ever look there.
+            // The session is not listed, so its directory would never be found.
             let _ = fs::remove_dir_all(session.path());
         }
         Ok((session, begun?))
@@ -146,12 +149,12 @@ impl AgentRun {
         Ok(medium)
     }
 
-    /// Notes what its agent is to a server, before any of its rings has something for that.
+    /// Records the agent's name at its server. Call this before any ring has records for that server.
     pub fn note_client(&self, client: [u8; 16]) -> io::Result<()> {
         put(&self.path().join(CLIENT), &client, self.is_durable())
     }
 
-    /// What its agent was to a server; `None`: there was none.
+    /// Name of the session's agent at its server; `None` without a server.
     pub fn client(&self) -> io::Result<Option<[u8; 16]>> {
         match fs::read(self.path().join(CLIENT)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -159,12 +162,12 @@ impl AgentRun {
         }
     }
 
-    /// The sessions of a burst buffer that were not ended.
+    /// Returns the sessions of a burst buffer that have not ended.
     pub fn unfinished(burst_buffer: &Path) -> io::Result<Vec<AgentRun>> {
         Ok(List::of(burst_buffer)?.sessions)
     }
 
-    /// The list of them, and its lines that nobody understands.
+    /// Returns the path of the list, and its lines that cannot be parsed.
     pub fn strange(burst_buffer: &Path) -> io::Result<(PathBuf, Vec<String>)> {
         let strange = List::of(burst_buffer)?.strange;
         let lines = strange.iter().map(|line| String::from_utf8_lossy(line).into_owned()).collect();
@@ -193,7 +196,7 @@ impl AgentRun {
         line
     }
 
-    /// Ends a session whose rings are all drained: the burst buffer forgets it, then its directory goes.
+    /// Ends a session whose records are all applied. Removes it from the list, then its directory.
     pub fn end(&self, burst_buffer: &Path) -> io::Result<()> {
         self.forget(burst_buffer)?;
         if !self.is_there()? {
@@ -205,8 +208,8 @@ impl AgentRun {
         }
     }
 
-    /// Whether its rings are what they were: they are there, and the machine did not crash since, or that makes no difference.
-    /// `ENOENT`, with an [`OutOfSight`]: they may be somewhere, and are not seen from here.
+    /// Whether the rings are valid: they exist, and the machine has not crashed since, or a crash makes no difference.
+    /// `ENOENT` with an [`OutOfSight`]: they may exist where they are not visible from here.
     pub fn is_whole(&self) -> io::Result<bool> {
         if !self.is_durable() && self.boot != this_boot()? {
             return Ok(false);
@@ -234,8 +237,8 @@ impl AgentRun {
         Err(OutOfSight::of(self, why, true).into())
     }
 
-    /// Whether its directory is there, and is the one that was made: of this user, who alone could put something in it. Where it is gone
-    /// others may have made something at its name, as in `/dev/shm`: of that nothing is opened, followed or removed.
+    /// Whether the session's directory exists and belongs to this user alone. If it is gone, other users may have made
+    /// something with its name, as in `/dev/shm`; such a thing is neither opened, followed nor removed.
     fn is_there(&self) -> io::Result<bool> {
         let dir = self.path();
         let found = match fs::symlink_metadata(&dir) {
@@ -245,39 +248,42 @@ impl AgentRun {
             found => directory::is_ours_alone(&found?),
         };
         if !found {
-            tracing::error!(dir = %dir.shown(), "somebody else made this where a killed agent's windows were");
+            tracing::error!(
+                dir = %dir.shown(),
+                "another user created this in place of a killed agent's windows: it is not opened or removed"
+            );
         }
         Ok(found)
     }
 
-    /// The burst buffer knows of it no more, durably.
+    /// Removes the session from the burst buffer's list, durably.
     pub fn forget(&self, burst_buffer: &Path) -> io::Result<()> {
         let mut all = List::of(burst_buffer)?;
         all.sessions.retain(|one| one != self);
         all.note(burst_buffer)
     }
 
-    /// Whether it is the one in that directory, or one of those below.
+    /// Whether `path` is the session's directory or its parent.
     pub fn is_in(&self, path: &Path) -> bool {
         self.dir == path || self.path() == path
     }
 
-    /// Whether its rings were taken away although the machine lives.
+    /// Whether the rings were removed although the machine was not rebooted.
     pub fn is_wiped(&self) -> io::Result<bool> {
         Ok(!self.is_durable() && self.boot == this_boot()? && !self.is_there()?)
     }
 
-    /// Whether what lies there survives a crash of the machine.
+    /// Whether the session's files survive a crash of the machine.
     pub fn is_durable(&self) -> bool {
         self.boot == DURABLE
     }
 
-    /// Its directory.
+    /// Directory of the session.
     pub fn path(&self) -> PathBuf {
         self.dir.join(&self.name)
     }
 
-    /// Where programs register.
+    /// Socket at which programs register.
     pub fn socket(&self) -> PathBuf {
         self.path().join(SOCKET)
     }
@@ -286,7 +292,7 @@ impl AgentRun {
         self.path().join(FILES)
     }
 
-    /// The directories of files that are there; none if the session's own is gone.
+    /// Returns the files' directories; empty if the session's directory is gone.
     pub fn left(&self) -> io::Result<Vec<FilePlace>> {
         let mut left = Vec::new();
         let entries = match fs::read_dir(self.files()) {
@@ -300,21 +306,22 @@ impl AgentRun {
         Ok(left)
     }
 
-    /// Where the directory of a file may go that cannot be replayed: a new name each time, which nobody can guess and take before, for
-    /// others may make things there. Of a name that no agent gave it has the beginning, so that it is never too long.
+    /// Returns a path to which the directory of a file that cannot be replayed may be moved. The name is new and
+    /// unpredictable each time, because other users may create files there. A name that no agent made is shortened, so
+    /// that the path is never too long.
     pub fn aside(&self, place: &FilePlace) -> io::Result<PathBuf> {
         let name = place.path().file_name().unwrap_or_default().to_string_lossy();
         let name: String = name.chars().filter(char::is_ascii_graphic).take(32).collect();
         Ok(self.dir.join(format!("{}.damaged-{name}-{:032x}", self.name, random()?)))
     }
 
-    /// Puts it there: it outlives the session. Errors: those of renaming it.
+    /// Moves the directory of a file to `aside`, where it outlives the session. Errors: those of the rename.
     pub fn set_aside(&self, place: &FilePlace, aside: &Path) -> io::Result<()> {
         fs::rename(place.path(), aside)?;
         if self.is_durable() { sync(&self.dir).and_then(|()| sync(&self.files())) } else { Ok(()) }
     }
 
-    /// The directory of one more file.
+    /// Creates the directory of one more file.
     pub fn add(&self, number: u64, identity: &Identity, hint: &Path) -> io::Result<FilePlace> {
         let place = FilePlace::make(&self.files(), number, self.is_durable(), identity, hint)?;
         if self.is_durable() {
@@ -361,7 +368,7 @@ mod tests {
         assert!(AgentRun::unfinished(&buffer).unwrap().is_empty() && !session.path().exists());
     }
 
-    /// Not even root follows what others made.
+    /// Even root must not follow what other users made.
     #[test]
     fn what_others_make_where_a_session_was_is_not_looked_into() {
         if !rustix::process::geteuid().is_root() {

@@ -1,4 +1,4 @@
-//! Windows over a real agent and a real file cache, with the program's half in the same process or in killed ones.
+//! Tests of windows over a real agent and a real file cache. The program's side is in this process or in killed ones.
 
 mod apply;
 mod bring;
@@ -51,16 +51,16 @@ const WRITE: Mode = Mode {
     clear_set_id: false,
 };
 
-/// In the root of a stand: its windows are written as if they lay on persistent memory.
+/// File in the root of a stand: if present, its windows are treated as lying on persistent memory.
 const DURABLE: &str = "durable";
 
-/// An agent over `root/data` with its burst buffer and windows beside it.
+/// An agent over `root/data`, with its burst buffer and windows beside it.
 struct Stand {
     agent: Arc<Agent>,
     registration: Registration,
 }
 
-/// The agent alone, before it replays or serves anything.
+/// Creates only the agent, before it replays or serves anything.
 fn agent_over(root: &Path, rules: &[&str]) -> Arc<Agent> {
     agent_with(root, rules, None)
 }
@@ -95,8 +95,8 @@ impl Stand {
         Stand { agent, registration }
     }
 
-    /// An open that has its right. Not at once while somebody else has the replica open: a stage-out, or a process that
-    /// another test of this program has just forked, which holds what was open then until it executes.
+    /// Opens a file with permission for a window. This may need several tries while the replica is open elsewhere: by a
+    /// stage-out, or by a process just forked by another test, which holds descriptors until it executes.
     fn windowed(&self, name: &str) -> OpenFile {
         let mut opened = None;
         wait_until("an open that may have a window", PATIENCE, || {
@@ -106,7 +106,7 @@ impl Stand {
         opened.unwrap()
     }
 
-    /// Opens or creates a file as an announced thread does, and as the door lets it.
+    /// Opens or creates a file as an announced thread does, as the FUSE door allows.
     fn open(&self, name: &str, how: Mode) -> OpenFile {
         let thread = rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs();
         let announcement = self.registration.announce(thread);
@@ -139,7 +139,7 @@ impl Stand {
         self.attach_sized(open, 0)
     }
 
-    /// 0: as the policy says.
+    /// Attaches a window of `bytes` bytes; 0: the policy's size.
     fn attach_sized(&self, open: &OpenFile, bytes: u64) -> Window {
         let token = self.control(open, Control::new(Command::Attach, bytes)).unwrap().token;
         self.registration.fetch(token).unwrap()
@@ -172,7 +172,7 @@ fn what_is_appended_is_read_counted_synced_and_staged_out() {
     assert_eq!(&bytes, b"hello");
     window.append(5000, b"world").unwrap();
     assert_eq!(stand.agent.attributes(open.node()).unwrap().size, 5005);
-    // A write through the kernel comes after what was acknowledged before it, and before what comes later.
+    // A write through the kernel comes after earlier acknowledged writes, and before later ones.
     window.append(0, b"J").unwrap();
     stand.agent.write(&open, b"AY", 0, WriteHow::default()).unwrap();
     window.append(1, b"a").unwrap();
@@ -202,7 +202,7 @@ fn nobody_gets_a_window_that_may_not() {
     let plain = stand.unannounced("file", WRITE);
     assert_eq!(stand.control(&plain, Control::new(Command::Attach, 0)), Err(libc::EOPNOTSUPP));
     assert_eq!(stand.control(&plain, Control::new(Command::Off, 0)).map(|answer| answer.state), Ok(0));
-    // Somebody else has it open.
+    // Another process has the file open.
     assert!(!stand.open("file", WRITE).has_window_right());
     drop(plain);
     let open = stand.windowed("file");
@@ -289,7 +289,7 @@ fn a_lazy_close_does_not_wait_and_whoever_looks_does() {
         match number % 3 {
             0 => assert_eq!(stand.agent.attributes(&node).unwrap().size, 50_000),
             1 => assert_eq!(stand.content(&stand.windowed(&format!("{number}"))), [number; 50_000]),
-            _ => {} // drained in its own time
+            _ => {} // records are applied in their own time
         }
     }
     assert!(write_back > 25, "{write_back} of 50 were not drained when close returned");
@@ -342,7 +342,7 @@ fn what_windows_did_is_counted() {
     assert_eq!(status().waited_us, 0);
     let (open, number) = (stand.windowed("full"), AtomicU64::new(0));
     let window = stand.attach(&open);
-    // Until somebody had to sleep: the ring is a quarter of a MiB.
+    // Until a writer had to sleep: the ring is a quarter of a MiB.
     wait_until("a wait for room", PATIENCE, || {
         for _ in 0..20 {
             window.append(number.fetch_add(60_000, Relaxed), &[4; 60_000]).unwrap();
@@ -367,7 +367,7 @@ fn a_ring_that_its_program_cuts_or_scribbles_over_harms_nobody_else() {
             }
         }
     }
-    std::mem::forget(first); // its memory is gone
+    std::mem::forget(first); // the memory is gone
     other.append(0, b"fine").unwrap();
     let _ = bad.read(&mut [0; 1], 0);
     assert_eq!(stand.content(&good), b"fine");

@@ -1,4 +1,4 @@
-//! What was acknowledged before somebody asked is brought to the burst buffer.
+//! Applying all records that were acknowledged before a request.
 
 use std::io;
 
@@ -11,41 +11,41 @@ use super::{Drain, Ring};
 use crate::limits;
 
 impl Drain {
-    /// Everything that was acknowledged before this call is in the burst buffer when it returns. A writer in the midst of an
-    /// append may stand before acknowledged records of others: it is waited for, then its ring ends. Errors are those of
-    /// writing the replica.
+    /// Applies everything that was acknowledged before this call. A writer in the middle of an append may stand before
+    /// acknowledged records of others; it is waited for, and then its ring ends. Errors: those of writing the replica.
     pub fn apply(&mut self) -> io::Result<()> {
         self.apply_within(ByteRange::new(0, u64::MAX))
     }
 
-    /// The same of what was acknowledged of `range`; of the rest it may be.
+    /// Applies everything acknowledged before this call in `range`, and perhaps more.
     pub fn apply_within(&mut self, range: ByteRange) -> io::Result<()> {
         let goals: Vec<_> = self.rings.iter().map(|(slot, ring)| (*slot, ring.reader.head())).collect();
         let capacity: u64 = self.rings.values().map(|ring| ring.reader.grant().capacity).sum();
         let (mut patience, mut rushed) = (Instant::now() + limits::WINDOW_HOLE_WAIT, false);
-        // Of a program that never ends what it writes: twice what its rings hold, of which each turn counts for something.
+        // Bounds the work for a program that never stops writing: twice the capacity of its rings. Each turn counts for
+        // a minimum.
         let (mut left, turn) = (2 * capacity, capacity / limits::WINDOW_SETTLE_TURNS);
         let mut last = None;
         loop {
             let (began, before) = (Instant::now(), self.looked_at());
             let took = self.take();
             if last.is_none() && self.late(&goals).next().is_none() {
-                // What comes after, and may for ever, need not be waited for.
+                // Later records are not waited for; they may never end.
                 let newest = self.queue.last_waiting();
-                // Nor what lies elsewhere, but where a truncation is to be made again when it is replayed.
+                // Nor are records outside `range`, unless a truncation must be repeated at a replay.
                 if self.takes_rings() && !self.queue.touches(newest, range) {
                     break;
                 }
                 last = Some(newest);
             }
-            // Perhaps nothing need be brought there.
+            // Perhaps all records are superseded.
             while last.is_some() || !took {
                 let batch = self.queue.batch_to(last.unwrap_or(u64::MAX));
                 if !self.bring(batch)? {
                     break;
                 }
             }
-            // What the drain takes is not the writer's delay.
+            // Time spent on applying is not the writer's delay.
             patience += began.elapsed();
             let advanced = self.looked_at().saturating_sub(before);
             left = left.saturating_sub(if advanced > 0 { advanced.max(turn) } else { 0 });
@@ -59,7 +59,7 @@ impl Drain {
             let late: Vec<_> = self.late(&goals).collect();
             match (late.is_empty(), rushed) {
                 (false, _) => late.into_iter().for_each(|slot| self.end_ring(slot, false)),
-                // A number that no ring has: some ring lies.
+                // A sequence number is in no ring, so some ring is inconsistent.
                 (true, false) => {
                     self.end(None);
                     rushed = true;
@@ -73,8 +73,8 @@ impl Drain {
         Ok(())
     }
 
-    /// Ends the rings in which a writer has stood for long in the midst of an append, before records of others: a handler of signals may have
-    /// left it for good, or wait for room itself.
+    /// Ends rings in which a writer has long been in the middle of an append, before records of others. A signal
+    /// handler may have left the append for good, or may itself wait for room.
     pub fn end_unfinished(&mut self) {
         let still = |ring: &Ring| ring.moved.elapsed() > limits::WINDOW_STUCK_WAIT;
         let rings = self.rings.iter().filter(|(_, ring)| still(ring));
@@ -83,7 +83,7 @@ impl Drain {
         late.into_iter().for_each(|slot| self.end_ring(slot, false));
     }
 
-    /// The rings of which not all is taken that had been reserved when they were at `goals`.
+    /// Returns the rings of which records reserved before the positions `goals` are not all taken.
     fn late<'a>(&'a self, goals: &'a [(RingSlot, u64)]) -> impl Iterator<Item = RingSlot> + 'a {
         let write_back = |(slot, goal): &&(RingSlot, u64)| {
             self.rings.get(slot).is_some_and(|ring| !ring.ended && ring.reader.is_behind(*goal))
@@ -91,7 +91,7 @@ impl Drain {
         goals.iter().filter(write_back).map(|(slot, _)| *slot)
     }
 
-    /// Bytes of rings that were looked at, of those that have not ended.
+    /// Returns the number of bytes examined in rings that have not ended.
     fn looked_at(&self) -> u64 {
         self.rings.values().filter(|ring| !ring.ended).map(|ring| ring.reader.cursor()).sum()
     }

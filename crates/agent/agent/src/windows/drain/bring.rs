@@ -1,7 +1,7 @@
-//! A batch out of the rings into the burst buffer.
+//! Applying a batch of records to the burst buffer.
 //!
-//! Into a replica the kernel copies bytes out of the rings' memory; in between nobody does. What it does not take so, for whatever
-//! reason, goes the way of copies, which tells the reason and knows what is to be done.
+//! The kernel copies bytes straight from the rings' memory into a replica. If it refuses, for whatever reason, the
+//! bytes are copied through a buffer instead. That path reports the reason and handles it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -19,14 +19,16 @@ use crate::limits::WINDOW_PIECE_PARTS_MAX;
 const PIECE: u64 = PIECE_BYTES as u64;
 
 impl Drain {
-    /// All of it is there when it returns, and on the medium where rings are durable; on an error any part of it may be.
+    /// Applies a batch. On success all of it is written, and is on the medium if rings are durable. On an error any
+    /// part may be written.
     pub(super) fn write(&mut self, batch: &Batch) -> io::Result<()> {
         self.look(batch);
         loop {
             let boot_verifier = self.handle.boot_verifier();
             self.write_once(batch)?;
             self.sync()?;
-            // Else what was written before the server's machine crashed was not there to be synced.
+            // After a change of the boot verifier, bytes written before the crash of the server's machine were missing
+            // from the sync.
             if !self.medium.is_durable() || self.handle.boot_verifier() == boot_verifier {
                 break;
             }
@@ -51,16 +53,16 @@ impl Drain {
         }
         let since = self.handle.backdating();
         let written = batch.writes.iter().flat_map(in_pieces).try_for_each(|parts| self.write_piece(&parts, at));
-        // A part may be there.
+        // After an error a part may be written, so the time is set as well.
         let age = Duration::from_nanos(clock::now_ns().saturating_sub(written_ns));
         let since = since.filter(|_| age > BACKDATE_AFTER);
         if let Some(Err(error)) = since.map(|since| self.handle.backdate(&since, at)) {
-            tracing::debug!(%error, file = self.hint, "the time at which a window was written is lost");
+            tracing::debug!(%error, file = self.hint, "could not set the file's time to that of its last write");
         }
         written
     }
 
-    /// Whether rings of the batch were cut, which their memory knows afterwards.
+    /// Checks whether rings of the batch were truncated. Their memory remembers the result.
     fn look(&self, batch: &Batch) {
         let pieces = batch.writes.iter().flat_map(|write| &write.pieces);
         let slots: BTreeSet<RingSlot> = pieces.map(|piece| piece.ring).collect();
@@ -69,7 +71,7 @@ impl Drain {
         });
     }
 
-    /// Parts that touch.
+    /// Writes adjacent parts.
     fn write_piece(&mut self, parts: &[RecordPiece], at: Timestamp) -> io::Result<()> {
         let straight = gather(&self.rings, parts).is_some_and(|bytes| {
             let start = parts[0].range.start;
@@ -78,7 +80,8 @@ impl Drain {
         if straight { Ok(()) } else { self.write_copied(parts, at) }
     }
 
-    /// What touches travels together. Of a ring whose file was cut nothing does that was not copied before.
+    /// Writes pieces through a buffer; adjacent ones are combined. Of a ring whose file was truncated, only bytes
+    /// copied before are written.
     fn write_copied(&mut self, pieces: &[RecordPiece], at: Timestamp) -> io::Result<()> {
         let bytes: usize = pieces.iter().map(|piece| piece.range.len() as usize).sum();
         if self.buffer.len() < bytes {
@@ -102,7 +105,7 @@ impl Drain {
         self.handle.write_scattered(&runs, at)
     }
 
-    /// Acknowledged bytes of the batch were lost with rings that their programs cut.
+    /// Reports acknowledged bytes of the batch that were lost with rings truncated by their programs.
     fn tell_broken(&mut self, batch: &Batch) {
         let pieces = batch.writes.iter().flat_map(|write| &write.pieces);
         let lost: Vec<_> = pieces.filter(|piece| is_broken(&self.rings, piece)).map(|piece| piece.range).collect();
@@ -113,14 +116,15 @@ impl Drain {
                 file,
                 start,
                 end,
-                "a window was cut by its program, and acknowledged writes in it are lost"
+                "a window was truncated by its program: acknowledged writes are lost; write them again"
             );
         }
     }
 }
 
-/// The parts of each piece. Pieces end at multiples of [`PIECE_BYTES`] of the file, as far as they can: where the page cache has large
-/// folios each is one then, which takes five sixths of the time of several (256 KiB at a time into ext4 of Linux 6.18).
+/// Splits a write into pieces of parts. Pieces end at multiples of [`PIECE_BYTES`] of the file where possible, so that
+/// each is one folio if the page cache has large folios. This takes five sixths of the time of several folios (256 KiB
+/// at a time into ext4 of Linux 6.18).
 fn in_pieces(write: &Write) -> Vec<Vec<RecordPiece>> {
     let mut pieces: Vec<Vec<RecordPiece>> = Vec::new();
     for part in &write.pieces {
@@ -139,7 +143,7 @@ fn in_pieces(write: &Write) -> Vec<Vec<RecordPiece>> {
     pieces
 }
 
-/// What travels together: what touches, as much as one request takes.
+/// Combines adjacent pieces into requests, each with at most one request's bytes.
 fn in_requests(pieces: &[RecordPiece]) -> Vec<Vec<RecordPiece>> {
     let mut requests: Vec<Vec<RecordPiece>> = Vec::new();
     let mut left = 0;
@@ -162,7 +166,7 @@ fn in_requests(pieces: &[RecordPiece]) -> Vec<Vec<RecordPiece>> {
     requests
 }
 
-/// Where the parts are in the rings; `None` if not all of them are there.
+/// Returns the parts' places in the rings; `None` if not all of them are there.
 fn gather<'a>(rings: &'a BTreeMap<RingSlot, Ring>, parts: &[RecordPiece]) -> Option<Gather<'a>> {
     let mut bytes = Gather::default();
     for part in parts.iter().filter(|part| !part.range.is_empty()) {

@@ -1,4 +1,4 @@
-//! What is to be said of a file while what its rings hold cannot be brought to the burst buffer (drain, 4).
+//! Answers about a file while records of its rings cannot be applied (drain, 4).
 
 use std::io;
 
@@ -9,17 +9,17 @@ use super::super::place::CutRecord;
 use super::Drain;
 use super::bring::copy;
 
-/// What is to be laid over the replica.
+/// Pending records, to be laid over the replica.
 pub(crate) struct Pending<'a>(pub(in super::super) &'a Drain);
 
 impl Pending<'_> {
-    /// Where the file ends at least, by what is pending.
+    /// Returns the least end of the file, given the pending records.
     pub fn end(&self) -> u64 {
         self.0.queue.end()
     }
 
-    /// Lays what is pending over `bytes`, which begin at `offset` of the file and of which `read` came from the replica. How
-    /// many there are now.
+    /// Lays pending records over `bytes`, which begin at `offset` of the file and of which `read` came from the
+    /// replica. Returns the new number of valid bytes.
     pub fn lay_over(&self, bytes: &mut [u8], offset: u64, read: usize) -> io::Result<usize> {
         let within = ByteRange::at(offset, bytes.len() as u64).intersection(&ByteRange::new(0, self.0.queue.end()));
         let end = if within.is_empty() { read } else { read.max((within.end - offset) as usize) };
@@ -33,12 +33,13 @@ impl Pending<'_> {
 }
 
 impl Drain {
-    /// Whether a ring may be added: not while those that ended hold what cannot be drained.
+    /// Whether a ring may be added. False while ended rings hold records that cannot be applied.
     pub fn takes_rings(&self) -> bool {
         !self.failing && self.cut.is_none()
     }
 
-    /// Cuts the file to `len` bytes by `act` although what is pending cannot be drained: what of it lies behind is dropped.
+    /// Truncates the file to `len` bytes by `act` while records cannot be applied. Pending bytes beyond `len` are
+    /// dropped.
     pub fn cut<T>(&mut self, len: u64, act: &mut dyn FnMut() -> io::Result<T>) -> io::Result<T> {
         let cut = CutRecord::after(self.cut, len);
         self.place.set_cut(Some(&cut))?;
@@ -52,12 +53,12 @@ impl Drain {
         done
     }
 
-    /// Whether what is pending has lost its meaning: the file has no name any more, and nobody else has it open.
+    /// Whether the pending records have no use any more: the file has no name, and no other handle has it open.
     pub fn is_forlorn(&self) -> bool {
         self.handle.is_last_of_removed()
     }
 
-    /// Drops everything. What no removal through this agent asked to be dropped is told as lost.
+    /// Drops all pending records. Reports them as lost, unless the file was removed through this agent.
     pub fn abandon(&mut self) {
         self.end(None);
         if self.handle.was_removed_elsewhere() {
@@ -75,7 +76,7 @@ impl Drain {
             }
             WindowCounters::add(&self.counters.lost, self.queue.cut(0));
         } else {
-            tracing::info!(file = self.hint, "what could not be drained is dropped with its file");
+            tracing::info!(file = self.hint, "dropped the records of a removed file that could not be applied");
             self.drop_behind(0);
         }
         self.sweep();

@@ -1,8 +1,8 @@
-//! What was drained of a large file is written back to the burst buffer's medium while its program goes on.
+//! Write-back of a large file's applied bytes to the burst buffer's medium while its program goes on.
 //!
-//! By itself the kernel begins after half a minute, or when a tenth of the memory waits for it: until then the medium rests, and
-//! whoever syncs the file waits for all of it. Nothing is promised by this, and nothing waits for it but the end of the file's windows, for
-//! the piece under way and no longer than a bound; what is left then is the kernel's again.
+//! The kernel by itself begins after half a minute, or when dirty pages fill a tenth of the memory. Until then the
+//! medium is idle, and a sync of the file must wait for everything. Write-back promises nothing. Only the end of the
+//! file's windows waits for it, for the piece under way and for a bounded time; the rest is left to the kernel.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,14 +16,14 @@ use crate::limits::{
     WINDOW_BEHIND_QUEUE_MAX, WINDOW_RUN_GAP, WINDOW_RUNS_MAX,
 };
 
-/// A place at which a file grows, or is written anew, in sequence.
+/// A region in which a file grows, or is rewritten, in sequence.
 #[derive(Debug, Clone, Copy)]
 struct Run {
     start: u64,
-    /// What lies before is being written back.
+    /// Offset before which write-back was started.
     front: u64,
     end: u64,
-    /// Bytes that were written of it.
+    /// Bytes written in the region.
     bytes: u64,
 }
 
@@ -36,11 +36,11 @@ impl Run {
         self.front <= range.start && range.start <= self.end.saturating_add(WINDOW_RUN_GAP)
     }
 
-    /// What is to be written back now that this was written.
+    /// Notes that `range` was written. Returns the range to be written back now.
     fn take(&mut self, range: ByteRange) -> Option<ByteRange> {
         self.end = self.end.max(range.end);
         self.bytes += range.len();
-        // What is scattered the kernel gathers better, for it waits longer.
+        // The kernel gathers scattered writes better, because it waits longer.
         let is_dense = self.bytes >= (self.end - self.start) / 2;
         let upto = piece_of(self.end.saturating_sub(WINDOW_BEHIND));
         if !is_dense || upto <= self.front {
@@ -50,12 +50,12 @@ impl Run {
     }
 }
 
-/// Where the piece begins that a byte is in.
+/// Returns the start of the piece that contains a byte.
 fn piece_of(at: u64) -> u64 {
     at / WINDOW_BEHIND_BYTES * WINDOW_BEHIND_BYTES
 }
 
-/// The runs of one file; the one that was written last stands last.
+/// The regions of one file; the one written last is at the end.
 #[derive(Debug, Default)]
 struct Runs(Vec<Run>);
 
@@ -72,14 +72,14 @@ impl Runs {
     }
 }
 
-/// Sees to one file.
+/// Write-back of one file.
 pub(super) struct KernelWriteBack {
     runs: Runs,
-    /// `None`: it is not for us, or no thread can be had.
+    /// Write-back handle; `None` if the data is not in a replica here, or no thread could be started.
     way: Option<Arc<WriteBehind>>,
-    /// The windows end: what comes still is left to the kernel.
+    /// Whether the windows are ending: the rest is left to the kernel.
     ending: bool,
-    /// There is none where nothing was due so far, as of most files.
+    /// Thread, started when write-back is first due. Most files need none.
     thread: Option<Thread>,
 }
 
@@ -88,7 +88,7 @@ impl KernelWriteBack {
         KernelWriteBack { runs: Runs::default(), way: way.map(Arc::new), ending: false, thread: None }
     }
 
-    /// This was written to the replica. Waits for nothing.
+    /// Notes that `range` was written to the replica. Does not block.
     pub fn wrote(&mut self, range: ByteRange) {
         let Some(way) = self.way.as_ref().filter(|_| !self.ending) else { return };
         let Some(due) = self.runs.take(range) else { return };
@@ -103,14 +103,14 @@ impl KernelWriteBack {
         }
     }
 
-    /// There are windows again, or still.
+    /// Resumes after a new window.
     pub fn goes_on(&mut self) {
         if std::mem::take(&mut self.ending) {
             self.thread = None;
         }
     }
 
-    /// The windows end. Waits for nothing.
+    /// Notes that the windows end. Does not block.
     pub fn ends(&mut self) {
         self.ending = true;
         if let Some(thread) = &mut self.thread {
@@ -118,19 +118,19 @@ impl KernelWriteBack {
         }
     }
 
-    /// It is over, or as good as that.
+    /// Ends the write-back. Waits for at most [`WINDOW_BEHIND_END_WAIT`].
     pub fn end(&mut self) {
         self.ends();
         self.thread = None;
     }
 }
 
-/// Begins to write back what it is sent, which may wait for the medium.
+/// Thread that starts write-back of the ranges sent to it, and may block on the medium.
 struct Thread {
-    /// `None` once it is to end.
+    /// Queue of ranges; `None` once the thread is to end.
     ranges: Option<SyncSender<ByteRange>>,
     ends: Arc<AtomicBool>,
-    /// Says by its own end that the thread has none of the replica any more.
+    /// Disconnected when the thread has released the replica.
     over: Receiver<()>,
 }
 
@@ -150,7 +150,7 @@ impl Thread {
 
     fn send(&self, range: ByteRange) {
         if let Some(ranges) = &self.ranges {
-            // What there is no room for the kernel writes back by itself.
+            // Ranges that find no room are left to the kernel.
             let _ = ranges.try_send(range);
         }
     }
@@ -161,7 +161,7 @@ impl Thread {
     }
 }
 
-/// Where it stands still with its medium it is left alone: whoever waits for this may be a program that opens the file.
+/// Abandons a thread that is stuck at its medium, because a program that opens the file may be waiting here.
 impl Drop for Thread {
     fn drop(&mut self) {
         self.ends();
@@ -170,13 +170,13 @@ impl Drop for Thread {
 }
 
 fn write_back(begin: &dyn Fn(ByteRange) -> std::io::Result<()>, ranges: &Receiver<ByteRange>, ends: &AtomicBool) {
-    // It gives way to programs, and to what drains their windows.
+    // Programs, and the threads that apply their records, go first.
     let _ = rustix::process::nice(WINDOW_BEHIND_NICE);
     for range in ranges {
         let mut start = range.start;
         while start < range.end {
             let end = range.end.min((start / WINDOW_BEHIND_PIECE + 1) * WINDOW_BEHIND_PIECE);
-            // What the medium does not take is noted, and told to whoever syncs.
+            // Write errors are recorded by the kernel and reported to the next sync.
             if ends.load(Ordering::Relaxed) || begin(ByteRange::new(start, end)).is_err() {
                 return;
             }
@@ -202,7 +202,7 @@ mod tests {
         let pieces = |upto: u64| (0..upto).map(|number| (number * MIB, MIB));
         assert_eq!(written(pieces(39)), []);
         assert_eq!(written(pieces(60)), [(0, 8), (8, 16), (16, 24)]);
-        // What is long at once, and what is written anew.
+        // A long write at once, and a rewrite.
         assert_eq!(written(pieces(40).chain([(40 * MIB, 60 * MIB)])), [(0, 8), (8, 64)]);
         assert_eq!(written(pieces(40).chain(pieces(40))), [(0, 8), (0, 8)]);
     }
@@ -237,7 +237,7 @@ mod tests {
             Ok(())
         };
         let (begin, ends) = (&begin, &ends);
-        // It changes how its thread gives way.
+        // A thread of its own, because the call changes the thread's priority.
         std::thread::scope(|scope| scope.spawn(move || write_back(begin, &received, ends)).join().unwrap());
         let (ranges, (_still, over)) = (None, mpsc::sync_channel(0));
         let began = std::time::Instant::now();

@@ -1,4 +1,4 @@
-//! What whoever asks about a file waits for, and what not.
+//! Tests of what requests about a file wait for.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ fn nobody_waits_for_a_program_that_has_no_room_or_for_what_others_write_meanwhil
     let (mut drain, recorder) = drain_on(tree.path(), WindowMedium::Volatile);
     let program = ring(&mut drain, 1, 64 * KIB);
     let (mut at, mut beside) = (0, None);
-    // Until one has to wait.
+    // Until a writer has to wait.
     while beside.is_none() {
         let waits = &mut || {
             let began = Instant::now();
@@ -116,7 +116,7 @@ fn each_who_writes_a_file_is_told_once_what_was_damaged_in_a_window_that_is_over
     assert!(told(other.flush()), "each is, by whatever it asks first");
     other.sync(false).unwrap();
     assert!(window.is_revoked(), "its program would go on, and wait for room for ever");
-    std::mem::forget(window); // its memory is gone
+    std::mem::forget(window); // the memory is gone
 }
 
 #[test] // S40
@@ -126,7 +126,7 @@ fn who_waits_for_room_behind_an_append_that_nobody_finishes_goes_to_the_kernel()
     let open = stand.windowed("file");
     let window = stand.attach_sized(&open, 1 << 20);
     let (mut acknowledged, mut waited) = (0, Duration::ZERO);
-    // As a handler of signals does that interrupted the one append, and writes more than there is room for.
+    // As a signal handler that interrupted an append and writes more than there is room for.
     let never = window.append_where(&[std::io::IoSlice::new(&[1; 100_000])], || {
         let began = Instant::now();
         while acknowledged < 1000 && window.append(acknowledged * 10_000, &[7; 10_000]).is_ok() {

@@ -1,4 +1,4 @@
-//! What rings hold on its way into a replica.
+//! Tests of applying records to a replica.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
@@ -19,12 +19,12 @@ fn writes_that_overlap_in_rings_that_wrap_come_out_of_them_in_their_order() {
         let tree = tempfile::tempdir().unwrap();
         let (mut drain, recorder) = drain_on(tree.path(), WindowMedium::Volatile);
         *recorder.remote.lock() = seed > 4;
-        // A program's ring, and one of twice that of another on the same file.
+        // One ring, and one of twice its size by another program on the same file.
         let writers = [ring(&mut drain, 1, capacity), ring(&mut drain, 2, 2 * capacity)];
         let fails = seed % 2 == 1;
         *recorder.fails.lock() = fails.then_some(Random(seed as u64));
         let mut random = Random(seed as u64 + 1);
-        // At first more small ones in a row than the system takes at once.
+        // First come more small records in a row than the system takes in one call.
         let (mut model, mut written, mut at) = (random.bytes(30_000), 0, 0);
         for (number, bytes) in model.chunks(10).enumerate() {
             let mut drains = || drain.take() && drain.batch(true, None).unwrap();
@@ -60,7 +60,7 @@ fn writes_that_overlap_in_rings_that_wrap_come_out_of_them_in_their_order() {
 
 #[test] // S39
 fn a_ring_that_is_cut_while_it_is_drained_loses_what_was_cut_off_and_that_is_noted() {
-    // At pages, within them, and between the first record and the second.
+    // At page boundaries, within pages, and between the first and the second record.
     let cuts = [0, 100, 4096, 44_160, 50_000, 65_536, 90_112];
     let ways = |cut| [(cut, true, false), (cut, false, false), (cut, true, true), (cut, false, true)];
     for (cut, taken, remote) in cuts.into_iter().flat_map(ways) {
@@ -77,7 +77,7 @@ fn a_ring_that_is_cut_while_it_is_drained_loses_what_was_cut_off_and_that_is_not
             drain.take();
         }
         OpenOptions::new().write(true).open(drain.place().ring(0)).unwrap().set_len(cut).unwrap();
-        std::mem::forget(bad); // its memory is gone
+        std::mem::forget(bad); // the memory is gone
         assert_eq!(taken, drain.batch(true, None).unwrap(), "there is an end");
         drain.apply().unwrap();
         assert!(drain.damages() > 0, "cut to {cut}, taken {taken}");
@@ -101,7 +101,8 @@ fn a_program_that_publishes_for_ever_keeps_nobody_waiting() {
         let tree = tempfile::tempdir().unwrap();
         let (mut drain, _) = drain_on(tree.path(), WindowMedium::Volatile);
         let granted = drain.add(1, WindowBudget::new(1 << 20).take(64 << 10).unwrap()).unwrap();
-        // The first of all numbers, again and again, which can always be drained, and at times one that comes never.
+        // The program publishes the first sequence number again and again, which can always be applied, and sometimes a
+        // number that never comes.
         let counter = Arc::new(Heap::zeroed(sequence::WORD_BYTES));
         let memory = Arc::clone(&granted.ring);
         let writer =

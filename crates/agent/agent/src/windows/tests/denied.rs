@@ -1,4 +1,4 @@
-//! Why a program goes without a window.
+//! Tests of the counted reasons for refused windows.
 
 use std::io::IoSlice;
 use std::os::fd::OwnedFd;
@@ -12,7 +12,7 @@ use window::limits::CAPACITY_MIN;
 
 use super::*;
 
-/// One that says hello as a library of another version does.
+/// Says hello as a library of another version does.
 fn stranger(stand: &Stand) -> OwnedFd {
     let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
     connect(&socket, &SocketAddrUnix::new(stand.agent.window_socket().unwrap()).unwrap()).unwrap();

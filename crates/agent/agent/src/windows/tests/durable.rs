@@ -1,4 +1,4 @@
-//! Windows on persistent memory, by the instructions of it: what they are worth, and in which order what they hold travels.
+//! Tests of windows on persistent memory: their guarantees, and the order of writes and syncs.
 
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ fn on_persistent_memory_the_replica_is_synced_before_the_mark_says_that_it_has_s
         assert_eq!(*last, Event::Synced(mark), "{events:?}");
         assert!(before.iter().skip(usize::from(number == 0)).all(|event| *event == Event::Written(mark)), "{events:?}");
     }
-    // What cannot be synced stays in the ring.
+    // A record that cannot be synced stays in the ring.
     *full.lock() = true;
     writer.append(0, b"more", &mut || true).unwrap();
     assert_eq!(drain.apply().unwrap_err().raw_os_error(), Some(libc::ENOSPC));
@@ -61,18 +61,18 @@ fn what_a_sync_is_to_tell_is_not_kept_from_it() {
     let (mut drain, recorder) = drain_on(tree.path(), WindowMedium::Emulated);
     let kept = |drain: &Drain| drain.kept().load(Relaxed);
     let (writer, _other) = (ring(&mut drain, 1, 256 << 10), ring(&mut drain, 2, 256 << 10));
-    // What came past the rings.
+    // Writes past the rings.
     *recorder.full.lock() = true;
     drain.sync().unwrap_err();
     assert!(!kept(&drain));
     *recorder.full.lock() = false;
     drain.sync().unwrap();
     assert!(kept(&drain));
-    // What was in them: each open file is told by itself, for what the other ring has is kept.
+    // Records in the rings: each open file reports its own damage, because the records of the other ring are safe.
     writer.append(0, &[7; 50_000], &mut || true).unwrap();
     std::fs::OpenOptions::new().write(true).open(drain.place().ring(0)).unwrap().set_len(5000).unwrap();
     drain.take();
-    std::mem::forget(writer); // its memory is gone
+    std::mem::forget(writer); // the memory is gone
     assert!(drain.damages() > 0 && drain.windows() == 1 && kept(&drain));
 }
 
@@ -98,7 +98,7 @@ fn a_sync_of_what_lies_on_persistent_memory_waits_for_nobody_unless_it_has_somet
         stand.agent.write(&open, b"WR", 0, WriteHow::default()).unwrap();
         let at_once = durable && rules.is_empty();
         std::thread::scope(|scope| {
-            // As long as somebody has the rings nothing is drained.
+            // While the lock of the rings is held, no record is applied.
             let file = windows.window(open.node().identity()).unwrap();
             let rings = file.drain.lock();
             let sync = scope.spawn(|| open.sync(false));
@@ -131,7 +131,7 @@ fn a_time_that_was_set_before_a_sync_is_on_the_medium_after_it() {
         let new = NewAttributes { mtime: Some(NewTime::At(set)), ..NewAttributes::default() };
         stand.agent.set_attributes(&Caller::own(), open.node(), None, &new, &|| false).unwrap();
         open.sync(false).unwrap();
-        // What a crash of the machine would leave at this moment.
+        // The image holds what a crash of the machine would leave at this moment.
         std::fs::copy(tree.path("image"), tree.path("left")).unwrap();
         let left = Disk::again(tree.path("left"), tree.dir("left-disk")).unwrap();
         let replicas = std::fs::read_dir(left.place().join("buffer/replicas")).unwrap();

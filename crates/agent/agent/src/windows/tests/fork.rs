@@ -1,8 +1,9 @@
-//! Processes that a program with a window makes.
+//! Tests of child processes of a program with a window.
 
 use super::*;
 
-/// A process that does `work` and ends with its answer, or waits for its end if there is none. `flags`: those of clone(2).
+/// Starts a process that does `work` and exits with its answer, or waits to be killed if there is none. `flags`: those
+/// of clone(2).
 pub(super) fn process(flags: i32, work: &dyn Fn() -> Option<i32>) -> i32 {
     // SAFETY: the child works on a copy of our memory, with system calls alone, and ends without a destructor.
     match unsafe { libc::syscall(libc::SYS_clone, flags | libc::SIGCHLD, 0, 0, 0, 0) } {
@@ -18,7 +19,7 @@ pub(super) fn process(flags: i32, work: &dyn Fn() -> Option<i32>) -> i32 {
     }
 }
 
-/// Its answer; -1 if a signal ended it.
+/// Waits for the child. Returns its exit code; -1 if a signal ended it.
 pub(super) fn ended(pid: i32) -> i32 {
     let mut status = 0;
     // SAFETY: our own child.
@@ -26,7 +27,7 @@ pub(super) fn ended(pid: i32) -> i32 {
     if libc::WIFEXITED(status) { libc::WEXITSTATUS(status) } else { -1 }
 }
 
-/// Ends it.
+/// Kills the child.
 pub(super) fn end(pid: i32) {
     // SAFETY: our own child.
     unsafe { libc::kill(pid, libc::SIGKILL) };
@@ -48,7 +49,7 @@ fn a_forked_child_has_no_window_and_its_parent_keeps_its_own() {
     assert!(!window.is_revoked() && stand.registration.is_here());
     window.append(6, b" after").unwrap();
     assert_eq!(stand.content(&open), b"before after");
-    // A child that dies in the middle of nothing takes nothing with it; one that shares the descriptors closes nothing of ours.
+    // A child that dies in between affects nothing; one that shares the descriptors closes none of ours.
     end(process(libc::CLONE_FILES, &|| None));
     window.append(12, b"!").unwrap();
     assert_eq!(stand.content(&open), b"before after!");
@@ -59,7 +60,7 @@ fn a_forked_child_has_no_window_and_its_parent_keeps_its_own() {
 fn a_child_that_goes_on_with_an_append_of_its_parent_makes_it_by_the_kernel() {
     let tree = tempfile::tempdir().unwrap();
     let stand = Stand::new(tree.path(), &[]);
-    // What is short has its place before it is in the ring, what is long after that.
+    // A short record has its offset before it is in the ring, a long one after that.
     for (ends, bytes) in [(false, 6), (true, 6), (false, 100_000), (true, 100_000)] {
         let open = stand.windowed(&format!("{ends} {bytes}"));
         let window = stand.attach_sized(&open, 1 << 20);

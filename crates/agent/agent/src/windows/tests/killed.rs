@@ -1,5 +1,5 @@
-//! Agent and program killed together, at random moments and at every fault point; a ledger outside of them says what was
-//! acknowledged.
+//! Tests that kill agent and program together, at random moments and at every fault point. A file outside of them
+//! records the acknowledged writes.
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
@@ -20,17 +20,17 @@ use crate::{Replayed, WriteHow};
 
 const FILE: u64 = 256 << 10;
 const PROGRAM: &str = "FOREBAY_WINDOW_TEST";
-/// The word of the ledger that says which write went, or goes, through the kernel last.
+/// Word of that file with the number of the last write made through the kernel.
 const THROUGH_KERNEL: usize = 8;
 
-/// The write with this number: the same in the killed process and in the check.
+/// Returns the write with this number, which is equal in the killed process and in the check.
 fn write(seed: u64, number: u64) -> (u64, Vec<u8>) {
     let mut rng = Random(seed ^ number << 32);
     let len = 1 + rng.below(6_000);
     (rng.below(FILE - len), rng.bytes(len as usize))
 }
 
-/// Of the agent that is to be killed, so that it dies in the midst of sweeps.
+/// Returns small batches for the agent to be killed, so that it dies during sweeps.
 pub(in super::super) fn small_batches() -> Option<ApplyQueue> {
     std::env::var(PROGRAM).ok().map(|_| ApplyQueue::with_batches_of(40_000, 15_000))
 }
@@ -43,11 +43,11 @@ fn program() {
     let (seed, root) = arguments.split_once(' ').unwrap();
     let (seed, root): (u64, &Path) = (seed.parse().unwrap(), root.as_ref());
     let acknowledged = Mapping::open(&root.join("acknowledged"), WindowMedium::Volatile).unwrap();
-    // Rings that are full again and again.
+    // The rings are small, so that they are often full.
     let stand = Stand::new(root, &["window=64KiB"]);
     let mut number = acknowledged.word(0).load(SeqCst);
     for boot_verifier in 0.. {
-        // Two programs, for all that the agent can tell.
+        // To the agent these look like two programs.
         let opens = [stand.windowed("file"), stand.windowed("file")];
         let windows = opens.each_ref().map(|open| stand.attach(open));
         for _ in 0..50 + seed % 100 {
@@ -92,7 +92,7 @@ fn difference(found: &[u8], last: &[u8], next: &[u8]) -> String {
     format!("{} differ without the next write, {} with it", of(last), of(next))
 }
 
-/// A directory for one story, with an empty ledger.
+/// A directory for one story, with an empty record of acknowledged writes.
 pub(super) struct Story {
     pub tree: tempfile::TempDir,
     acknowledged: Mapping,
@@ -109,7 +109,7 @@ impl Story {
         self.acknowledged.word(0).load(SeqCst)
     }
 
-    /// What an agent that starts now finds is what was acknowledged, byte for byte; one write more may be there.
+    /// Checks that a new agent finds all acknowledged writes, byte for byte. One more write may be there.
     pub fn check(&self, seed: u64) {
         let acknowledged = self.acknowledged();
         let stand = Stand::new(self.tree.path(), &[]);
@@ -129,7 +129,7 @@ impl Story {
         (0..acknowledged).for_each(|number| last = apply(number));
         let next = apply(acknowledged);
         let whole = found == last || found == next;
-        // The kernel's own write that nobody was told of may be torn, as on any file system; an append may not.
+        // A write through the kernel that was not acknowledged may be torn, as on any file system; an append may not.
         let torn = self.acknowledged.word(THROUGH_KERNEL).load(SeqCst) == acknowledged
             && (last.len()..=next.len()).contains(&found.len())
             && found
@@ -183,7 +183,7 @@ fn what_was_acknowledged_survives_a_kill_at_every_fault_point() {
     }
 }
 
-/// Killed when records had been written to the replica and not been released.
+/// Kills an agent after records were written to the replica and before their room was released.
 pub(super) fn left_with_records(seed: u64, durable: bool) -> Story {
     let story = Story::new();
     if durable {
@@ -194,7 +194,7 @@ pub(super) fn left_with_records(seed: u64, durable: bool) -> Story {
     story
 }
 
-/// The one directory in another.
+/// Returns the only entry of a directory.
 pub(super) fn only(dir: &Path) -> std::path::PathBuf {
     std::fs::read_dir(dir).unwrap().next().unwrap().unwrap().path()
 }
@@ -214,7 +214,7 @@ fn what_another_version_left_is_named_and_stays_until_it_can_be_replayed() {
     story.check(200);
 }
 
-/// The name of a file, and what is done to it.
+/// Name of a file, and the damage done to it.
 type Damage = (&'static str, fn(&Path));
 
 #[test] // S38
@@ -295,7 +295,7 @@ fn a_copy_among_the_rings_is_not_replayed_and_nothing_is_removed_that_no_agent_m
         std::fs::create_dir(files.join(name)).unwrap();
         std::fs::write(files.join(name).join("notes"), "kept").unwrap();
     }
-    // As an agent leaves them that was killed when it made one, and when it removed one.
+    // As left by an agent that was killed while it made a directory, or while it removed one.
     for (name, left) in [("71", "file.new"), ("72", "sequence"), ("73", "0.grant")] {
         std::fs::create_dir(files.join(name)).unwrap();
         std::fs::write(files.join(name).join(left), "").unwrap();

@@ -1,4 +1,4 @@
-//! A process that took another one's number.
+//! Test of a process that reused another one's process id.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -15,7 +15,7 @@ use window::{Mapping, Memory, WindowMedium};
 use super::fork::{end, ended, process};
 use super::*;
 
-/// A process with the number `pid`, if it can be had: the kernel gives numbers in turn.
+/// Starts a process with the id `pid`, if possible: the kernel assigns ids in order.
 fn with_number(pid: i32) -> Option<i32> {
     std::fs::write("/proc/sys/kernel/ns_last_pid", (pid - 1).to_string()).ok()?;
     let another = process(libc::CLONE_FILES, &|| None);
@@ -26,7 +26,7 @@ fn with_number(pid: i32) -> Option<i32> {
     Some(another)
 }
 
-/// The page of the process that said hello on `socket`.
+/// Receives the page of the process that said hello on `socket`.
 fn page_of(socket: &OwnedFd) -> Mapping {
     let mut bytes = [0; MESSAGE_BYTES];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -43,7 +43,7 @@ fn page_of(socket: &OwnedFd) -> Mapping {
 #[test] // S39
 fn a_process_with_the_number_of_one_that_registered_is_another_process() {
     if !rustix::process::geteuid().is_root() {
-        return; // numbers are given out by root
+        return; // only root can choose process ids
     }
     let tree = tempfile::tempdir().unwrap();
     let stand = Stand::new(tree.path(), &[]);
@@ -55,7 +55,7 @@ fn a_process_with_the_number_of_one_that_registered_is_another_process() {
         connect(&socket, &address).ok()?;
         let mut nothing = SendAncillaryBuffer::default();
         sendmsg(&socket, &[IoSlice::new(&hello)], &mut nothing, SendFlags::NOSIGNAL).ok()?;
-        // Not before the agent has seen who it is.
+        // Waits until the agent has identified the process.
         poll(&mut [PollFd::new(&socket, PollFlags::IN)], None).ok()?;
         Some(socket)
     };

@@ -1,4 +1,4 @@
-//! A drain without an agent: a program's half of its rings, and a replica that keeps the order of events.
+//! A test replica that records the order of events, and rings without an agent, with the program's side of them.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -23,39 +23,39 @@ use super::super::drain::{Drain, Granted};
 use super::super::session::AgentRun;
 use crate::burst_buffer::{DataVersion, OpenData};
 
-/// What happened to the replica, and where the mark of the drained stood.
+/// An event at the replica, with the position of the applied mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Event {
-    /// Straight out of rings.
+    /// Bytes written straight from rings.
     Written(u64),
-    /// From a copy.
+    /// Bytes written from a copy.
     Copied(u64),
     Synced(u64),
 }
 
-/// A replica and its troubles.
+/// A replica with simulated faults.
 pub(super) struct Recorder {
     mark: std::path::PathBuf,
     pub replica: File,
     pub events: Mutex<Vec<Event>>,
-    /// Syncs fail.
+    /// Whether syncs fail.
     pub full: Mutex<bool>,
-    /// Writes fail, with any part of them there.
+    /// Whether writes fail after any part of them was written.
     pub gone: Mutex<bool>,
-    /// When what came had been written, of each batch.
+    /// Time of the last write in each batch.
     pub dated: Mutex<Vec<Timestamp>>,
-    /// Its machine crashes so often before it syncs.
+    /// Number of times that the machine will crash before a sync.
     pub crashes: Mutex<u64>,
-    /// Writes straight out of rings fail now and then, with any part of them there.
+    /// Source of random failures of writes straight from rings, after any part was written.
     pub fails: Mutex<Option<Random>>,
-    /// Runs before each write straight out of rings.
+    /// Callback before each write straight from rings.
     pub before: Mutex<Option<Box<dyn FnMut() + Send>>>,
-    /// It is behind a socket.
+    /// Whether the replica is behind a socket.
     pub remote: Mutex<bool>,
 }
 
 impl Recorder {
-    /// An empty replica at that path.
+    /// Creates an empty replica at that path.
     pub fn new(replica: &Path, mark: std::path::PathBuf) -> Arc<Recorder> {
         let replica = File::options().read(true).write(true).create_new(true).open(replica).unwrap();
         let (events, full, fails, before) = (Mutex::default(), Mutex::default(), Mutex::default(), Mutex::default());
@@ -64,7 +64,7 @@ impl Recorder {
         Arc::new(Recorder { mark, replica, events, full, gone, dated, crashes, fails, before, remote })
     }
 
-    /// What arrives of bytes that are sent; `None`: not all that there were.
+    /// Sends bytes through a socket and returns them; `None` if not all arrived.
     fn arrives(bytes: &Gather<'_>) -> Option<Vec<u8>> {
         let (here, mut there) = UnixStream::pair().unwrap();
         std::thread::scope(|scope| {
@@ -182,7 +182,7 @@ impl OpenData for Arc<Recorder> {
 
 pub(super) type Program = Writer<Arc<Mapping>, Arc<Mapping>>;
 
-/// A drain on memory of that kind, and its replica.
+/// Creates the rings of a file on a medium, and their replica.
 pub(super) fn drain_on(tree: &Path, medium: WindowMedium) -> (Drain, Arc<Recorder>) {
     let (session, _) = AgentRun::begin(&tree.join("w"), "one", tree, Some(medium)).unwrap();
     let place = session.add(1, &Identity::new(vec![1]).unwrap(), Path::new("file")).unwrap();
@@ -193,13 +193,13 @@ pub(super) fn drain_on(tree: &Path, medium: WindowMedium) -> (Drain, Arc<Recorde
     (drain, recorder)
 }
 
-/// A program's half of a new ring.
+/// Creates a ring, and returns the program's side of it.
 pub(super) fn ring(drain: &mut Drain, open: u64, bytes: u64) -> Program {
     let granted = drain.add(open, WindowBudget::new(4 * bytes).take(bytes).unwrap()).unwrap();
     program(granted)
 }
 
-/// A program's half of a ring that was granted.
+/// Returns the program's side of a granted ring.
 pub(super) fn program(granted: Granted) -> Program {
     Writer::new(granted.ring, granted.id, granted.capacity, Sequence::new(granted.sequence)).unwrap()
 }

@@ -1,4 +1,4 @@
-//! What can be replayed another time stays until then, and what never can is told and kept.
+//! Tests of replay: records that can be replayed later stay, and damaged ones are reported and kept.
 
 use std::fs;
 use std::io::{self, Write};
@@ -17,14 +17,14 @@ use super::killed::{left_with_records, only};
 use super::{agent_over, agent_with};
 use crate::{Agent, Replayed};
 
-/// What a replay says, all of it.
+/// Runs a replay and returns all outcomes.
 pub(super) fn recovered(agent: &Agent, burst_buffer: &Path) -> io::Result<Vec<Replayed>> {
     let mut all = Vec::new();
     agent.recover_windows(burst_buffer, &mut |file| all.push(file))?;
     Ok(all)
 }
 
-/// A catalogue that cannot be written now and then.
+/// A catalogue whose writes fail on demand.
 struct Failing {
     catalogue: FjallCatalogue,
     fails: AtomicBool,
@@ -59,7 +59,7 @@ impl Catalogue for Failing {
 fn rings_stay_while_the_burst_buffer_answers_with_errors() {
     let story = left_with_records(500, false);
     let (root, buffer) = (story.tree.path(), story.tree.path().join("buffer"));
-    // Then the open has to write down that the file is dirty.
+    // The files become clean, so that the next open has to record that the file is dirty.
     let agent = agent_over(root, &[]);
     assert!(agent.cache().drain_all(&mut |_| {}, &|| false).is_empty());
     agent.cache().shutdown();
@@ -108,7 +108,7 @@ fn a_ring_that_cannot_be_opened_now_stops_the_start_and_is_replayed_another_time
     story.check(502);
 }
 
-/// An agent without root opens no file by its handle.
+/// An agent without root privilege cannot open files by handle.
 #[test] // S37
 fn a_file_that_was_renamed_is_found_where_the_store_finds_none_by_identity() {
     let story = left_with_records(503, false);
@@ -146,7 +146,7 @@ fn what_is_lost_is_told_before_the_start_stops_at_another_file_and_nobody_can_be
     let record = fs::read_to_string(place.join("file")).unwrap();
     fs::write(other.join("file"), record.replace("\"format\":3", "\"format\":4")).unwrap();
     fs::write(place.join("0.grant"), "{").unwrap();
-    // As every user may in /dev/shm.
+    // Every user may do this in /dev/shm.
     let number = place.file_name().unwrap().to_str().unwrap();
     fs::create_dir_all(format!("{}.damaged-{number}/in the way", session.display())).unwrap();
     fs::OpenOptions::new().append(true).open(buffer.join("windows")).unwrap().write_all(b"who wrote this\n").unwrap();

@@ -1,9 +1,10 @@
-//! Programs that have windows of one file, others that use it through the kernel, and the thread that drains, in many orders of what they do
-//! under locks: who attaches, appends, settles, looks, cuts, switches off, bars and closes, while the burst buffer is full now and then.
+//! Model test of programs with windows of one file, other users of the file through the kernel, and the thread that
+//! applies records. The test runs many orders of their steps under locks. They attach, append, apply, read, truncate,
+//! switch off, bar and close, while the burst buffer is sometimes full.
 //!
-//! Each register of the file (eight bytes at a place) is then what some order of the acknowledged writes makes it that keeps the order in
-//! which they were asked and acknowledged; so is whatever was read between, also by those who look at the replica itself, once they were told that they may. At
-//! the end everything is given back.
+//! The file consists of registers of eight bytes. The value of each register must come from an order of the
+//! acknowledged writes that keeps their order in time. This holds also for all reads in between, and for direct reads
+//! of the replica once these are allowed. At the end all resources are released.
 
 mod history;
 mod replica;
@@ -28,25 +29,25 @@ use crate::burst_buffer::OpenData;
 use history::History;
 use replica::Replica;
 
-/// Places in the file at which is written.
+/// Number of places in the file that are written.
 const CELLS: usize = 3;
-/// From one to the next.
+/// Distance between places, bytes.
 const CELL: u64 = 128 << 10;
-/// Longer than 64 KiB: such a write says where it belongs when its bytes are in the ring already.
+/// Length of a long write, more than 64 KiB: its offset is set after its bytes are in the ring.
 const LONG: usize = (64 << 10) + 8;
-/// Two long writes.
+/// Ring size: two long writes.
 const RING: u64 = 512 << 10;
 const BUDGET: u64 = 8 * RING;
-/// Looks for what must come, by which it has long come in any order.
+/// Most polls for an expected event, more than any order needs.
 const WAITS: u32 = 100_000;
-/// What each thread does.
+/// Number of steps of each thread.
 const DEEDS: usize = 5;
-/// Waits for room that end this way have waited long enough: their program goes on by the kernel.
+/// Number of waits for room after which a program writes through the kernel.
 const PATIENCE: u32 = 3;
-/// The burst buffer is full in one of so many stories from the beginning, and becomes full once in so many changes of that.
+/// The burst buffer is full initially in one of so many stories, and becomes full in one of so many changes.
 const FULL: usize = 4;
 
-/// Everything that the threads share.
+/// State shared by the threads.
 struct Story {
     windows: Arc<Windows>,
     service: Arc<WindowService>,
@@ -54,20 +55,20 @@ struct Story {
     history: History,
     identity: Identity,
     lazy: bool,
-    /// Threads that are not done.
+    /// Number of threads still running.
     left: AtomicU64,
     _tree: TempTree,
 }
 
-/// One open file, and the window that its program has.
+/// One open file, and its program's window.
 struct Opened<'a> {
     story: &'a Story,
     right: WindowRight,
     ring: Option<Program>,
     pid: u32,
-    /// Its windows are switched off.
+    /// Whether windows are switched off.
     is_off: bool,
-    /// And it was told that it may look at the replica itself.
+    /// Whether the replica may be read directly.
     looks_past: bool,
 }
 
@@ -75,13 +76,13 @@ fn head(cell: usize) -> u64 {
     cell as u64 * CELL
 }
 
-/// The registers of a write at a place: its first one, and of a long one also one in the middle and the last.
+/// Returns the registers of a write at a place: the first one and, for a long write, one in the middle and the last.
 fn registers(cell: usize, long: bool) -> Vec<u64> {
     let all = [head(cell), head(cell) + LONG as u64 / 16 * 8, tail(cell)];
     all[..if long { 3 } else { 1 }].to_vec()
 }
 
-/// Those of the whole file.
+/// Returns all registers of the file.
 fn all_registers() -> impl Iterator<Item = u64> {
     (0..CELLS).flat_map(|cell| registers(cell, true))
 }
@@ -90,7 +91,7 @@ fn tail(cell: usize) -> u64 {
     head(cell) + LONG as u64 - 8
 }
 
-/// Waits for what must come.
+/// Waits for an expected event.
 fn until(what: &str, holds: impl Fn() -> bool) {
     for _ in 0..WAITS {
         if holds() {
@@ -136,7 +137,7 @@ impl Story {
         }
     }
 
-    /// Looks at the replica itself, as in a mapping.
+    /// Reads the replica directly, as a mapping does.
     fn look_past(&self, how: &str) {
         for at in all_registers() {
             let began = self.history.tick();
@@ -160,21 +161,21 @@ impl Story {
         self.history.end(&zeroed, id, done.is_ok());
     }
 
-    /// Everything was given back.
+    /// Checks that all resources were released.
     fn ended(&self) {
         self.replica.set_full(false);
         until("the last window is over", || !self.windows.is_windowed(&self.identity));
         assert!(self.windows.tokens.lock().is_empty(), "a token is left");
         assert_eq!(self.service.budget.left(), BUDGET);
         self.look_past("at the end");
-        // Whoever found it over has it still, perhaps.
+        // A thread that found the windows over may still hold them.
         until("its files are gone", || self.windows.session.left().unwrap().is_empty());
         self.windows.session.end(&self.windows.settings.burst_buffer).unwrap();
     }
 }
 
 impl Opened<'_> {
-    /// Asks for a window, and fetches it; the program may end in between.
+    /// Requests a window and fetches it. The window may end in between.
     fn attach(&mut self) {
         let replica = Arc::clone(&self.story.replica);
         let make = || Ok((Box::new(Arc::clone(&replica)) as Box<dyn OpenData>, PathBuf::from("file")));
@@ -196,7 +197,7 @@ impl Opened<'_> {
         if let Some(ring) = &self.ring {
             let mut waits = 0;
             let place = || {
-                // In the midst of the write, if it is a long one.
+                // In the middle of a long write.
                 yield_now();
                 Some(at)
             };
@@ -215,7 +216,7 @@ impl Opened<'_> {
         story.history.end(registers, id, done);
     }
 
-    /// Switched off, as before a file is mapped, or on again.
+    /// Switches windows off, as before a mapping, or on again.
     fn switch(&mut self) {
         if self.is_off {
             self.right.switch(false);
@@ -246,7 +247,7 @@ impl Opened<'_> {
     }
 }
 
-/// One story: so many programs, each of which opens the file, does things to it, and closes it, perhaps twice.
+/// Runs one story: several programs, each of which opens the file, does random steps, and closes it, once or twice.
 fn told(programs: u32, behind_server: bool, lazy: bool) {
     let story = Story::new(behind_server, lazy);
     story.replica.set_full(below(FULL) == 0);

@@ -1,4 +1,4 @@
-//! Windows that a full burst buffer does not take.
+//! Tests of windows whose records a full burst buffer does not accept.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,7 +11,7 @@ use crate::{NewAttributes, NewTime};
 
 const PART: usize = 50_000;
 
-/// A file whose window holds what cannot be drained: `acknowledged` parts of it were acknowledged, each with bytes of its number.
+/// A file whose records cannot be applied. `acknowledged` parts were acknowledged, each filled with its number.
 struct Stuck {
     open: Option<OpenFile>,
     stand: Option<Stand>,
@@ -27,7 +27,7 @@ impl Stuck {
         let stand = Stand::new(tree.root(), &["stage_out=manual"]);
         let open = stand.windowed("file");
         let window = stand.attach(&open);
-        // As the door has it: the kernel has the replica, and the file cannot go on in the global store.
+        // As the FUSE door does: the kernel has the replica, so writes cannot continue in the global store.
         assert!(open.use_passthrough());
         std::fs::write(&filler, vec![1; 16 << 20]).unwrap();
         let mut acknowledged = 0;
@@ -49,7 +49,7 @@ impl Stuck {
         self.open.as_ref().unwrap()
     }
 
-    /// What the file is, first cut to each of `lengths` in turn.
+    /// Returns the file's expected content after truncation to each of `lengths` in turn.
     fn expected(&self, lengths: &[usize]) -> Vec<u8> {
         let mut bytes: Vec<u8> = (0..self.acknowledged).flat_map(|number| [number as u8; PART]).collect();
         lengths.iter().for_each(|len| bytes.resize(*len, 0));
@@ -65,13 +65,13 @@ impl Stuck {
         again.is_err_and(|error| error.raw_os_error() == Some(libc::ENOSPC))
     }
 
-    /// Within what was acknowledged last.
+    /// Returns a length within the last acknowledged part.
     fn cut(&self) -> u64 {
         (self.acknowledged * PART - PART - 7) as u64
     }
 
-    /// A truncation is written down, and the agent ends before it makes it, or knows of it: what it holds would fit then. False if
-    /// there was room again, of what the catalogue gave back: then nothing has to be written down.
+    /// Kills the agent after it has recorded a truncation and before it makes it. Returns false if there was room
+    /// again, because the catalogue released some: then no truncation was recorded.
     fn dies_in_cut(&mut self) -> bool {
         let windows = Arc::clone(self.stand().agent.windows.get().unwrap());
         let identity = self.open().node().identity();
@@ -80,7 +80,7 @@ impl Stuck {
         let window = windows.window(identity);
         drop(windows);
         self.end();
-        // Unlike one that is killed it has drained what it could.
+        // Unlike a killed agent, this one has applied as many records as it could.
         window.is_some_and(|window| matches!(window.place.cut(), Ok(Some(_))))
     }
 
@@ -90,7 +90,7 @@ impl Stuck {
         wait_until("its threads end", PATIENCE, || windows.strong_count() == 0);
     }
 
-    /// Another agent comes, and there is room.
+    /// Starts another agent, with room in the burst buffer.
     fn start(&mut self) {
         self.make_room();
         self.stand = Some(Stand::new(self.tree.root(), &["stage_out=manual"]));
@@ -129,7 +129,7 @@ fn a_file_whose_window_cannot_be_drained_is_read_counted_and_cut_as_ever() {
             Some(libc::ENOSPC),
             "what is drained later would set another"
         );
-        // Longer, then shorter by a little: much is still to be drained.
+        // The file grows, then shrinks a little; most records are still pending.
         let shorter = len - PART / 2;
         open.set_len(len as u64 + 10).unwrap();
         assert!(stand.content(open) == stuck.expected(&[len + 10]));
@@ -137,7 +137,7 @@ fn a_file_whose_window_cannot_be_drained_is_read_counted_and_cut_as_ever() {
         assert!(stand.content(open) == stuck.expected(&[shorter]));
         assert!(stuck.is_stuck());
         assert_eq!(stand.control(open, Control::new(Command::Off, 0)), Err(libc::ENOSPC), "it is told");
-        // What is left fits.
+        // The rest fits.
         open.set_len(PART as u64 + 10).unwrap();
         assert!(!stuck.is_stuck());
         assert_eq!(set(old).unwrap().mtime.seconds, 1_000_000_000);

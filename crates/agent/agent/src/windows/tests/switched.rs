@@ -1,4 +1,4 @@
-//! What one open file's being switched off is to the others of its file.
+//! Test of the effect of switching windows off on other open files of the file.
 
 use super::*;
 

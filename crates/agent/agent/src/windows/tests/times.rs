@@ -1,4 +1,4 @@
-//! When a file was written that was written through a window.
+//! Tests of the modification time of files written through windows.
 
 use std::thread::sleep;
 use std::time::{Duration, SystemTime};
@@ -11,7 +11,7 @@ use super::recorder::{drain_on, ring};
 use super::replay::recovered;
 use super::*;
 
-/// Longer than what a drain takes by itself, and than a tick of any clock.
+/// Longer than applying records takes, and than a tick of any clock.
 const LATE: Duration = Duration::from_millis(300);
 
 fn now() -> Timestamp {
@@ -24,7 +24,7 @@ impl Stand {
         self.agent.attributes(open.node()).unwrap().mtime
     }
 
-    /// Does it, and has what it wrote drained late; when that was at the latest.
+    /// Runs `write` and delays applying its records. Returns the latest possible time of the write.
     fn written_late(&self, write: impl FnOnce()) -> Timestamp {
         let windows = self.agent.windows.get().unwrap();
         let turn = windows.turn.lock();
@@ -48,7 +48,7 @@ fn a_file_has_the_time_at_which_its_window_was_written_however_late_it_is_draine
     assert!(before < drained && drained <= first, "{before:?} {drained:?} {first:?}");
     let second = stand.written_late(|| window.append(5, b"second").unwrap());
     assert!(first < stand.mtime(&open) && stand.mtime(&open) <= second);
-    // What comes through the kernel afterwards, and what was set, counts.
+    // Later writes through the kernel, and times that were set, count.
     let asked = now();
     stand.agent.write(&open, b"third", 0, WriteHow::default()).unwrap();
     let third = stand.mtime(&open);
@@ -81,7 +81,7 @@ fn what_was_written_while_a_batch_was_on_its_way_has_its_own_time() {
     drain.take();
     assert!(drain.batch(true, None).unwrap());
     *recorder.before.lock() = None;
-    // The room of the first was given back meanwhile, which says nothing of what came beside.
+    // Meanwhile the room of the first record was released, which says nothing about the second.
     drain.take();
     assert!(drain.batch(true, None).unwrap());
     let (dated, appended) = (recorder.dated.lock(), appended.lock());

@@ -1,4 +1,4 @@
-//! Which file drains next.
+//! Tests of the order in which files take turns.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
@@ -12,13 +12,13 @@ use super::recorder::{Program, Recorder, program};
 use super::*;
 
 const MIB: u64 = 1 << 20;
-/// So many writes of a replica are a batch of a MiB.
+/// Number of writes of a replica in a batch of a MiB.
 const WRITES: u64 = MIB / file_cache::limits::PIECE_BYTES as u64;
 
-/// A file that drains: who, and which thread.
+/// A file whose turn it is: its name and its thread.
 type Turn = (char, i32);
 
-/// Files whose drain threads wait in the middle of each batch until they are told to go on.
+/// Files whose threads wait in the middle of each batch until they may go on.
 struct Stage {
     windows: Arc<Windows>,
     turns: Receiver<Turn>,
@@ -27,7 +27,7 @@ struct Stage {
     begins: Sender<Turn>,
 }
 
-/// One of them.
+/// A file of the stage.
 struct Actor {
     identity: Identity,
     program: Program,
@@ -43,7 +43,7 @@ impl Stage {
         Stage { windows, turns, goes_on: Some(goes_on), told: Arc::new(Mutex::new(told)), begins }
     }
 
-    /// A new file, which has drained once.
+    /// Creates a file that has applied one batch.
     fn actor(&self, root: &Path, name: char) -> Actor {
         let identity = Identity::new(vec![name as u8]).unwrap();
         let rules = WindowRules { wish: Some(8 * MIB), lazy: false, patience: PATIENCE, read_ends: false };
@@ -76,7 +76,7 @@ impl Stage {
         self.windows.window(&actor.identity).unwrap()
     }
 
-    /// Who drains now, and waits.
+    /// Returns the file whose turn it is, and whose thread waits.
     fn next(&self) -> Turn {
         self.turns.recv_timeout(PATIENCE).expect("somebody drains")
     }
@@ -85,7 +85,7 @@ impl Stage {
         self.goes_on.as_ref().unwrap().send(()).unwrap();
     }
 
-    /// Waits until its drain thread sleeps in a lock, with its rings.
+    /// Waits until the file's thread sleeps on a lock, with its rings locked.
     fn wait_for_asking(&self, actor: &Actor) {
         let window = self.window(actor);
         let call = format!("/proc/self/task/{}/syscall", actor.thread);
@@ -101,12 +101,12 @@ impl Stage {
 
 impl Drop for Stage {
     fn drop(&mut self) {
-        self.goes_on = None; // from now on nobody waits
+        self.goes_on = None; // from now on no thread waits
     }
 }
 
 impl Actor {
-    /// As much as is worth a batch, always in the same place.
+    /// Appends enough for a batch, always at the same offset.
     fn has_something_to_bring(&self) {
         self.program.append(0, &vec![1; MIB as usize], &mut || false).unwrap();
     }
@@ -117,7 +117,7 @@ fn files_drain_in_the_order_in_which_they_ask_and_one_that_is_written_without_en
     let tree = tempfile::tempdir().unwrap();
     let stage = Stage::new(tree.path());
     let [a, b, c, d] = ['a', 'b', 'c', 'd'].map(|name| stage.actor(tree.path(), name));
-    let stage = stage; // goes first
+    let stage = stage; // dropped first
     a.has_something_to_bring();
     assert_eq!(stage.next().0, 'a');
     a.has_something_to_bring();
@@ -140,11 +140,11 @@ fn who_asks_about_a_file_with_nothing_to_bring_does_not_wait_for_the_turns_of_ot
     let tree = tempfile::tempdir().unwrap();
     let stage = Stage::new(tree.path());
     let [a, b] = ['a', 'b'].map(|name| stage.actor(tree.path(), name));
-    let stage = stage; // goes first
+    let stage = stage; // dropped first
     a.has_something_to_bring();
     assert_eq!(stage.next().0, 'a');
     let (window, began) = (stage.window(&b), Instant::now());
-    // Its thread looks for something to bring meanwhile.
+    // Meanwhile the file's thread looks for records to apply.
     b.program.append(0, b"little", &mut || false).unwrap();
     stage.windows.apply(&b.identity).unwrap();
     while began.elapsed() < 2 * limits::WINDOW_DRAIN_AFTER {
@@ -161,7 +161,7 @@ fn a_file_drains_by_itself_whichever_of_two_programs_had_its_windows_made() {
     let right = WindowRight::new(&stage.windows, &identity, rules, false);
     let recorder = Recorder::new(&tree.path().join("replica"), tree.path().join("no mark"));
     let make = || Ok((Box::new(Arc::clone(&recorder)) as Box<_>, "file".into()));
-    // The one is held up there, or gets no ring in the end.
+    // This caller is delayed here, or gets no ring in the end.
     let made = stage.windows.window_of(&identity, &make).unwrap();
     let (token, _) = stage.windows.attach(&right, 1, &make).unwrap();
     assert!(Arc::ptr_eq(&made, &stage.windows.window(&identity).unwrap()));

@@ -1,4 +1,4 @@
-//! What is drained of a large file is on its way to the medium before anybody syncs it.
+//! Test that most applied data of a large file is on the medium before a sync.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -14,7 +14,7 @@ const PAGE: u64 = 4096;
 const FILE: u64 = 72 * MIB;
 const SYS_CACHESTAT: libc::c_long = 451;
 
-/// How many MiB of the replicas are on the medium, and how many are not yet; `None` before Linux 6.5.
+/// Returns how many MiB of the replicas are on the medium, and how many are not yet; `None` before Linux 6.5.
 fn on_medium(root: &Path) -> Option<(u64, u64)> {
     let mut sums = (0, 0);
     for part in std::fs::read_dir(root.join("buffer/replicas")).unwrap() {
@@ -53,7 +53,7 @@ fn most_of_a_large_file_is_on_the_medium_before_it_is_synced_and_nothing_where_t
             let (open, window) = write_through_a_window(&stand, FILE);
             let Some((_, waiting)) = on_medium(disk.place()) else { return };
             if early {
-                // The kernel itself begins after half a minute.
+                // By itself, the kernel begins after half a minute.
                 let mut state = (0, 0);
                 wait_until("what lies behind is on the medium", Duration::from_secs(20), || {
                     state = on_medium(disk.place()).unwrap();
@@ -63,7 +63,7 @@ fn most_of_a_large_file_is_on_the_medium_before_it_is_synced_and_nothing_where_t
             } else {
                 assert!(waiting >= 70, "{waiting} MiB wait");
             }
-            // Nothing stands in the way of the end, of removal or of the disk's own.
+            // Nothing must prevent the close, the removal, or the unmount of the disk.
             drop((open, window));
             drop(stand);
         }

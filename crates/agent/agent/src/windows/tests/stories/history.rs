@@ -1,24 +1,24 @@
-//! What was written in a story, and what may be found then.
+//! History of a story's writes, and the check of values found.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A write of a register, from when it was asked for to when it was acknowledged.
+/// A write of a register, from its request to its acknowledgement.
 #[derive(Debug, Clone, Copy)]
 struct Written {
     id: u64,
-    /// 0 after a truncation, as before the first write.
+    /// Value written; 0 after a truncation and before the first write.
     value: u64,
     asked: u64,
     acknowledged: u64,
-    /// Since when nobody may find it, as somebody found another one that must have come after it.
+    /// Time from which on this value must not be found, because a later value was found.
     over: u64,
 }
 
-/// What a register is before it is written.
+/// State of a register before the first write.
 const ORIGIN: Written = Written { id: 0, value: 0, asked: 0, acknowledged: 0, over: u64::MAX };
 
-/// What was written, by register. No lock of it is waited for: it is the test's.
+/// Writes by register. The lock belongs to the test and is not part of the explored orders.
 #[derive(Default)]
 pub(super) struct History {
     clock: AtomicU64,
@@ -35,7 +35,7 @@ impl History {
         self.values.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// It begins; its number.
+    /// Notes the start of a write. Returns its number.
     pub fn ask(&self, registers: &[u64], value: u64) -> u64 {
         let id = self.tick();
         let written = Written { id, value, asked: id, acknowledged: u64::MAX, over: u64::MAX };
@@ -44,7 +44,7 @@ impl History {
         id
     }
 
-    /// It is acknowledged, or it was refused and is not done.
+    /// Notes that a write was acknowledged, or was refused and not done.
     pub fn end(&self, registers: &[u64], id: u64, done: bool) {
         let now = self.tick();
         let mut all = self.registers.lock().unwrap();
@@ -58,7 +58,7 @@ impl History {
         }
     }
 
-    /// A register was found to be this by somebody who began to look then.
+    /// Checks a value found in a register by a read that began at `began`.
     pub fn check(&self, at: u64, found: u64, began: u64, how: &str) {
         let ended = self.tick();
         let mut all = self.registers.lock().unwrap();
@@ -68,7 +68,7 @@ impl History {
             one.value == found && one.over > began && !known.iter().any(|other| over(&other))
         };
         assert!(known.iter().any(could_be), "{how}: {found} at {at}, looked at since {began}, of {known:?}");
-        // What was acknowledged before came before what was found, which is there since this end at the latest.
+        // Values acknowledged before the read came before the value found, which is in place by the end of the read.
         let before = |one: &&mut Written| one.value != found && one.acknowledged < began;
         known.iter_mut().filter(before).for_each(|one| one.over = one.over.min(ended));
     }

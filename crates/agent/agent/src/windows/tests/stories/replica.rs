@@ -11,7 +11,7 @@ use types::{Timestamp, Version};
 
 use crate::burst_buffer::{DataVersion, OpenData};
 
-/// The burst buffer's copy.
+/// The burst buffer's copy of the file.
 #[derive(Default)]
 pub(super) struct Replica {
     bytes: Mutex<Vec<u8>>,
@@ -25,7 +25,7 @@ impl Replica {
         self.was_full.fetch_or(full, Ordering::Relaxed);
     }
 
-    /// Whether something may have failed for that.
+    /// Whether an operation may have failed because the burst buffer was full.
     pub fn was_full(&self) -> bool {
         self.was_full.load(Ordering::Relaxed)
     }
@@ -86,7 +86,7 @@ impl OpenData for Arc<Replica> {
     fn write_acknowledged(&self, data: &[u8], offset: u64, _: Timestamp) -> io::Result<()> {
         let done = self.put(data, offset);
         if done.is_err() && below(2) == 0 {
-            // There was room for a part of it.
+            // There was room for a part of the data.
             self.lay(&data[..data.len() / 3], offset);
         }
         done
