@@ -333,7 +333,7 @@ pub fn completions(shell: clap_complete::Shell) -> Result<(), Failure> {
     print("the completion script", &script)
 }
 
-/// Who stops reading has read enough.
+/// Prints to stdout. A reader that closes the pipe has read enough, so that is no error.
 fn print(what: &str, text: &[u8]) -> Result<(), Failure> {
     use std::io::Write;
     match std::io::stdout().write_all(text) {

@@ -1,4 +1,4 @@
-//! Mounts of ours that nobody serves any more: the agent was killed.
+//! Dead mounts: mounts of ours that nobody serves any more, since the agent was killed.
 
 use std::fs;
 use std::path::Path;
@@ -13,20 +13,20 @@ use crate::limits::{DEAD_LOOK, POLL};
 use crate::mounts::{self, Mount};
 use crate::shell;
 
-/// Whether the connection of a mount has ended. An agent that hangs is not dead: it is waited for a moment.
+/// Returns whether the connection of a mount has ended. A hanging agent counts as alive, after a short wait.
 pub fn is_dead(mount: &Mount) -> bool {
     let (point, start) = (mount.point.clone(), Instant::now());
-    // Past what the kernel remembers.
+    // The kernel's cached attributes are bypassed.
     let look = move || statx(CWD, &point, AtFlags::STATX_FORCE_SYNC, StatxFlags::TYPE).err();
     let looked = aside("look", POLL / 10, look, &mut || start.elapsed() >= DEAD_LOOK);
     matches!(looked, Ok(Some(Some(rustix::io::Errno::NOTCONN))))
 }
 
-/// Takes a dead mount away that is in the way of a new one over `dir`. Who has files open there gets errors until he closes them; data is in
-/// the burst buffer. Anything else in the way is told by who looks into the directory next.
+/// Detaches a dead mount that is in the way of a new one over `dir`. Users of files open there get errors until they
+/// close them; the data is in the burst buffer. Other obstacles are reported by the next look into the directory.
 pub fn detach(dir: &Path, burst_buffer: &Path) -> Result<(), Failure> {
     let (Ok(seen), Ok(lexical)) = (mounts::all(), std::path::absolute(dir)) else { return Ok(()) };
-    // Nothing behind the first of ours is touched: its agent may hang.
+    // Nothing behind our first mount is touched, since its agent may hang.
     let first =
         mounts::walk(&lexical, |at| mounts::ours_over(&seen, at).map_or(Ok(()), |mount| Err(Box::new(mount.clone()))));
     let Some(mount) = first.err().filter(|mount| is_dead(mount)) else { return Ok(()) };

@@ -1,15 +1,15 @@
-//! How commands fail: a code of sysexits.h, a sentence, and what to do.
+//! Failures of commands: an exit status of sysexits.h, a sentence, and what to do.
 
 use std::fmt;
 use std::io;
 
-/// Wrong words on the command line.
+/// Wrong arguments on the command line.
 pub const USAGE: u8 = 64;
 /// An input does not exist or cannot be read.
 pub const NO_INPUT: u8 = 66;
 /// Something needed is not available: no agent, no FUSE, a mount that is busy.
 pub const UNAVAILABLE: u8 = 69;
-/// A defect of ours.
+/// A defect of Forebay.
 pub const SOFTWARE: u8 = 70;
 /// Something cannot be created: the burst buffer is read-only or full.
 pub const CANT_CREATE: u8 = 73;
@@ -22,36 +22,36 @@ pub const NOT_EXECUTABLE: u8 = 126;
 /// The command of `run` does not exist, as shells say it.
 pub const NOT_FOUND: u8 = 127;
 
-/// Why a command ends without success.
+/// Failure of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// The exit status.
+    /// Exit status.
     pub code: u8,
-    /// What is wrong, in one sentence; empty when it has been said.
+    /// Description of the failure, one sentence; empty if it has been printed.
     pub message: String,
-    /// What to do; may be empty.
+    /// Remedy; may be empty.
     pub remedy: String,
 }
 
 impl Failure {
-    /// A failure without advice.
+    /// Creates a failure without a remedy.
     pub fn new(code: u8, message: impl Into<String>) -> Failure {
         Failure { code, message: message.into(), remedy: String::new() }
     }
 
-    /// The exit status alone: everything has been said.
+    /// Creates a failure that only sets the exit status: everything has been printed.
     pub fn silent(code: u8) -> Failure {
         Failure::new(code, "")
     }
 
-    /// Adds what to do.
+    /// Adds a remedy.
     #[must_use]
     pub fn remedy(mut self, remedy: impl Into<String>) -> Failure {
         self.remedy = remedy.into();
         self
     }
 
-    /// A failed system call, its code chosen by the errno.
+    /// Creates a failure from a failed system call; its errno decides the exit status.
     pub fn io(step: impl fmt::Display, error: &io::Error) -> Failure {
         let code = match error.kind() {
             io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => NO_INPUT,
@@ -63,7 +63,7 @@ impl Failure {
     }
 }
 
-/// The exit status of what has ended; a failure is told.
+/// Returns the exit status of a finished command; prints the failure, if any.
 pub fn status(done: Result<u8, Failure>) -> u8 {
     done.unwrap_or_else(|failure| {
         if !failure.message.is_empty() {
@@ -73,7 +73,7 @@ pub fn status(done: Result<u8, Failure>) -> u8 {
     })
 }
 
-/// The error without Rust's `(os error N)`.
+/// Returns the error's text without Rust's `(os error N)`.
 pub fn reason(error: &io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or(&text).to_string()

@@ -1,8 +1,8 @@
-//! Which burst buffer serves which directory, and what can be wrong with the pair.
+//! Places: which burst buffer serves which directory, and checks of the pair.
 //!
 //! The first directory that uses a burst buffer uses its directory itself. Others, and all of a `run` with several,
-//! have a subdirectory `NAME-HASH` each: the directory's last component and a hash of its identity and path. A directory finds
-//! its data again by the identity in the superblocks, whatever its path has become.
+//! have a subdirectory `NAME-HASH` each: the directory's last component and a hash of its identity and path. A
+//! directory finds its data again by the identity in the superblocks, even after its path has changed.
 
 use std::fs;
 use std::io;
@@ -59,7 +59,7 @@ pub fn places(dirs: &[PathBuf], burst_buffer: &Path) -> Result<Vec<Place>, Failu
     canonical.into_iter().map(place).collect()
 }
 
-/// The burst buffers in a directory: itself, its subdirectories, or none.
+/// Lists the burst buffers in a directory: itself, its subdirectories, or none.
 pub fn formatted(buffer: &Path) -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> = Vec::new();
     if is_formatted(buffer) {
@@ -72,12 +72,12 @@ pub fn formatted(buffer: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// One that lost its superblock may hold data all the same.
+/// Returns whether a path is a burst buffer. One that lost its superblock may still hold data and counts too.
 pub fn is_formatted(path: &Path) -> bool {
     path.join(MARKER).exists() || file_cache::is_damaged(path) && path.join("replicas").exists()
 }
 
-/// A burst buffer that exists, the store and the directory that it says it serves.
+/// Existing burst buffer, with the store and directory named in it.
 struct Known {
     path: PathBuf,
     store: Option<String>,
@@ -89,7 +89,7 @@ fn known(buffer: &Path) -> Vec<Known> {
     formatted(buffer).into_iter().map(read).collect()
 }
 
-/// The burst buffer of a directory: the one with its data, or a new one.
+/// Returns the burst buffer of a directory: the one with its data, or a new one.
 fn own(
     dir: &Path,
     buffer: &Path,
@@ -98,7 +98,7 @@ fn own(
     former: &dyn Fn(&Path, &Path, &str) -> Former,
 ) -> Result<PathBuf, Failure> {
     let identity = identity_of(dir).map_err(|e| Failure::io(format_args!("use {}", dir.shown()), &e))?;
-    // The roots of two file systems may have one identity: then the note tells them apart.
+    // The roots of two file systems may have the same identity: then the noted path tells them apart.
     let matches = |known: &&Known| known.store.as_ref() == Some(&identity);
     let is = |wanted: Former| {
         let (dir, identity) = (&dir, &identity);
@@ -118,7 +118,7 @@ fn own(
             "if it is the same mount it at {served} again; if not mount that one there first, or name another burst buffer"
         )));
     }
-    // One that may be its own and is damaged, or held a directory that was here before: opening it says what to do.
+    // A damaged place that may be this directory's, or one of a former directory here: opening it reports what to do.
     let doubtful = |known: &&Known| match (&known.store, &known.dir) {
         (None, None) => true,
         (_, served) => served.as_deref() == Some(dir),
@@ -127,7 +127,7 @@ fn own(
         return Ok(known.path.clone());
     }
     if let Some(known) = known.iter().find(doubtful) {
-        // Made anew at the same path. One that is in use says so when it is opened.
+        // Made anew at the same path. A place in use is reported when it is opened.
         if replaced::is_of_former(&known.path, dir) && !is_in_use(&known.path) {
             replaced::take_anew(&known.path, dir)?;
         }
@@ -148,18 +148,18 @@ fn is_in_use(place: &Path) -> bool {
     matches!(file_cache::lock(place), Err(file_cache::OpenError::InUse { .. }))
 }
 
-/// What the directory that a place served is to a directory with the same identity.
+/// Relation between the directory that a place served and a directory with the same identity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Former {
-    /// The same one, by this path or the former.
+    /// One and the same directory, at this path or a former one.
     Same,
-    /// Another one.
+    /// Another directory.
     Another,
-    /// Nobody can tell.
+    /// The relation cannot be determined.
     Unknown,
 }
 
-/// One that is accelerated now is not touched: its agent may hang.
+/// Determines that relation. A directory that is accelerated now is not touched, since its agent may hang.
 fn former(served: &Path, dir: &Path, identity: &str, seen: &[Mount]) -> Former {
     let below: Vec<Mount> = seen.iter().filter(|mount| !mount.is_ours()).cloned().collect();
     if mounts::ours_over(seen, served).is_some() {
@@ -173,32 +173,33 @@ fn former(served: &Path, dir: &Path, identity: &str, seen: &[Mount]) -> Former {
     if identity_of(served).is_ok_and(|served| served == identity) {
         return Former::Another;
     }
-    // Moved, unless all file systems of a kind have this identity at their root, and that one is only not mounted.
+    // It was moved. Exception: all file systems of a kind have this identity at their root, and the former one may
+    // only be unmounted.
     let whole = |mount: &Mount| mount.point == dir && mount.root == Path::new("/");
     if mounts::covering(&below, dir).is_some_and(whole) { Former::Unknown } else { Former::Same }
 }
 
-/// What the superblock of a directory's burst buffer says.
+/// Returns the identity in the superblock of a directory's burst buffer.
 fn identity_of(dir: &Path) -> io::Result<String> {
     let root = rustix::fs::open(dir, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     PosixStore::id_of(root.as_fd())
 }
 
-/// Whether a place is called as those are that lie in a burst buffer beside others.
+/// Returns whether a place has the name of one that lies in a burst buffer beside others.
 pub fn is_subdirectory(place: &Path) -> bool {
     let name = place.file_name().unwrap_or_default().as_encoded_bytes();
     let hash = name.rsplit(|byte| *byte == b'-').next().filter(|hash| hash.len() < name.len());
     hash.is_some_and(|hash| hash.len() == 16 && hash.iter().all(u8::is_ascii_hexdigit))
 }
 
-/// `NAME-HASH` of a directory.
+/// Returns the name `NAME-HASH` of a directory.
 fn subdirectory(dir: &Path, identity: &str) -> String {
     let hash = hash(identity.bytes().chain(dir.as_os_str().as_encoded_bytes().iter().copied()));
     let name = dir.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     format!("{name}-{hash:016x}")
 }
 
-/// FNV-1a: stable for ever, unlike the standard library's hasher.
+/// Computes FNV-1a, which is stable for ever, unlike the standard library's hasher.
 pub fn hash(bytes: impl Iterator<Item = u8>) -> u64 {
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
 }
@@ -212,8 +213,8 @@ fn make(dir: &Path) -> Result<(), Failure> {
     }
 }
 
-/// The burst buffer: must exist, since a missing one is more often a device that is not mounted than a wish for a new
-/// directory on the system disk.
+/// Returns the canonical path of the burst buffer. It must exist: a missing one is more often an unmounted device
+/// than a wish for a new directory on the system disk.
 fn canonical_burst_buffer(path: &Path) -> Result<PathBuf, Failure> {
     let wrong = |e: &io::Error| Failure::io(format_args!("use the burst buffer {}", path.shown()), e);
     let canonical = fs::canonicalize(path).map_err(|e| match e.kind() {
@@ -224,7 +225,7 @@ fn canonical_burst_buffer(path: &Path) -> Result<PathBuf, Failure> {
     if !canonical.is_dir() {
         return Err(Failure::new(exit::NO_INPUT, format!("the burst buffer {} is no directory", path.shown())));
     }
-    // Not access(2): it knows nothing of what makes a file system refuse root.
+    // access(2) does not suffice: some file systems refuse even root.
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     match rustix::fs::open(&canonical, flags, Mode::RUSR) {
         Ok(_) | Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::ISDIR | rustix::io::Errno::NOSPC) => {
@@ -295,7 +296,7 @@ mod tests {
         (root, a, b, buffer)
     }
 
-    /// As an agent that served the directory leaves it.
+    /// Formats a place as an agent that served the directory leaves it.
     fn format(place: &Place) {
         let store = identity_of(&place.dir).unwrap();
         fs::write(place.burst_buffer.join(MARKER), serde_json::json!({ "store_id": store }).to_string()).unwrap();
@@ -343,7 +344,7 @@ mod tests {
                 ..copy(&known[0])
             };
             let former = |served: &Path, dir: &Path, identity: &str| match former(served, dir, identity, &[]) {
-                // As they would be.
+                // The expected relations.
                 Former::Same if served.exists() && served != dir => Former::Another,
                 other => other,
             };

@@ -1,4 +1,4 @@
-//! `forebay status`: what is accelerated, what is cached, what is still to be drained.
+//! `forebay status`: shows which directories are accelerated, what is cached, and what is still to be drained.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ use crate::link::{self, Target};
 use crate::report;
 use crate::shell;
 
-/// Shows it. 69 if a directory has no agent.
+/// Shows the status. Returns 69 if a directory has no agent.
 pub fn run(args: &StatusArgs) -> Result<u8, Failure> {
     let buffer = args.burst_buffer.get();
     let targets = match &args.dir {
@@ -56,8 +56,8 @@ fn state(target: Target) -> Value {
     }
 }
 
-/// Adds what follows from the counters: `hit_rate` (0 to 1, null without opens), and bytes/s while something was
-/// staged out or in.
+/// Adds values derived from the counters: `hit_rate` (0 to 1, null without opens), and bytes/s while something was
+/// being staged out or in.
 fn derive(status: &mut Value) {
     let n = |key: &str| status[key].as_u64().unwrap_or(0);
     let opens = n("hits") + n("misses");
@@ -69,15 +69,15 @@ fn derive(status: &mut Value) {
     status["staged_in_bytes_per_s"] = json!(into);
 }
 
-/// The remedy of a file is a command that can be given as it stands.
+/// Inserts file and identity into a remedy, so that the command can be given as printed.
 fn name_in_remedy(one: &mut Value, dir: &Path) {
     let identity = text(&one["identity"]);
     if identity.is_empty() {
-        // Of no file: of the burst buffer, whose remedy is for whatever files are named elsewhere.
+        // The entry concerns the burst buffer itself; its remedy names no file.
         return;
     }
     let file = shell::word(dir.join(text(&one["path"])));
-    // An identity is hex; a path may be anything.
+    // An identity is hex, while a path may contain any text.
     let remedy = text(&one["remedy"]).replace("IDENTITY", identity).replace("PATH", &file);
     one["remedy"] = json!(remedy);
 }
@@ -112,7 +112,7 @@ fn print(state: &Value) {
     }
 }
 
-/// A directory whose names and data are a server's.
+/// Prints a directory whose names and data are at a server.
 fn print_relay(state: &Value) {
     let server = &state["status"]["server"];
     out!("{}  names and data at a server", text(&state["dir"]).shown().shown());
@@ -127,7 +127,7 @@ fn print_relay(state: &Value) {
     );
 }
 
-/// What waits for the global store, if anything does for long.
+/// Prints calls that have waited long for the global store, if there are any.
 fn print_store(store: &Value) {
     let unanswered = store["unanswered"].as_u64().unwrap_or(0);
     let none = Vec::new();
@@ -141,7 +141,7 @@ fn print_store(store: &Value) {
     }
 }
 
-/// The server with the burst buffer, if there is one; whether there are counters.
+/// Prints the server that has the burst buffer, if there is one. Returns whether there are counters.
 fn print_server(server: &Value) -> bool {
     let Some(address) = server["address"].as_str() else { return true };
     if server["answers"] == true {
@@ -195,7 +195,7 @@ fn print_counts(status: &Value) {
     );
 }
 
-/// What windows did, where they are served.
+/// Prints the counters of windows, if windows are served.
 fn print_windows(windows: &Value) {
     if windows.is_null() {
         return;
@@ -225,7 +225,7 @@ fn print_windows(windows: &Value) {
     }
 }
 
-/// What went wrong, and what needs somebody: nothing when all is well.
+/// Prints failures and files that need a decision; nothing if there are none.
 fn print_trouble(status: &Value) {
     let n = |key: &str| status[key].as_u64().unwrap_or(0);
     if n("errors") > 0 {
