@@ -1,4 +1,4 @@
-//! `docs/commands.md` is what the program says of itself.
+//! `docs/commands.md` must equal the program's help.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! Over a global store that does not answer: who waits, for how long, and what becomes of it.
+//! A global store that does not answer: who waits, for how long, and with which outcome.
 
 mod common;
 
@@ -20,10 +20,10 @@ use testkit::{PATIENCE, ProcessGuard, TempTree, in_private_namespace, wait_until
 const UNAVAILABLE: Duration = Duration::from_secs(2);
 const LATE: Duration = Duration::from_secs(3);
 
-/// Tells the process that serves the store what to serve.
+/// Environment variable that tells the process that serves the store what to serve.
 const SERVE: &str = "HUNG_TEST_SERVE";
 
-/// A store that can be made to hang, with a burst buffer before it.
+/// Store that can be made to hang, with a burst buffer before it.
 struct Hung {
     bench: Bench,
     lower: PathBuf,
@@ -31,7 +31,7 @@ struct Hung {
 }
 
 impl Hung {
-    /// All calls hang while `hang` is on, or those that are named.
+    /// Creates a store whose `calls`, or all calls, hang while `hang` is on.
     fn new(calls: &str) -> Hung {
         let tree = TempTree::new();
         let (lower, dir, buffer) = (tree.dir("lower"), tree.dir("dir"), tree.dir("bb"));
@@ -70,7 +70,7 @@ impl Hung {
         status[0]["status"].clone()
     }
 
-    /// Calls that the store has not answered for two seconds.
+    /// Returns the number of calls that the store has not answered for two seconds.
     fn unanswered(&self) -> u64 {
         self.status()["store"]["unanswered"].as_u64().unwrap()
     }
@@ -83,8 +83,8 @@ impl Drop for Hung {
     }
 }
 
-/// Has every open of a file hang until what this gives is dropped; who waits can be killed. `None`, which is said, where the
-/// kernel has no such thing.
+/// Makes every open of a file hang until the returned descriptor is dropped; waiting processes can be killed. Returns
+/// `None`, with a message, if the kernel does not support this.
 fn hang_opens(file: &Path) -> Option<OwnedFd> {
     let path = std::ffi::CString::new(file.as_os_str().as_bytes()).unwrap();
     // SAFETY: calls on a C string that lives through them, and a descriptor that is nobody else's.
@@ -101,7 +101,7 @@ fn hang_opens(file: &Path) -> Option<OwnedFd> {
     Some(unsafe { OwnedFd::from_raw_fd(asked) })
 }
 
-/// A first request to end, which is answered, and a second one.
+/// Sends a first request to end, which is answered, and a second one.
 fn interrupt_twice(running: &mut Running) {
     kill(running.pid(), libc::SIGINT);
     running.complains("once more leaves it");
@@ -127,7 +127,7 @@ fn a_forced_unmount_ends_within_seconds_though_the_store_hangs_and_lists_what_st
     });
 }
 
-/// Not a test: the store.
+/// Not a test: runs the store.
 #[test]
 #[ignore = "the store of the other tests"]
 fn serve() {
@@ -136,7 +136,7 @@ fn serve() {
     slowfs::run(words.collect::<Vec<_>>());
 }
 
-/// What it came to, and after how long.
+/// Returns the outcome of `run`, and its duration.
 fn timed<T>(run: impl FnOnce() -> io::Result<T>) -> (Result<T, Option<i32>>, Duration) {
     let begun = Instant::now();
     let done = run().map_err(|error| error.raw_os_error());
@@ -404,7 +404,7 @@ fn a_recover_whose_store_hangs_from_the_start_ends_when_it_is_asked_to() {
     });
 }
 
-/// Whether it blocks SIGINT, and so looks for it.
+/// Returns whether a process blocks SIGINT, and so takes signals itself.
 fn takes_signals(pid: i32) -> bool {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let blocked = status.lines().find_map(|line| line.strip_prefix("SigBlk:"));

@@ -1,4 +1,4 @@
-//! What `make install` puts where.
+//! Files that `make install` installs, and where.
 
 mod common;
 

@@ -142,7 +142,7 @@ fn a_drain_and_a_staging_draw_bars_that_move_within_a_file() {
     });
 }
 
-/// What takes long shows how far it is, and how long it will take; nothing of that stays on the screen.
+/// A long task shows its progress and the remaining time, and leaves nothing on the screen.
 #[test]
 fn a_sweep_draws_a_bar_with_the_time_that_is_left() {
     let target = tempfile::tempdir_in("/dev/shm").unwrap();

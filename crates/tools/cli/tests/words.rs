@@ -1,4 +1,4 @@
-//! What commands say of files that somebody has to decide about, and that what they say can be done.
+//! Messages of commands about files that somebody has to decide about; their remedies must work.
 
 mod common;
 

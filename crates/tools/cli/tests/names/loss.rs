@@ -1,4 +1,4 @@
-//! What is lost when server, node or network are, and what is not.
+//! Losses when server, node or network are lost, and what is not lost.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -280,7 +280,8 @@ fn what_a_killed_node_had_written_is_at_the_server() {
     });
 }
 
-/// Writes a file after the other, and goes on with the next when one fails; the numbers of those that were written.
+/// Writes one file after the other, and continues with the next when one fails. Returns the numbers of the files
+/// written.
 fn write_files(
     dir: &std::path::Path,
     name: &str,

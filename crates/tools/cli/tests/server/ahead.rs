@@ -1,4 +1,4 @@
-//! What is read ahead from a server into memory of a node.
+//! Read-ahead from a server into memory of a node.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -10,7 +10,7 @@ use crate::cluster::{BOUND, Cluster};
 
 const REQUEST: usize = 128 << 10;
 
-/// What the report of a run says of its only directory.
+/// Returns the entry of a run's only directory in its report.
 fn directory_of(report: &Path) -> serde_json::Value {
     let report: serde_json::Value = serde_json::from_slice(&fs::read(report).unwrap()).unwrap();
     report["directories"][0].clone()

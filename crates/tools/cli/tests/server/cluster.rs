@@ -54,8 +54,9 @@ fn forebay() -> PathBuf {
     PathBuf::from(env!("CARGO_BIN_EXE_forebay"))
 }
 
-/// A shell that does each line that it reads: `start [NAME=VALUE]`, `plug NODE up|down`, or `status NODE DIRECTORY`. Not the test itself: between fork and exec
-/// a process closes the files that it has open for writing, which waits for the server.
+/// Starts a shell that executes each line that it reads: `start [NAME=VALUE]`, `plug NODE up|down`, or `status NODE
+/// DIRECTORY`. The test itself must not fork: between fork and exec a process closes the files that it has open for
+/// writing, which waits for the server.
 fn hand(tree: &TempTree, data: &Path, burst_buffer: &Path, secret: &Path) -> ProcessGuard {
     let script = r#"base=$1; shift
         start() {
@@ -127,12 +128,12 @@ impl Cluster {
         std::fs::File::options().create(true).append(true).open(path).expect("a log")
     }
 
-    /// Returns when it serves.
+    /// Starts the server. Returns when it serves.
     pub fn start_server(&mut self) {
         self.start_server_with("");
     }
 
-    /// As `start_server`, with a variable in its environment.
+    /// Starts the server with a variable in its environment.
     pub fn start_server_with(&mut self, variable: &str) {
         for file in ["server.log", "server.pid", "server.status"] {
             let _ = std::fs::remove_file(self.tree.path(file));
@@ -191,23 +192,23 @@ impl Cluster {
         }
     }
 
-    /// Lets it go on.
+    /// Continues the server.
     pub fn continue_server(&self) {
         self.signal_server(Signal::CONT);
     }
 
-    /// Its exit status, once it has ended.
+    /// Returns the server's exit status, once it has ended.
     pub fn server_status(&self) -> Option<String> {
         std::fs::read_to_string(self.tree.path("server.status")).ok().filter(|text| text.ends_with('\n'))
     }
 
-    /// Ends the server by a signal; how it ended.
+    /// Ends the server by a signal. Returns how it ended.
     pub fn end_server_by(&self, signal: Signal) -> String {
         self.signal_server(signal);
         wait_for("the end of the server", BOUND, || self.server_status())
     }
 
-    /// As a crash would.
+    /// Kills the server, as a crash would.
     pub fn kill_server(&mut self) {
         assert_eq!(self.end_server_by(Signal::KILL), "137\n");
     }
@@ -224,7 +225,7 @@ impl Cluster {
         self.tell_and_wait(&format!("plug {node} {}\n", if up { "up" } else { "down" }));
     }
 
-    /// What `forebay status` says on a node.
+    /// Returns the output of `forebay status` on a node.
     pub fn status(&mut self, node: usize) -> String {
         let dir = self.tree.path(format!("node{node}"));
         self.tell_and_wait(&format!("status {node} {}\n", dir.display()));
@@ -348,7 +349,7 @@ impl Cluster {
         ProcessGuard::spawn(inside(node, &forebay()).args(words).stdout(Stdio::null()).stderr(Stdio::null()))
     }
 
-    /// What a command says on a node.
+    /// Returns the output of a command on a node.
     pub fn command(&self, node: usize, words: &[&str]) -> std::process::Output {
         inside(node, &forebay()).args(words).output().expect("a command")
     }

@@ -1,4 +1,4 @@
-//! A machine that crashes: the server's, whose nodes live on, or a node, whose windows lie on persistent memory.
+//! Crashes of a machine: the server's, whose nodes live on, or a node's, whose windows lie on persistent memory.
 
 use std::fs::{self, File};
 use std::os::fd::IntoRawFd;
@@ -13,7 +13,7 @@ use testkit::{in_private_namespace, wait_for, wait_until};
 use crate::cluster::{BOUND, Cluster};
 use crate::windows::{register, window_option, windowed};
 
-/// What stands in for persistent memory.
+/// Environment that makes memory count as persistent.
 const EMULATED: &[(&str, &str)] = &[("FOREBAY_EMULATE_PERSISTENT_MEMORY", "yes")];
 
 /// The server's machine crashes and is there again. What it had not synced its kernel has all the same, here.

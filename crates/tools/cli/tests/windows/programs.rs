@@ -1,4 +1,4 @@
-//! What kinds of programs a run with windows starts, each of which must do what it does in the plain directory.
+//! Kinds of programs that a run with windows starts. Each must behave as it does in the plain directory.
 
 use std::fs;
 use std::path::Path;
