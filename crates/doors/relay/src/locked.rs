@@ -185,8 +185,8 @@ impl Locked {
         self.under_way.insert(unique, UnderWay { node, change, alone, gave: false });
     }
 
-    /// Ends a request that was answered or that nobody waits for any more. Returns its file and change, if known and
-    /// possibly effective.
+    /// Ends a request that was answered or that nobody waits for any more. Returns its file and change. Returns `None`
+    /// if the request is unknown, or if its caller was killed while its owner already held the lock.
     pub fn ends(&mut self, unique: u64, outcome: LockOutcome) -> Option<(u64, LockChange)> {
         let UnderWay { node, change, alone, .. } = self.under_way.remove(&unique)?;
         if change.kind.is_some() && outcome == LockOutcome::Done {

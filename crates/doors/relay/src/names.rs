@@ -163,7 +163,7 @@ impl<S> Names<S> {
             Ok(true) => None,
             Ok(false) => Some(Message::Grace {}),
             Err(error) => {
-                tracing::error!(%error, node = node.name, "a node gets no lock: it cannot be written down");
+                tracing::error!(%error, node = node.name, "could not write a node's record: its lock request fails");
                 Some(refused(libc::EIO, "the server cannot write down who has locks"))
             }
         }
@@ -297,7 +297,7 @@ impl<S: Service> Service for Names<S> {
             return self.inner.begin(session, store, agent).map(|session| ClientSession(Kind::Agent(session)));
         }
         let client = self.clients.fetch_add(1, Ordering::Relaxed);
-        tracing::info!(node = agent, client, "a node without the global store has come");
+        tracing::info!(node = agent, client, "a node without the global store connected");
         let data = self.inner.begin(session, &self.store, agent)?;
         Ok(ClientSession(Kind::Node(
             RelayNode::new(client, (session, agent), start(), Arc::clone(&self.recovery_records)),

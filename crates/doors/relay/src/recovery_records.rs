@@ -118,12 +118,19 @@ impl RecoveryRecords {
         match self.cross_out(state.awaited.iter()) {
             Ok(()) => {
                 let nodes = state.awaited.len();
-                tracing::warn!(nodes, "nodes have not claimed their locks in time, and have none any more");
+                tracing::warn!(
+                    nodes,
+                    "nodes did not claim their locks within the grace period: these locks are released"
+                );
                 for name in std::mem::take(&mut state.awaited) {
                     state.listed.remove(&name);
                 }
             }
-            Err(error) => tracing::error!(%error, dir = %self.dir.shown(), "the grace period of locks cannot end"),
+            Err(error) => tracing::error!(
+                %error,
+                dir = %self.dir.shown(),
+                "could not remove records of nodes: no new locks until that succeeds"
+            ),
         }
         state
     }
@@ -184,7 +191,7 @@ impl RecoveryRecords {
         let (released, crossed_out) = self.cross_out_gone(&mut state);
         if let Err(error) = crossed_out {
             let dir = self.dir.shown();
-            tracing::error!(%error, %dir, "a node that is gone cannot be crossed out, and keeps its locks");
+            tracing::error!(%error, %dir, "could not remove the record of a node that is gone: its locks stay held");
         }
         // Outside the lock: releasing closes open files.
         drop(state);

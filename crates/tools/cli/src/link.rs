@@ -247,11 +247,11 @@ impl Link {
         self.client.agent()
     }
 
-    /// The kernel may still be releasing a file that was closed a moment ago, so files that are merely in use are
-    /// tried again. `patience`: longest time without progress before the drain is ended.
+    /// Stages out everything below `path` and waits, with progress. Returns the files that did not reach the global
+    /// store. `patience`: longest time without progress before the drain is ended.
     ///
-    /// A file that was closed a moment ago may still be released by the kernel, so what only is in use is tried again. `patience`: it is
-    /// ended when it has come no further for so long.
+    /// The kernel may still be releasing a file that was closed a moment ago, so files that are merely in use are
+    /// tried again.
     pub fn drain(&mut self, path: &Path, patience: Option<Duration>) -> Result<Vec<Item>, Failure> {
         let mut progress = Progress::new("draining", false);
         let path = (!path.as_os_str().is_empty()).then(|| path.to_path_buf());

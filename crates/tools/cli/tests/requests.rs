@@ -109,8 +109,8 @@ struct Operation {
     finds: Found,
     /// Function that executes the operation with all names in the directory.
     run: fn(&Path, &[String]),
-    /// The most requests a file that it may take, in hundredths: directly, which nobody can spare, and through Forebay. With a
-    /// stage-out that depends on how many files came together in a batch: a few requests for each batch are allowed for.
+    /// Most requests per file, in hundredths: `direct` in the store itself, where they are unavoidable, and `ours`
+    /// through Forebay. With a stage-out, `ours` allows for a few requests per batch of files, whose size varies.
     direct: u64,
     ours: u64,
 }

@@ -18,9 +18,9 @@ pub const CONNECT: Duration = Duration::from_secs(5);
 /// gets few tries.
 pub const RETRY: (Duration, Duration) = (Duration::from_millis(10), Duration::from_millis(500));
 
-/// Most connections of one client, by lane. A connection is made when all others of its lane are in use. Quick
-/// requests need no disk and are short. Small ones may have to be read from a hanging global store, and some of the
-/// 64 threads of a FUSE session then wait for them. Slow ones wait for disks by their nature, so there is a
+/// Most connections of one client, by lane. A connection is made when all others of its lane are in use. Quick requests
+/// need no disk and are short. Data, small or large, may have to be read from a hanging global store, and some of the
+/// 64 threads of a FUSE session then wait for it. Slow requests wait for disks by their nature, so there is a
 /// connection for every other thread.
 pub const LANE_CONNECTIONS: [usize; 4] = [4, 24, 16, 32];
 

@@ -67,7 +67,12 @@ impl Relay {
         // again.
         self.claim(&Message::Reclaimed {}, &|| self.has_ended())?;
         let server = self.client.address();
-        tracing::warn!(%server, claimed, lost, "the server had forgotten this node: what was open is open again, but for what is lost");
+        tracing::warn!(
+            %server,
+            claimed,
+            lost,
+            "the server had forgotten this node: its open files were restored, except the lost ones"
+        );
         Ok(())
     }
 

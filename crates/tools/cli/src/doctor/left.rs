@@ -13,7 +13,7 @@ use crate::ring_memory::SHARED;
 /// Most leftovers that are named.
 const NAMED_MAX: usize = 4;
 
-/// In the directories where windows lie that nobody names, and in the `named` one.
+/// Checks the directories in which windows lie by default, and the `named` one.
 pub fn checks(named: Option<&Path>) -> Vec<Check> {
     let mut dirs: Vec<PathBuf> = [OWN_TMPFS, SHARED].map(PathBuf::from).into();
     dirs.extend(named.map(Path::to_owned));

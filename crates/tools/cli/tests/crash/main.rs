@@ -36,7 +36,7 @@ const RECORDS_MIN: usize = 3500;
 
 /// Rules under which a fault point is looked for, in this order.
 const RULES: [&[&str]; 3] = [&[], &["keep_after=delete"], &["stage_out=manual"]];
-/// Stories in which it is looked for: not every one removes a file that it has synced.
+/// Seeds of stories in which a fault point is looked for: not every story removes a file that it has synced.
 const SEEDS: [u64; 4] = [10, 30, 40, 50];
 
 #[test]

@@ -17,9 +17,9 @@ const ROLE: &str = "CRASH_TEST_ROLE";
 /// Name of the test that plays a role.
 pub const ENTRY: &str = "a_process_with_a_role_plays_it";
 
-/// Set for a program whose data is at a server, which changes two things: what is stored through a mapping is synced, as pages
-/// of a mapping are the node's own there; and a server that was killed does not find a file without a name (`ESTALE`, and
-/// SIGBUS in a mapping, so nothing is stored there).
+/// Environment variable, set for a program whose data is at a server. It changes two things. Stores through a mapping
+/// are synced, since pages of a mapping belong to the node there. Nothing is stored through files without a name,
+/// since a restarted server does not find them (`ESTALE`, and SIGBUS in a mapping).
 pub const AT_SERVER: &str = "CRASH_TEST_AT_SERVER";
 
 /// Exit status after an error that a dead agent explains.

@@ -181,7 +181,7 @@ impl<'a> Side<'a> {
         }
         let map = alive[map as usize % alive.len()];
         let mapping = self.maps[map].as_ref().expect("a mapping");
-        // Of a file that is reachable by the mapping alone nobody else can say how long it is.
+        // If only the mapping leads to a file, nobody else can tell its length.
         let inode = mapping.inode()?;
         if !mapping.has_name()? && !self.slots.iter().flatten().any(|slot| slot.inode == inode) {
             self.maps[map] = None;
@@ -221,8 +221,8 @@ impl<'a> Side<'a> {
             Op::SeekTo { at, .. } => Ok(Outcome::Value(fs::seek(fd, SeekFrom::Start(at))?)),
             Op::SeekEnd { .. } if kind(fs::fstat(fd)?.st_mode) == FileType::Directory => Ok(Outcome::Skipped),
             Op::SeekEnd { .. } => Ok(Outcome::Value(fs::seek(fd, SeekFrom::End(0))?)),
-            // Bytes stored through a mapping may not be where SEEK_DATA looks yet. Where both sides differ in what they
-            // know of that they may differ in errors too: only a contradiction counts.
+            // Bytes stored through a mapping may not be visible to SEEK_DATA yet. The sides may then differ in errors
+            // too, so only a contradiction counts.
             Op::Holes { .. } if self.stored.contains(&fs::fstat(fd)?.st_ino) => DONE,
             Op::Holes { .. } => crate::holes::check(fd).or(DONE),
             Op::Ftruncate { len, .. } => fs::ftruncate(fd, len).and(DONE),
@@ -238,7 +238,8 @@ impl<'a> Side<'a> {
                 DONE
             }
             Op::Fstat { .. } => self.stat_slot(slot),
-            // While a mapping lives it may keep the description that holds a lock: only in the plain directory.
+            // A mapping may hold the description that holds a lock as long as it lives, but only in the plain
+            // directory.
             Op::Flock { .. } if self.is_mapped(fs::fstat(fd)?.st_ino) => Ok(Outcome::Skipped),
             Op::Flock { how, .. } => {
                 use fs::FlockOperation as How;

@@ -45,7 +45,8 @@ fn a_sequential_reader_at_a_server_finds_its_bytes_in_memory_of_its_node() {
             (all..=all + 1).contains(&(hits + late + misses)),
             "{hits} hits, {late} late, {misses} misses of {all}"
         );
-        // The first ones nobody can foresee, and on a busy machine some come before a thread has begun with what they want.
+        // The first reads cannot be foreseen, and on a busy machine some come before a thread has begun to fetch for
+        // them.
         assert!(misses * 5 < all, "{hits} hits, {late} late, {misses} misses");
     });
 }

@@ -11,7 +11,7 @@ use testkit::{ProcessGuard, TempTree, wait_for, wait_until};
 /// How long any one step may take: a busy machine may stand still for seconds.
 pub const BOUND: Duration = Duration::from_secs(60);
 
-/// The server's address; the nodes have those after it.
+/// Address of the server; the nodes have the addresses after it.
 const SERVER: &str = "10.77.0.1";
 const PORT: &str = "4711";
 
@@ -30,14 +30,14 @@ fn tool(program: &str, words: &str) {
     assert!(done.status.success(), "{program} {words}: {}", String::from_utf8_lossy(&done.stderr));
 }
 
-/// Makes a network of its own.
+/// Creates a network of its own.
 fn network(name: &str) {
     let path = format!("/run/netns/{name}");
     std::fs::write(&path, "").expect("a place for a network's name");
     tool("unshare", &format!("--net={path} true"));
 }
 
-/// A program in the network of a node; 0 is the server's.
+/// Returns a command for a program in the network of a node; 0 is the server's.
 fn inside(node: usize, program: &Path) -> Command {
     let mut command = Command::new("nsenter");
     command.arg(format!("--net=/run/netns/node{node}")).arg(program);
@@ -79,7 +79,8 @@ fn hand(tree: &TempTree, data: &Path, burst_buffer: &Path, secret: &Path) -> Pro
 }
 
 impl Cluster {
-    /// A server that runs, and so many nodes. Call it in a private namespace: the names of the networks are in `/run`.
+    /// Starts a server and `nodes` nodes. Must be called in a private namespace: the names of the networks are in
+    /// `/run`.
     pub fn new(nodes: usize) -> Cluster {
         let mut cluster = Cluster::without_server(nodes);
         cluster.start_server();
@@ -94,7 +95,7 @@ impl Cluster {
         (cluster, one, two)
     }
 
-    /// Nodes whose server has not been started yet.
+    /// Starts nodes whose server is not started yet.
     pub fn without_server(nodes: usize) -> Cluster {
         let tree = TempTree::new();
         tool("mount", "-t tmpfs none /run");
@@ -154,7 +155,7 @@ impl Cluster {
         kill_process(self.server(), signal).expect("a server that runs");
     }
 
-    /// Makes the server stand still: all of its threads.
+    /// Stops all threads of the server.
     pub fn stop_server(&self) {
         self.signal_server(Signal::STOP);
         let tasks = format!("/proc/{}/task", self.server().as_raw_nonzero());
@@ -165,7 +166,7 @@ impl Cluster {
         wait_until("every thread stands still", BOUND, || std::fs::read_dir(&tasks).expect("a server").all(stands));
     }
 
-    /// How long a program that has `file` open for writing takes to end by a signal while the server stands still.
+    /// Returns how long a program with `file` open for writing takes to end by a signal while the server is stopped.
     #[allow(dead_code, reason = "only some tests end programs so")]
     fn death_without_server(&self, file: &Path, signal: Signal) -> Duration {
         let ready = self.tree.path("ready");
@@ -219,7 +220,7 @@ impl Cluster {
         assert_eq!(status, "0\n", "{}", std::fs::read_to_string(self.tree.path("server.log")).unwrap());
     }
 
-    /// Takes a node's network away, or gives it back.
+    /// Disconnects a node's network, or connects it again.
     #[allow(dead_code, reason = "only some tests cut cables")]
     pub fn plug(&mut self, node: usize, up: bool) {
         self.tell_and_wait(&format!("plug {node} {}\n", if up { "up" } else { "down" }));
@@ -243,7 +244,7 @@ impl Cluster {
         self.hand.child().stdin.as_mut().expect("a pipe").write_all(line.as_bytes()).expect("a shell that reads");
     }
 
-    /// The directory as programs of a node see it.
+    /// Returns the directory as programs of a node see it.
     pub fn node(&self, node: usize) -> PathBuf {
         self.tree.path(format!("node{node}"))
     }
@@ -253,7 +254,7 @@ impl Cluster {
         self.mount_with(node, options, &[])
     }
 
-    /// As `mount`, with variables in the agent's environment.
+    /// Mounts like `mount`, with variables in the agent's environment.
     pub fn mount_with(&mut self, node: usize, options: &[&str], environment: &[(&str, &str)]) -> PathBuf {
         let dir = self.node(node);
         if !dir.exists() {
@@ -319,7 +320,7 @@ impl Cluster {
         })
     }
 
-    /// Whether the agent of a node has ended, or was killed.
+    /// Returns whether the agent of a node has ended or was killed.
     #[allow(dead_code, reason = "only some tests ask")]
     pub fn agent_has_ended(&mut self, node: usize) -> bool {
         let of_node = self.agents.iter_mut().rev().find(|(of, _)| *of == node);
@@ -337,7 +338,7 @@ impl Cluster {
         self.agents.iter_mut().filter(|(of, _)| *of == node).for_each(|(_, agent)| agent.signal(signal));
     }
 
-    /// Takes a dead mount away.
+    /// Detaches a dead mount.
     pub fn unmount(&self, node: usize) {
         let dir = self.tree.path(format!("node{node}"));
         rustix::mount::unmount(&dir, rustix::mount::UnmountFlags::DETACH).expect("a mount");

@@ -403,7 +403,7 @@ fn a_server_on_the_network_asks_for_a_secret() {
             assert_eq!(refused.status.code(), Some(77), "{refused:?}");
             assert!(String::from_utf8_lossy(&refused.stderr).contains("secret"), "{refused:?}");
         }
-        // What is read ahead from it would count as read.
+        // Read-ahead through the server would count as a read.
         let secret = cluster.secret.display().to_string();
         let refused = cluster.run(1, &["--server", &address, "--secret", &secret, "--policy", "atime=strict"], "true");
         assert_eq!(refused.status.code(), Some(69), "{refused:?}");

@@ -224,7 +224,7 @@ fn what_a_window_acknowledged_survives_the_death_of_agent_or_of_both() {
             wait_until("the death of the agent", BOUND, || running.guard.ended().is_some());
             let checked = ok(call([Path::new("check"), &story.bench.buffer]));
             assert!(checked.contains("may hold writes that are not here yet"), "{checked}");
-            // A program that lives goes on until its ring is full, or until somebody recovers.
+            // A program that lives continues until its ring is full, or until somebody recovers.
             let recovered = call([Path::new("recover"), &story.bench.buffer]);
             assert_eq!(recovered.code, 0, "{recovered:?}");
             if !both {
@@ -348,11 +348,12 @@ print(struct.unpack("<IIQQII", fcntl.ioctl(fd, 0xC020FB01, struct.pack("<IIQQII"
             assert!(done.code == 0 && done.out.trim() == has, "{memory}: {done:?}");
             assert_eq!(done.err.contains("no window will have the 64MiB of FOREBAY_WINDOW"), told, "{done:?}");
         }
-        // Whoever says how large they are to be wants them; behind `off` there are none, nor without a word in this namespace.
+        // A program that gives the size of windows asks for them. With `off` there are none, nor without a setting in
+        // this namespace.
         for (wish, agent, memory, has) in [
             (Some("2MiB"), None, None, true),
             (Some("2MiB"), None, Some("64MiB"), true),
-            // Whoever has an agent that serves them keeps it.
+            // A program that has an agent that serves windows keeps it.
             (Some("2MiB"), Some("none"), None, false),
             (Some("off"), None, None, false),
             (None, None, None, false),
