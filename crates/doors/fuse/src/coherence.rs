@@ -1,7 +1,8 @@
-//! When programs of several nodes see each other's changes of a file that stays open.
+//! Points at which programs of several nodes see each other's changes of a file that stays open.
 //!
-//! `fsync` and locks are such points, as in the kernel's NFS client: what mappings have changed is written before a lock is
-//! released, and what this node keeps of the file is dropped once a lock is taken or the file is synced.
+//! `fsync` and locks are such points, as in the kernel's NFS client. Before a lock is released, pages changed through
+//! mappings are written. Once a lock is taken or the file is synced, this node drops its cached pages and read-ahead
+//! of the file.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -13,7 +14,7 @@ use fuse_protocol::Notifier;
 use crate::nodes::Known;
 use crate::pages::Pages;
 
-/// A file of which this node keeps pages and bytes that were read ahead, and which other nodes may change.
+/// File of which this node has cached pages and read-ahead, and which other nodes may change.
 pub struct SharedFile {
     pub agent: Arc<Agent>,
     pub notifier: Option<Notifier>,
@@ -21,12 +22,13 @@ pub struct SharedFile {
     pub pages: Arc<Pages>,
 }
 
-/// Requests whose handlers may wait until the kernel has written or read pages of a file. Those writes and reads are requests as well, so
-/// another thread has to stand in for such a handler: [`Patience::Stuck`](fuse_protocol::DelayAction::Stuck).
+/// Requests whose handlers may wait until the kernel has written or read pages of a file. Those writes and reads are
+/// requests as well. So another thread has to stand in for such a handler:
+/// [`DelayAction::Stuck`](fuse_protocol::DelayAction::Stuck).
 #[derive(Default)]
 pub struct Refreshing(Mutex<HashSet<u64>>);
 
-/// One of them, until it is dropped.
+/// Mark of one such request. Removed when dropped.
 pub struct Refresh<'a> {
     all: &'a Refreshing,
     unique: u64,
@@ -50,12 +52,12 @@ impl Drop for Refresh<'_> {
 }
 
 impl SharedFile {
-    /// Writes the pages that mappings have changed, and drops them and what was read ahead. The calling thread must not serve a read or
-    /// write of the file's pages.
+    /// Writes the pages that mappings have changed, then drops all cached pages and the read-ahead. The calling
+    /// thread must not be one that serves reads or writes of the file's pages.
     pub fn refresh(&self) {
         self.pages.shared(self.known.id);
         if let Some(notifier) = &self.notifier {
-            // All bytes. A node that the kernel does not know has none.
+            // Drops all bytes. Fails if the kernel does not know the node, which then has no pages.
             let _ = notifier.inval_inode(self.known.id, 0, 0);
         }
         self.agent.cache().forget_read_ahead(self.known.node.identity());

@@ -1,4 +1,4 @@
-//! Between the agent's words and the protocol's.
+//! Conversions between the agent's types and the protocol's.
 
 use agent::locks::{LockKind, RangeLock, client_of};
 use agent::{Attributes, Caller, NewAttributes, NewTime, WriteHow};
@@ -41,8 +41,8 @@ pub fn new_attributes(set: &SetAttr) -> NewAttributes {
     }
 }
 
-/// `DT_*`
-/// Bytes that come back from the page cache have their place, and nobody waits for them.
+/// Returns the way of a write. Bytes written back from the page cache have their offset already, and no program waits
+/// for them: such a write neither appends nor syncs.
 pub fn write_how(how: fuse_protocol::WriteFlags) -> WriteHow {
     let cached = how.cached;
     WriteHow { append: how.append && !cached, sync: how.sync && !cached, clear_set_id: how.kill_suidgid, cached }
@@ -55,7 +55,8 @@ pub fn kind(of: rustix::fs::FileType) -> u32 {
     }
 }
 
-/// A held lock as the answer to a client that asked for `wanted`. Another machine's process has no number there.
+/// Converts a held lock to the answer for a client that asked for `wanted`. The process id is 0 if the holder is on
+/// another machine.
 pub fn held_lock(held: &RangeLock, wanted: LockArgs, client: u64) -> LockArgs {
     let kind = match held.kind {
         LockKind::Shared => libc::F_RDLCK,

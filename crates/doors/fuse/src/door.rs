@@ -1,4 +1,4 @@
-//! The door itself: what its operations share.
+//! The door itself: state and functions that its operations share.
 
 use std::ffi::OsStr;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -24,7 +24,7 @@ use crate::opens::{Abilities, Bypasses};
 use crate::pages::Pages;
 use crate::registrations::Registrations;
 
-/// The file system that the kernel sees.
+/// File system that one kernel sees.
 pub struct Door {
     pub(crate) agent: Arc<Agent>,
     pub(crate) nodes: Arc<Nodes>,
@@ -32,28 +32,29 @@ pub struct Door {
     registrations: OnceLock<Arc<Registrations>>,
     can: OnceLock<Abilities>,
     passthrough: bool,
-    /// Whose kernel asks: 0 is this machine's.
+    /// Client whose kernel this door serves; 0 is this machine's kernel.
     pub(crate) client: u64,
     direct_mmap: bool,
     pub(crate) only_user: Option<OnlyUser>,
-    /// As whom its threads are known to call the global store.
+    /// Identity under which this door's threads call the global store.
     pub(crate) asker: u64,
-    /// The global store was found not to answer.
+    /// Whether the global store was found not to answer.
     pub(crate) hangs: AtomicBool,
     pub(crate) refreshing: Refreshing,
-    /// What this machine's kernel has of files that other nodes share.
+    /// Pages that this machine's kernel has of files shared with other nodes.
     pub(crate) pages: Arc<Pages>,
 }
 
 impl Door {
-    /// A door over an agent. `passthrough`: whether to use it where the kernel offers it.
+    /// Creates a door over an agent. `passthrough`: whether to use passthrough where the kernel offers it.
     pub fn new(agent: Arc<Agent>, passthrough: bool) -> Door {
         let nodes = Nodes::new(agent.root().clone());
         Door { passthrough, ..Door::over(agent, nodes, DoorHandles::default()) }
     }
 
-    /// A door for the kernel of another machine. `numbers`: from which all such doors of this process mint those of nodes and
-    /// open files, and above all that an earlier process can have given, so that a number means one thing for ever.
+    /// Creates a door for the kernel of another machine. `numbers`: the last number given. All such doors of this
+    /// process take node and handle numbers from it. It starts above every number that an earlier process can have
+    /// given, so no number ever gets a second meaning.
     pub fn of_client(agent: Arc<Agent>, client: u64, numbers: &Arc<AtomicU64>) -> Door {
         let nodes = Nodes::of(agent.root().clone(), Arc::clone(numbers));
         let handles = DoorHandles::of(Arc::clone(numbers), Errno::ESTALE);
@@ -78,34 +79,36 @@ impl Door {
         }
     }
 
-    /// The same, whether or not it maps direct files where the kernel can.
+    /// Sets whether direct files may be mapped where the kernel supports that.
     pub fn with_direct_mmap(self, direct_mmap: bool) -> Door {
         Door { direct_mmap, ..self }
     }
 
-    /// For a kernel that knows one user alone.
+    /// Sets the one user that the kernel knows, if it knows only one.
     pub fn for_user(self, only_user: Option<OnlyUser>) -> Door {
         Door { only_user, ..self }
     }
 
-    /// Attributes as this kernel is told them.
+    /// Converts attributes to those shown to this kernel.
     pub(crate) fn shown(&self, attributes: &Attributes) -> Attr {
         let mut attr = convert::attr(attributes);
         self.only_user.iter().for_each(|user| user.show(&mut attr));
         attr
     }
 
-    /// Whether others change files without this kernel's knowledge.
+    /// Returns whether others change files without this kernel's knowledge.
     fn is_shared(&self) -> bool {
         self.client != 0 || self.agent.cache().is_shared()
     }
 
-    /// Marks a request that may refresh files: its own, or one whose lock it gives to somebody else.
+    /// Marks a request whose handler may refresh files. These are the request's own file, or one whose lock passes to
+    /// another program.
     pub(crate) fn refreshes(&self, req: &Request) -> Option<Refresh<'_>> {
         (self.client == 0 && self.agent.cache().is_shared()).then(|| self.refreshing.begin(req.unique))
     }
 
-    /// A file of which this node keeps something that other nodes may change. (The kernel of a client drops its pages by itself.)
+    /// Returns the file if this node caches pages or read-ahead of it and other nodes may change it. `None` for a
+    /// client's door: the client's kernel drops its pages by itself.
     pub(crate) fn shared(&self, known: &Arc<Known>) -> Option<SharedFile> {
         let keeps = self.client == 0 && self.agent.cache().is_shared();
         let notifier = || self.notifier().cloned();
@@ -118,16 +121,16 @@ impl Door {
         })
     }
 
-    /// What this kernel has of a file, where other nodes share it.
+    /// Returns the remembered pages, if this node has any of the file and shares it with other nodes.
     pub(crate) fn pages_of(&self, node: NodeId) -> Option<&Pages> {
         (self.client == 0 && self.agent.cache().is_shared() && self.pages.follows(node)).then_some(&*self.pages)
     }
 
-    /// The way to the kernel; without it nothing is passed through.
+    /// Sets the connection to the kernel. Without it nothing is passed through.
     pub fn connect(&self, notifier: Notifier) {
         let registrations = Arc::new(Registrations::new(notifier));
         let idle = Arc::downgrade(&registrations);
-        // A second connection would be a mistake of the caller's; the first stays.
+        // A second connection would be a caller's mistake; the first one stays.
         if self.registrations.set(registrations).is_ok() && self.passthrough {
             self.agent.cache().before_removals(Box::new(move |version| {
                 idle.upgrade().iter().for_each(|idle| idle.end(version));
@@ -143,12 +146,13 @@ impl Door {
         self.registrations.get().map(|registrations| registrations.notifier())
     }
 
-    /// What is wanted of what the kernel offers: the flags and the stack depth of passthrough.
+    /// Chooses among the features that the kernel offers. Returns the INIT flags, and the stack depth for passthrough
+    /// (0: no passthrough).
     pub(crate) fn agree(&self, kernel: &KernelConfig) -> (u64, u32) {
         use init_flags as flag;
         let passthrough = self.passthrough && kernel.can_passthrough;
         let direct_mmap = self.direct_mmap && kernel.flags & flag::DIRECT_IO_ALLOW_MMAP != 0;
-        // INIT comes once.
+        // `set` succeeds, since INIT comes once.
         let _ = self.can.set(Abilities { passthrough, direct_mmap });
         let mut flags = flag::ASYNC_READ
             | flag::POSIX_LOCKS
@@ -167,9 +171,10 @@ impl Door {
             flags |= flag::DIRECT_IO_ALLOW_MMAP;
         }
         if self.agent.keeps_acls() {
-            // With ACLs the kernel leaves the umask to us: a default ACL replaces it.
+            // With ACLs the kernel leaves the umask to us, since a default ACL replaces it.
             flags |= flag::DONT_MASK;
-            // One that knows one user alone can read none that names others, and would refuse everything then.
+            // A kernel that knows only one user cannot read ACLs that name others, and would then refuse every
+            // access.
             flags |= if self.only_user.is_none() { flag::POSIX_ACL } else { 0 };
         }
         (flags, if passthrough { limits::REPLICA_STACK_DEPTH } else { 0 })
@@ -179,9 +184,9 @@ impl Door {
         self.nodes.get(id).ok_or(Errno::ESTALE)
     }
 
-    /// How long the kernel may trust names and attributes.
+    /// Returns how long the kernel may trust the node's names and attributes.
     fn valid(&self, known: &Known) -> Duration {
-        // Others change a window's file, and a shared burst buffer's.
+        // Others may change a file that has a window or lies in a shared burst buffer.
         let shared = known.node.is_regular() && self.is_shared();
         if shared || self.agent.is_windowed(&known.node) || self.nodes.is_split(known) {
             Duration::ZERO
@@ -190,16 +195,17 @@ impl Door {
         }
     }
 
-    /// The next lookup of this file finds a new node; other names may go on leading to this one.
+    /// Makes the next lookup of this file find a new node. Other names may continue to lead to this one.
     fn retire(&self, known: &Known) {
         self.nodes.retire(known);
         if let Some(notifier) = self.notifier() {
-            // Attributes alone: takes no lock that the request in hand could hold. A node that is gone needs none.
+            // Only the attributes are invalidated: that takes no lock that the current request could hold. It fails
+            // if the node is gone, and then nothing is to be done.
             let _ = notifier.inval_inode(known.id, -1, 0);
         }
     }
 
-    /// Counts a lookup and says what was found.
+    /// Counts a lookup. Returns the node and the kernel's entry for it.
     pub(crate) fn entry(&self, found: FoundNode, parent: NodeId, name: Option<&OsStr>) -> (Arc<Known>, Entry) {
         let known = self.nodes.looked_up(found.node, name.map(|name| (parent, name)));
         self.keep_told(&known, &found.attributes);
@@ -209,8 +215,9 @@ impl Door {
         (known, entry)
     }
 
-    /// What a lookup that found nothing tells: where the policy lets the kernel trust in it, for how long. The kernel
-    /// asks again all the same before it makes a name that must be new, or renames to it.
+    /// Answers a lookup that found nothing. Returns an entry that the kernel may trust for the policy's negative
+    /// timeout, or `errno` if that is zero. The kernel still asks again before it creates a name exclusively or
+    /// renames to it.
     pub(crate) fn absent(&self, directory: &Known, errno: Errno) -> Result<Entry, Errno> {
         let valid = match errno {
             Errno::ENOENT => self.agent.policy_for(&directory.node).negative_timeout,
@@ -241,23 +248,24 @@ impl Door {
         AttrReply { attr: self.shown(attributes), valid: self.valid(known) }
     }
 
-    /// For whom a file is opened.
+    /// Returns the owner to which an open file's descriptors are charged.
     pub(crate) fn owner(&self, uid: u32) -> DescriptorOwner {
         if self.client == 0 { DescriptorOwner::User(uid) } else { DescriptorOwner::Node(self.client) }
     }
 
     pub(crate) fn open_file(&self, req: &Request, known: &Arc<Known>, mode: Mode) -> Result<OpenReply, Errno> {
-        // The kernel refuses writers of a running program by itself, but asks us to truncate before it looks.
+        // The kernel itself refuses writers of a running program, but asks us to truncate before it checks.
         if mode.truncate && !mode.write && known.open.lock().is_executed() {
             return Err(Errno::ETXTBSY);
         }
-        // Who reads as well is not to be cut off from a replica that the kernel reads by itself.
+        // A file that is also read should stay in a replica that the kernel reads directly; so a mild registration
+        // gets no window here.
         let free = mode.truncate || self.agent.cache().is_shared();
         let announced = self.agent.announced(req.pid).filter(|announced| free || !announced.is_mild());
         if announced.is_none() {
-            // Before it truncates or reads: what others were told that they wrote.
+            // Acknowledged writes in windows are applied before this open truncates or reads.
             match self.agent.end_windows(&known.node, mode.write || mode.truncate) {
-                // What cannot be drained goes with the rest.
+                // A window that cannot be applied is truncated away as well.
                 Err(_) if mode.truncate => {}
                 ended => ended?,
             }
@@ -271,7 +279,7 @@ impl Door {
         self.can.get().copied().unwrap_or(Abilities { passthrough: false, direct_mmap: false })
     }
 
-    /// Answers an open by the rules of [`crate::opens`], and keeps it.
+    /// Answers an open by the rules of [`crate::opens`], and adds the open file to the handles.
     pub(crate) fn admit(
         &self,
         req: &Request,
@@ -284,12 +292,14 @@ impl Door {
             let mut state = known.open.lock();
             let wanted = announced.is_some() && state.is_all_windowed() && !self.nodes.is_split(known);
             if wanted && state.is_closed() {
-                // What was closed without a wait may not be drained yet, and keeps the file from being nobody's.
+                // A window that was closed without a wait may have unapplied records, and the file then still counts
+                // as used.
                 self.agent.end_windows(&known.node, open.changes())?;
             }
             let windowed = wanted && state.can_window(&open, can) && open.may_have_window(state.is_closed());
             if !windowed {
-                // It may look past us. Under the lock: nobody gets a window between this and the answer.
+                // This open may read the file without our knowledge. The lock is held, so nobody gets a window
+                // between this and the answer.
                 self.agent.end_windows(&known.node, open.changes())?;
             }
             let answer = state.admit(&open, req.pid, can, self.registrations.get().map(Arc::as_ref), windowed);
@@ -300,7 +310,7 @@ impl Door {
         };
         let mut opened = answer.inspect_err(|_| {
             self.retire(known);
-            // The kernel looks again once: a second refusal would reach the program.
+            // The kernel looks the name up again only once; a second refusal would reach the program.
             while let Some(newest) = self.nodes.newest(known.node.key())
                 && !newest.open.lock().welcomes(&open, can)
             {
@@ -310,7 +320,8 @@ impl Door {
         if open.has_window_right() {
             announced.iter().for_each(Announced::grant);
             if let Some(notifier) = self.notifier() {
-                // What the kernel was told of it would hold for a while, and writes to a window it does not see.
+                // The attributes that the kernel has would stay valid for a while, and it does not see writes to a
+                // window.
                 let _ = notifier.inval_inode(known.id, -1, 0);
             }
         }
@@ -318,13 +329,13 @@ impl Door {
         Ok(opened)
     }
 
-    /// After a write that the kernel made past its page cache: it forgets what it has of those bytes for others.
+    /// Invalidates the bytes of a write that bypassed the page cache, if other opens use that cache.
     pub(crate) fn wrote(&self, file: &FileOf, offset: u64, len: usize) {
         if !file.bypasses || !file.known.open.lock().is_cached() {
             return;
         }
         if let Some(notifier) = self.notifier() {
-            // A node that is gone has nothing to forget.
+            // Fails if the node is gone; then nothing is to be invalidated.
             let _ = notifier.inval_inode(file.known.id, offset as i64, len as i64);
         }
     }
@@ -336,7 +347,8 @@ impl Door {
             self.agent.unlock_flock(node, owner_of(self.client, owner));
         }
         self.agent.release_locks_of_handle(node, handle);
-        // The kernel's registration is left before the replica's user goes: who removes an unused replica finds it.
+        // The kernel's registration is left before the replica's user goes: a remover of unused replicas then finds
+        // it.
         file.known.open.lock().leave(&file.open, file.bypasses, self.registrations.get().map(Arc::as_ref));
     }
 
@@ -349,14 +361,15 @@ impl Door {
         sink: &mut DirSink<'_>,
     ) -> Result<(), Errno> {
         let parent_known = self.node(parent)?;
-        // What a server says of each file would be asked for again, and while it is away each would wait for it.
+        // The kernel would not trust attributes of shared files, and while the server is away each of them would wait
+        // for it.
         let plus = plus && !self.is_shared();
         directory.read(offset, |entry| {
             let (name, kind) = (entry.name.as_os_str(), convert::kind(entry.kind));
             if !plus || name == "." || name == ".." {
                 return sink.add(entry.ino, entry.next, kind, name);
             }
-            // Looked up only if it fits: what is not given counts as no lookup.
+            // Looked up only if the entry fits: an entry that is not returned counts as no lookup.
             if !sink.remaining_for(name) {
                 return false;
             }
@@ -369,7 +382,7 @@ impl Door {
                     }
                     added
                 }
-                // Gone meanwhile, or unreadable: its name alone.
+                // The file is gone or unreadable: its name alone is returned.
                 Err(_) => sink.add(entry.ino, entry.next, kind, name),
             }
         })?;
@@ -377,7 +390,7 @@ impl Door {
     }
 }
 
-/// The lock that the kernel wants; `None` for an unlock.
+/// Converts a lock request of the kernel. Returns `None` for an unlock. Errors: `EINVAL` for an unknown lock type.
 pub(crate) fn lock_request(client: u64, lock: &LockArgs, handle: Handle) -> Result<Option<LockRequest>, Errno> {
     let kind = match lock.kind {
         libc::F_RDLCK => LockKind::Shared,

@@ -1,4 +1,4 @@
-//! The door over a kernel that the test plays: what the real one does only in rare orders.
+//! The door over a simulated kernel, for orders of requests that a real kernel produces only rarely.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -16,7 +16,7 @@ use testkit::{PATIENCE, TempTree, wait_until};
 use super::*;
 use crate::nodes::ROOT;
 
-/// A kernel that takes every backing file, under the next number.
+/// A kernel that accepts every backing file, under the next number.
 #[derive(Default)]
 struct Obliging {
     backing: Mutex<(i32, BTreeSet<i32>)>,
@@ -70,7 +70,7 @@ fn with_door(test: impl FnOnce(&TempTree, &Arc<Door>, &Obliging)) {
     cache.shutdown();
 }
 
-/// Larger than what is fetched within an open: it is served directly until it is whole.
+/// Content larger than an open fetches at once, so that the file is served directly until its replica is complete.
 fn large(byte: u8) -> Vec<u8> {
     vec![byte; 3 << 20]
 }
@@ -82,7 +82,7 @@ fn an_open_is_refused_once_at_most() {
         let look = || door.lookup(&req, ROOT, OsStr::new("file")).unwrap().node;
         let open = |node| door.open(&req, node, libc::O_RDONLY, false);
         let becomes_whole = |node, handle| {
-            // The rest is fetched once something is read.
+            // A read makes the agent fetch the rest.
             door.read(&req, node, handle, 0, &mut [0; 4096]).unwrap();
             let known = door.node(node).unwrap();
             wait_until("the replica", PATIENCE, || door.agent.cache().state(known.node.identity()) == Residency::Clean);
@@ -98,14 +98,15 @@ fn an_open_is_refused_once_at_most() {
         let passed = open(second).unwrap();
         assert!(passed.backing.is_some());
 
-        // A new version below. By another name the kernel still comes to the first node, and nothing is asked yet.
+        // A new version below. By another name the kernel still reaches the first node without a lookup.
         fs::write(tree.path("data/file"), large(2)).unwrap();
         let direct = open(first).unwrap();
         assert!(direct.backing.is_none());
         becomes_whole(first, direct.handle);
         door.release(&req, first, direct.handle, 0, None);
 
-        // Neither the first node fits now nor the second, which has the old version open: the kernel asks only twice.
+        // Now neither the first node fits nor the second, which has the old version open. The kernel looks up only
+        // twice.
         assert_eq!(open(first).err(), Some(Errno::ESTALE));
         let third = look();
         assert!(third != first && third != second);
@@ -132,13 +133,13 @@ fn a_registration_outlives_the_last_close_and_not_its_replica() {
         assert_eq!(second.backing, Some(BackingId(id)));
         close(node, second);
         assert_eq!(kernel.registered(), [id], "left");
-        // Also by another number, which the kernel has once it forgot the first.
+        // The registration also serves the node's next number, after the kernel forgot the first.
         door.forget(node, 1);
         let node = look("file");
         let third = open(node);
         assert_eq!((third.backing, kernel.registered()), (Some(BackingId(id)), vec![id]));
         close(node, third);
-        // Not by one that notes its reads otherwise than the rule says now.
+        // A registration with another access-time mode than the rule's is not used again.
         let rule = PolicySet::parse(["atime=strict"]).unwrap();
         door.agent.policies().set("".as_ref(), &rule).unwrap();
         let noting = open(node);
@@ -149,7 +150,7 @@ fn a_registration_outlives_the_last_close_and_not_its_replica() {
         door.agent.cache().evict(&identity).unwrap();
         assert!(kernel.registered().is_empty(), "the replica is gone");
 
-        // A new version has a registration of its own, and that of the old one goes with its last close.
+        // A new version has its own registration. The old version's ends with the last close.
         let old = open(node);
         fs::write(tree.path("data/file"), "another").unwrap();
         let newer = look("file");

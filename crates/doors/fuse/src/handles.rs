@@ -1,4 +1,4 @@
-//! Which open file or directory each handle of the kernel means.
+//! Table of the kernel's handles: the open file or directory of each.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,27 +11,27 @@ use fuse_protocol::{Errno, Handle};
 
 use crate::nodes::Known;
 
-/// An open file with the node through which it was opened.
+/// Open file, with the node through which it was opened.
 pub struct FileOf {
-    /// The node.
+    /// Node through which the file was opened.
     pub known: Arc<Known>,
     /// The open file.
     pub open: OpenFile,
-    /// It was answered past a page cache that others may use.
+    /// Whether the open bypasses a page cache that others may use.
     pub bypasses: bool,
 }
 
-/// An open directory with its node, which is in use as long.
+/// Open directory, with its node, which stays in use meanwhile.
 struct DirectoryOf {
     _known: Arc<Known>,
     _charge: Option<Charge>,
     open: Arc<OpenDirectory>,
 }
 
-/// All handles. A number is never used twice.
+/// All open files and directories by handle. A number is never used twice.
 pub struct DoorHandles {
     last: Arc<AtomicU64>,
-    /// What a number says that is none of ours: a client of a former server asks with numbers of that.
+    /// Error for an unknown handle. A client of a former server may send handles that are unknown here.
     unknown: Errno,
     files: RwLock<HashMap<Handle, Arc<FileOf>>>,
     directories: RwLock<HashMap<Handle, DirectoryOf>>,
@@ -44,7 +44,8 @@ impl Default for DoorHandles {
 }
 
 impl DoorHandles {
-    /// With numbers that others may mint too.
+    /// Creates a table whose numbers come from `last`, which others may share. `unknown`: the error for unknown
+    /// handles.
     pub fn of(last: Arc<AtomicU64>, unknown: Errno) -> DoorHandles {
         DoorHandles { last, unknown, files: RwLock::default(), directories: RwLock::default() }
     }
@@ -53,39 +54,40 @@ impl DoorHandles {
         self.last.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Keeps an open file.
+    /// Adds an open file and returns its new handle.
     pub fn add_file(&self, file: FileOf) -> Handle {
         let handle = self.mint();
         self.files.write().insert(handle, Arc::new(file));
         handle
     }
 
-    /// The open file of a handle; `EBADF`, or for another machine's kernel `ESTALE`, if there is none.
+    /// Returns the open file of a handle. Errors: `EBADF`, or `ESTALE` for another machine's kernel, if there is
+    /// none.
     pub fn file(&self, handle: Handle) -> Result<Arc<FileOf>, Errno> {
         self.files.read().get(&handle).cloned().ok_or(self.unknown)
     }
 
-    /// Lets an open file go.
+    /// Removes an open file and returns it.
     pub fn remove_file(&self, handle: Handle) -> Option<Arc<FileOf>> {
         self.files.write().remove(&handle)
     }
 
-    /// What is said of a handle that means nothing: `EBADF`, or to another machine's kernel `ESTALE`.
+    /// Returns the error for unknown handles: `EBADF`, or `ESTALE` for another machine's kernel.
     pub fn unknown(&self) -> Errno {
         self.unknown
     }
 
-    /// Whether a handle means something.
+    /// Returns whether a handle is known.
     pub fn has(&self, handle: Handle) -> bool {
         self.files.read().contains_key(&handle) || self.directories.read().contains_key(&handle)
     }
 
-    /// Keeps an open file under the handle that an earlier process gave.
+    /// Adds an open file under the handle that an earlier process gave.
     pub fn reclaim_file(&self, handle: Handle, file: FileOf) {
         self.files.write().insert(handle, Arc::new(file));
     }
 
-    /// The same of a directory.
+    /// Adds an open directory under the handle that an earlier process gave.
     pub fn reclaim_directory(
         &self,
         handle: Handle,
@@ -97,49 +99,51 @@ impl DoorHandles {
         self.directories.write().insert(handle, directory);
     }
 
-    /// Keeps an open directory.
+    /// Adds an open directory and returns its new handle.
     pub fn add_directory(&self, known: Arc<Known>, directory: OpenDirectory, charge: Option<Charge>) -> Handle {
         let handle = self.mint();
         self.reclaim_directory(handle, known, directory, charge);
         handle
     }
 
-    /// The open directory of a handle; errors as for files.
+    /// Returns the open directory of a handle. Errors as for files.
     pub fn directory(&self, handle: Handle) -> Result<Arc<OpenDirectory>, Errno> {
         self.directories.read().get(&handle).map(|directory| directory.open.clone()).ok_or(self.unknown)
     }
 
-    /// Lets an open directory go.
+    /// Removes an open directory.
     pub fn remove_directory(&self, handle: Handle) {
         let gone = self.directories.write().remove(&handle);
         drop(gone);
     }
 
-    /// An open file of a node with a version of the data that is not the newest. Looks at all: for retired nodes only.
+    /// Returns an open file of the node whose data is an outdated version, if any. Searches all files, so it is
+    /// called for retired nodes only.
     pub fn outdated(&self, known: &Known) -> Option<Arc<FileOf>> {
         let files = self.files.read();
         let mut of_node = files.values().filter(|file| file.known.id == known.id);
         of_node.find(|file| !file.open.data().is_current()).cloned()
     }
 
-    /// An open file of a node whose data is in a complete replica. Looks at all: while the global store hangs only.
+    /// Returns an open file of the node whose data is in a complete replica, if any. Searches all files, so it is
+    /// called only while the global store hangs.
     pub fn of_replica(&self, known: &Known) -> Option<Arc<FileOf>> {
         self.of_replica_where(known, |_| true)
     }
 
-    /// The same of one that is so.
+    /// Returns an open file of the node in a complete replica for which `is` holds, if any. Searches all files.
     pub fn of_replica_where(&self, known: &Known, is: impl Fn(&OpenFile) -> bool) -> Option<Arc<FileOf>> {
         let files = self.files.read();
         let mut of_node = files.values().filter(|file| file.known.id == known.id);
         of_node.find(|file| file.open.version().is_some() && is(&file.open)).cloned()
     }
 
-    /// All open files.
+    /// Returns the handles of all open files.
     pub fn all_files(&self) -> Vec<Handle> {
         self.files.read().keys().copied().collect()
     }
 
-    /// Lets all open directories go.
+    /// Removes all open directories.
     pub fn clear_directories(&self) {
         let gone = std::mem::take(&mut *self.directories.write());
         drop(gone);

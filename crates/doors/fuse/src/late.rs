@@ -1,10 +1,10 @@
-//! What becomes of a request while the global store does not answer.
+//! Handling of requests while the global store does not answer.
 //!
-//! L1. Only who waits for the store is given up: a thread that is in one call to it for all that time, or that waits for
-//!     another thread while one is.
-//! L2. What was given up begins nothing more below ([`Store::change`](agent::Store::change)); the call that it is in may
-//!     still happen.
-//! L3. A program that was killed is let go, whatever the policy says: nobody waits for the answer any more.
+//! L1. Only a request that waits for the store is given up. Its thread has been in one call to the store for all that
+//! time, or waits for another thread that has.
+//! L2. A request that was given up begins nothing more below ([`Store::change`](agent::Store::change)). Its current
+//! call may still take effect.
+//! L3. The request of a killed program is given up whatever the policy says: nobody waits for the answer any more.
 
 use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
@@ -27,7 +27,7 @@ impl Door {
         self.id(unique).begin();
     }
 
-    /// See [`fuse_protocol::Filesystem::late`].
+    /// Decides about a late request; see [`fuse_protocol::Filesystem::late`].
     pub(crate) fn patience(&self, request: &Late) -> DelayAction {
         if self.refreshing.has(request.unique) {
             return DelayAction::Stuck;
@@ -72,7 +72,8 @@ impl Door {
         }
     }
 
-    /// Whether the store was found not to answer, and still does not: then who has the data here is not to wait for a look.
+    /// Returns whether the store was found not to answer, and still does not. Then requests whose data is here need
+    /// not wait for a look at the store.
     pub(crate) fn hangs(&self) -> bool {
         if !self.hangs.load(Ordering::Relaxed) {
             return false;
@@ -82,10 +83,10 @@ impl Door {
         hangs
     }
 
-    /// How long it has waited for the store; `None`: not at all.
+    /// Returns how long the request has waited for the store. `None`: it does not wait for the store.
     fn stuck_for(&self, request: &Late) -> Option<Duration> {
         let silence = || self.agent.store_calls().silence();
-        // Behind a server a thread may wait for that instead.
+        // Behind a server a thread may wait for the server instead of the store.
         let alone = self.agent.cache().is_shared();
         match self.id(request.unique).working() {
             Some(working) if working.call.is_some() => Some(working.since),
@@ -96,15 +97,15 @@ impl Door {
         .filter(|stuck| !stuck.is_zero())
     }
 
-    /// Remembers what is told of a file: it may have to serve once more.
+    /// Remembers the attributes last shown of a file, for use while the store hangs.
     pub(crate) fn keep_told(&self, known: &Known, attributes: &Attributes) {
         if known.node.is_regular() {
             *known.told.lock() = Some(*attributes);
         }
     }
 
-    /// What was told last of a file that somebody has open and whose data is here, with the size and the time of that: who
-    /// reads it asks for them.
+    /// Returns the attributes last shown of an open file whose data is here, with size and time of the replica.
+    /// Readers of such a file ask for them. `None`: no such open file, or no attributes were shown.
     pub(crate) fn told_before(&self, known: &Known) -> Option<AttrReply> {
         let file = self.handles.of_replica(known)?;
         let mut attributes = (*known.told.lock())?;
@@ -113,8 +114,9 @@ impl Door {
         Some(AttrReply { attr: self.shown(&attributes), valid: Duration::ZERO })
     }
 
-    /// Whether somebody who writes a file whose data is here saw that it has no capabilities, and nobody gave it any since. Where
-    /// somebody did below the data takes them away there when it is staged out.
+    /// Returns whether the file is known to have no capabilities. True if an open for writing whose data is here
+    /// found none, and none was set since. A capability that was set below is removed there when the data is staged
+    /// out.
     pub(crate) fn is_known_plain(&self, known: &Known) -> bool {
         self.handles.of_replica_where(known, OpenFile::writes_plainly).is_some()
     }

@@ -1,6 +1,6 @@
-//! The FUSE door: the agent's files as the kernel wants them - node numbers, lookup counts, open modes, parked locks.
+//! The FUSE door serves an agent's files to the kernel: node numbers, lookup counts, open modes and parked locks.
 //!
-//! It has no policy of its own: what a file means is the agent's affair, what travels the protocol's.
+//! It has no policy of its own. The agent decides what a file contains; the crate `fuse-protocol` encodes messages.
 
 // Locks, clocks and threads are those of the crate `concurrency` (clippy.toml); tests may take the system's.
 #![cfg_attr(not(test), deny(clippy::disallowed_types, clippy::disallowed_methods))]
@@ -38,19 +38,20 @@ use relief::Relief;
 pub use remote::Remote;
 pub use working::{is_dying, was_killed};
 
-/// How the door serves.
+/// Options for serving a door.
 #[derive(Debug, Clone, Copy)]
 pub struct DoorOptions {
-    /// Give complete replicas to the kernel where it takes them (root, Linux 6.9).
+    /// Whether to give complete replicas to the kernel where it supports passthrough (root, Linux 6.9).
     pub passthrough: bool,
-    /// Serve other files past the kernel's page cache where they can be mapped all the same (Linux 6.6); without it as on an older
-    /// kernel.
+    /// Whether to serve other files without the kernel's page cache where they can still be mapped (Linux 6.6). If
+    /// not, they are served as on an older kernel.
     pub direct_mmap: bool,
-    /// How many threads serve.
+    /// Numbers of serving threads.
     pub threads: ThreadCounts,
-    /// Nodes that the kernel may know before it is asked to forget some; `None`: half of the process's descriptors.
+    /// Most nodes that the kernel may know before it is asked to forget some. `None`: half of the process's
+    /// descriptors.
     pub nodes_max: Option<usize>,
-    /// The kernel knows this user and group alone.
+    /// The one user and group that the kernel knows, if it knows no others.
     pub only_user: Option<OnlyUser>,
 }
 
@@ -66,7 +67,7 @@ impl Default for DoorOptions {
     }
 }
 
-/// A mounted agent.
+/// Agent that is connected to a kernel.
 pub struct MountedAgent {
     session: fuse_protocol::Session,
     nodes: Arc<nodes::Nodes>,
@@ -74,7 +75,8 @@ pub struct MountedAgent {
     options: DoorOptions,
 }
 
-/// Serves `agent` over an opened `/dev/fuse`; nothing is answered until [`MountedAgent::run`]. Mount before or after.
+/// Connects `agent` to an opened `/dev/fuse`. Nothing is answered until [`MountedAgent::run`]. The mount may be made
+/// before or after.
 pub fn serve(agent: Arc<Agent>, device: OwnedFd, options: DoorOptions) -> MountedAgent {
     let door = Door::new(agent, options.passthrough).with_direct_mmap(options.direct_mmap);
     let door = Arc::new(door.for_user(options.only_user));
@@ -93,7 +95,7 @@ impl MountedAgent {
         self.session.run()
     }
 
-    /// Notifications to the kernel.
+    /// Returns the sender of notifications to the kernel.
     pub fn notifier(&self) -> Notifier {
         self.session.notifier()
     }

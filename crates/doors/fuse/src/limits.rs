@@ -1,55 +1,57 @@
-//! The door's bounds, each with its reason.
+//! Bounds of the door, each with its reason.
 
 use std::time::Duration;
 
-/// The share of the process's descriptors that nodes may hold before the kernel is asked to forget old ones, as a
-/// divisor: open files, replicas and the catalogue need the rest.
+/// Divisor for the share of the process's descriptors that nodes may hold before the kernel is asked to forget old
+/// ones. Open files, replicas and the catalogue need the rest.
 pub const NODE_DESCRIPTORS_SHARE: u64 = 2;
 
-/// Descriptors that an open file has beside that of its node, where its data is read and written below: the global copy, and a replica
-/// that is being filled.
+/// Descriptors of an open file beside its node's, if its data is read and written below: one for the global copy, and
+/// one for a replica that is being filled.
 pub const DESCRIPTORS_BELOW: u64 = 2;
 
-/// How many nodes the kernel is asked to forget at once: enough that the next time is far, few enough that what
-/// programs use just now mostly stays.
+/// Nodes that the kernel is asked to forget at once. Enough that the next time is far off; few enough that nodes in
+/// use mostly stay.
 pub const FORGET_BATCH: usize = 1024;
 
-/// How long after its last lookup a directory may be come to without another: as long as the kernel trusts its name by the default of the
-/// policy `revalidate`.
+/// Time after its last lookup during which a program may enter a directory without another lookup. Equals the default
+/// of the policy `revalidate`, for which the kernel trusts the name.
 pub const NAME_TRUSTED: Duration = Duration::from_secs(1);
 
-/// How often the number of nodes is looked at: at a lookup every 5 us, 20,000 come meanwhile at most.
+/// Interval at which the number of nodes is checked. At one lookup every 5 us, at most 20,000 are added meanwhile.
 pub const RELIEF_POLL: Duration = Duration::from_millis(100);
 
-/// Registrations of replicas that nobody has open: as many as the file cache remembers closed files. Each pins an inode in the
-/// kernel, about 2 KiB.
+/// Most registrations of replicas that nobody has open: as many as the file cache remembers closed files. Each pins
+/// an inode in the kernel, about 2 KiB.
 pub const IDLE_REGISTRATIONS: usize = 4096;
 
-/// How long one stays that nobody uses. Who removes a replica ends it at once; this is for those that others remove.
+/// Longest life of an unused registration. A removal of the replica through Forebay ends it at once; this bound is
+/// for replicas that others remove.
 pub const IDLE_REGISTRATION: Duration = Duration::from_secs(10);
 
-/// After so long in one call to the global store a handler counts as stuck, and another thread works in its place. Slow stores
-/// answer within it; a session's threads stand for the requests under way there.
+/// Time in one call to the global store after which a handler counts as stuck, and another thread works in its place.
+/// Slow stores answer within it. A session's threads represent its requests to the store.
 pub const STUCK: Duration = Duration::from_secs(1);
 
-/// Asynchronous requests (read-ahead, direct I/O of several threads) that may be under way at once.
+/// Most asynchronous requests under way at once: read-ahead, and direct I/O of several threads.
 pub const BACKGROUND_REQUESTS: u16 = 64;
 
-/// The depth of file systems stacked on each other below a replica: replicas lie on an ordinary one.
+/// Number of stacked file systems allowed below a replica: replicas lie on an ordinary file system.
 pub const REPLICA_STACK_DEPTH: u32 = 1;
 
-/// The share of the process's descriptors that the nodes of one kernel on another machine may hold before it is asked to forget
-/// some, as a divisor: thirty such kernels at their bound leave half of them.
+/// Divisor for the share of the process's descriptors that nodes of one client's kernel may hold before it is asked
+/// to forget some. Thirty such kernels at their bound leave half of the descriptors.
 pub const CLIENT_DESCRIPTORS_SHARE: u64 = 64;
 
-/// Pages that are remembered of a file that is locked here, the last that were read: half a megabyte.
+/// Most pages remembered of a file that is locked here, the last ones read: half a megabyte.
 pub const PAGES_KEPT: usize = 128;
 
-/// Bytes of a read whose pages are remembered: what the kernel reads around a fault. Larger ones stream.
+/// Largest read whose pages are remembered, bytes: the size that the kernel reads around a page fault. Larger reads
+/// are streams.
 pub const PAGES_READ_MAX: usize = 128 << 10;
 
-/// Files of which pages are remembered.
+/// Most files of which pages are remembered.
 pub const PAGES_FILES_MAX: usize = 32;
 
-/// Pieces in which what changed of a write is sent, each by a request of its own.
+/// Most pieces in which the changed parts of one write are sent, each as a request of its own.
 pub const PAGE_RUNS_MAX: usize = 128;

@@ -1,8 +1,8 @@
-//! Which file each of the kernel's node numbers means.
+//! Table of the kernel's node numbers: the file of each.
 //!
-//! Invariant 1: a number is never used twice. Invariant 2: a file's key leads to at most one number, the newest; older
-//! ones of the same file are *retired*: what has them open goes on, new lookups get a new one. Invariant 3: a number
-//! is known while the kernel's lookup count is above zero, the root for ever.
+//! Invariant 1: a number is never used twice. Invariant 2: a file's key leads to at most one number, the newest.
+//! Older numbers of the file are *retired*: files opened through them stay usable, and new lookups get a new number.
+//! Invariant 3: a number is known while the kernel's lookup count is above zero; the root is always known.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -17,20 +17,20 @@ use types::Identity;
 use crate::limits;
 use crate::opens::OpenState;
 
-/// The kernel's number of the root.
+/// Node number of the root.
 pub const ROOT: NodeId = 1;
 
-/// A file that the kernel knows.
+/// File that the kernel knows by a node number.
 pub struct Known {
-    /// Its number.
+    /// Node number.
     pub id: NodeId,
     /// The file.
     pub node: Arc<Node>,
-    /// How it is open.
+    /// State of the node's opens.
     pub open: Mutex<OpenState>,
-    /// A newer number stands for this file: what is open here may be an older version.
+    /// Whether a newer number stands for this file. Opens through this one may then have an older version.
     retired: AtomicBool,
-    /// What was told of it last, where that may serve while the global store hangs.
+    /// Attributes last shown to the kernel, for use while the global store hangs.
     pub told: Mutex<Option<Attributes>>,
 }
 
@@ -39,7 +39,7 @@ impl Known {
         Arc::new(Known { id, node, open: Mutex::default(), retired: AtomicBool::new(false), told: Mutex::default() })
     }
 
-    /// Whether a newer number stands, or will stand, for this file.
+    /// Returns whether a newer number stands, or will stand, for this file.
     pub fn is_retired(&self) -> bool {
         self.retired.load(Ordering::Relaxed)
     }
@@ -48,11 +48,11 @@ impl Known {
 struct Slot {
     known: Arc<Known>,
     lookups: u64,
-    /// Where it was last looked up: the name to invalidate when the kernel is to forget it.
+    /// Directory and name of the last lookup: the entry to invalidate when the kernel is to forget the node.
     place: Option<(NodeId, OsString)>,
-    /// Set at each lookup, cleared when the kernel was asked to forget it and it may have been in use.
+    /// Set at each lookup. Cleared by a search for nodes to forget, as a second chance.
     fresh: bool,
-    /// The last lookup.
+    /// Time of the last lookup.
     looked_up: Instant,
 }
 
@@ -61,22 +61,22 @@ impl Slot {
         Slot { known, lookups, place, fresh: true, looked_up: Instant::now() }
     }
 
-    /// Whether the kernel may be asked to forget it: nobody has it open or asks something of it. Whoever comes to a directory, to stand in
-    /// it, looks it up by now.
+    /// Returns whether the kernel may be asked to forget the node: no open file and no request uses it. A directory's
+    /// last lookup must be old enough that whoever enters it now looks it up again.
     fn may_be_forgotten(&self) -> bool {
         let is_settled = !self.known.node.is_directory() || self.looked_up.elapsed() >= limits::NAME_TRUSTED;
         !self.fresh && Arc::strong_count(&self.known) == 1 && is_settled
     }
 }
 
-/// A name that the kernel may be asked to forget.
+/// Name that the kernel may be asked to forget.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stale {
-    /// The node under it.
+    /// Node of that name.
     pub id: NodeId,
-    /// The directory.
+    /// Directory of the name.
     pub parent: NodeId,
-    /// The name.
+    /// The name itself.
     pub name: OsString,
 }
 
@@ -84,9 +84,9 @@ pub struct Stale {
 struct Tables {
     slots: HashMap<NodeId, Slot>,
     newest: HashMap<Identity, NodeId>,
-    /// How many retired numbers a file still has.
+    /// Number of retired node numbers of each file.
     retired: HashMap<Identity, u32>,
-    /// Where the last search for nodes to forget ended.
+    /// Node at which the last search for nodes to forget ended.
     hand: NodeId,
 }
 
@@ -101,20 +101,20 @@ impl Tables {
     }
 }
 
-/// The table of all nodes.
+/// Table of all nodes.
 pub struct Nodes {
     tables: Mutex<Tables>,
-    /// The last number that was given, here or by others that mint from the same.
+    /// Last number given, by this table or by others that share the counter.
     last: Arc<AtomicU64>,
 }
 
 impl Nodes {
-    /// A table that knows the root.
+    /// Creates a table that knows only the root.
     pub fn new(root: Arc<Node>) -> Nodes {
         Nodes::of(root, Arc::new(AtomicU64::new(ROOT)))
     }
 
-    /// With numbers above `last`, which others may mint too.
+    /// Creates a table whose numbers are above `last`, a counter that others may share.
     pub fn of(root: Arc<Node>, last: Arc<AtomicU64>) -> Nodes {
         let nodes = Nodes { tables: Mutex::default(), last };
         {
@@ -126,12 +126,12 @@ impl Nodes {
         nodes
     }
 
-    /// What a number means.
+    /// Returns the file of a number, if known.
     pub fn get(&self, id: NodeId) -> Option<Arc<Known>> {
         self.tables.lock().slots.get(&id).map(|slot| slot.known.clone())
     }
 
-    /// Counts one lookup of a file that was found at a place; a new number if it has none yet.
+    /// Counts one lookup of a file that was found at `place`. Gives the file a number if it has none.
     pub fn looked_up(&self, node: Arc<Node>, place: Option<(NodeId, &OsStr)>) -> Arc<Known> {
         let place = place.map(|(parent, name)| (parent, name.to_os_string()));
         let mut tables = self.tables.lock();
@@ -151,13 +151,13 @@ impl Nodes {
         known
     }
 
-    /// Whether a number may have been given, here or by an earlier process.
+    /// Returns whether a number may have been given, by this process or an earlier one.
     pub fn may_have_given(&self, number: u64) -> bool {
         number <= self.last.load(Ordering::Relaxed)
     }
 
-    /// A number that an earlier process gave to a file means it again, looked up so often. Of several numbers of one file the last
-    /// is the newest.
+    /// Restores a number that an earlier process gave to a file, with its lookup count. Of several numbers of one
+    /// file the highest is the newest.
     pub fn reclaim(&self, id: NodeId, node: Arc<Node>, lookups: u64) -> Arc<Known> {
         let mut tables = self.tables.lock();
         if let Some(slot) = tables.slots.get(&id) {
@@ -179,7 +179,7 @@ impl Nodes {
         known
     }
 
-    /// Takes lookups back; the number is gone with the last.
+    /// Takes back `count` lookups. The number is removed with the last.
     pub fn forget(&self, id: NodeId, count: u64) {
         let mut tables = self.tables.lock();
         let Some(slot) = tables.slots.get_mut(&id) else { return };
@@ -197,11 +197,11 @@ impl Nodes {
             }
         }
         drop(tables);
-        // Its descriptor is closed outside the lock.
+        // Closes the node's descriptor outside the lock.
         drop(gone);
     }
 
-    /// From now on a lookup of this file gives a new number.
+    /// Retires a number: the next lookup of the file gives a new one.
     pub fn retire(&self, known: &Known) {
         let mut tables = self.tables.lock();
         known.retired.store(true, Ordering::Relaxed);
@@ -211,29 +211,31 @@ impl Nodes {
         }
     }
 
-    /// The node that the next lookup of a file gives, if there is one.
+    /// Returns the node that the next lookup of a file gives, if there is one.
     pub fn newest(&self, identity: &Identity) -> Option<Arc<Known>> {
         let tables = self.tables.lock();
         let id = tables.newest.get(identity)?;
         tables.slots.get(id).map(|slot| slot.known.clone())
     }
 
-    /// Whether the kernel knows the file by several numbers: it does not know that a change by one is one of the other.
+    /// Returns whether the kernel knows the file by several numbers. A change through one of them is then not seen
+    /// through the others.
     pub fn is_split(&self, known: &Known) -> bool {
         known.is_retired() || self.tables.lock().retired.contains_key(known.node.key())
     }
 
-    /// How many of them nobody uses but the kernel: no request, and no open file.
+    /// Returns the number of nodes that only the kernel uses: no request and no open file.
     pub fn idle(&self) -> usize {
         self.tables.lock().slots.values().filter(|slot| Arc::strong_count(&slot.known) == 1).count()
     }
 
-    /// How many numbers are known.
+    /// Returns the number of known nodes.
     pub fn len(&self) -> usize {
         self.tables.lock().slots.len()
     }
 
-    /// Up to `most` names of nodes that were not looked up lately and that nobody has open, going round; a second chance for others.
+    /// Returns up to `most` names of nodes that were not looked up lately and that nobody has open. Searches round
+    /// robin and gives other nodes a second chance.
     pub fn stale(&self, most: usize) -> Vec<Stale> {
         let mut tables = self.tables.lock();
         let mut ids: Vec<NodeId> = tables.slots.keys().copied().filter(|&id| id != ROOT).collect();
@@ -257,7 +259,7 @@ impl Nodes {
         stale
     }
 
-    /// Whether a node is still one that the kernel may be asked to forget.
+    /// Returns whether the kernel may still be asked to forget a node.
     pub fn is_stale(&self, id: NodeId) -> bool {
         self.tables.lock().slots.get(&id).is_some_and(Slot::may_be_forgotten)
     }

@@ -1,23 +1,25 @@
-//! Whose files are shown to a kernel that knows one user and one group only: the mount of an ordinary user, in a user namespace.
+//! Attributes for a kernel that knows only one user and one group: the mount of an ordinary user, in a user
+//! namespace.
 //!
-//! The kernel refuses every change of a file whose owner or group has no name in that namespace, whatever the mode says, so that nothing in a
-//! directory of a project could be written. All files are therefore shown as of the one user and the one group. The owner's bits of
-//! other people's files are shown to grant all that any of their bits does: the kernel asks for no others. That is too much at times, and
-//! what is too much the agent refuses, who does everything with the rights and all groups of the user.
+//! The kernel refuses every change of a file whose owner or group has no mapping in that namespace, whatever the mode
+//! is. A user could then write nothing in a project's directory. So all files are shown with the one user and group
+//! as owner. For other owners' files, the owner's permission bits are shown as the union of all bits, since the
+//! kernel checks no others. That grants too much in some cases. The agent refuses those: it executes every request
+//! with the user's rights and all groups.
 
 use fuse_protocol::{Attr, SetAttr};
 
-/// The user and the group.
+/// User and group that the kernel knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OnlyUser {
-    /// The user.
+    /// User id.
     pub uid: u32,
-    /// The user's primary group.
+    /// The user's primary group id.
     pub gid: u32,
 }
 
 impl OnlyUser {
-    /// Attributes as they are shown.
+    /// Changes attributes to those shown to the kernel.
     pub(crate) fn show(self, attr: &mut Attr) {
         if attr.uid != self.uid {
             attr.mode |= (attr.mode << 3 | attr.mode << 6) & 0o700;
@@ -25,8 +27,8 @@ impl OnlyUser {
         (attr.uid, attr.gid) = (self.uid, self.gid);
     }
 
-    /// Whether a change would give a file of `gid` the group with which it is shown already: whoever copies attributes asks for that, and
-    /// would take the file from its group.
+    /// Returns whether a change would set the group that is already shown, on a file whose real group is another.
+    /// Programs that copy attributes do that, and the file would lose its real group.
     pub(crate) fn misleads(self, set: &SetAttr, gid: u32) -> bool {
         set.gid == Some(self.gid) && gid != self.gid
     }

@@ -1,14 +1,16 @@
-//! How the opens of one node are answered.
+//! Rules by which the opens of one node are answered.
 //!
-//! The kernel lets one inode be open in certain mixtures only: passthrough beside passthrough of the same backing file,
-//! direct beside direct; and an inode that was ever mapped through the page cache refuses passthrough for ever. So a
-//! node's way is chosen at the first of its opens and kept: passthrough until the last close, direct until the kernel
-//! forgets it. What no longer fits is answered `ESTALE`: the kernel looks the name up again and gets a new node.
+//! The kernel allows only certain mixtures of opens of one inode: passthrough beside passthrough of the same backing
+//! file, direct beside direct. An inode that was ever mapped through the page cache refuses passthrough for ever. So
+//! a node's way is chosen at its first open and stays: passthrough until the last close, direct until the kernel
+//! forgets the node. An open that does not fit is answered `ESTALE`: the kernel looks the name up again and gets a
+//! new node.
 //!
-//! A kernel before 6.6 does not map direct files shared, so those are served through its page cache there ([`Abilities`]), but for
-//! opens that may have a window. Beside such *bypasses* nobody may have pages that a mapping has changed, for the kernel would
-//! write them over what went past it: who could make some is direct as well, and cannot map the file shared (`ENODEV`). Pages that
-//! were only read are forgotten after each write that bypassed them (`Door::wrote`).
+//! A kernel before 6.6 does not map direct files shared. There, files are served through its page cache
+//! ([`Abilities`]), except for opens that may have a window. Beside such *bypasses* nobody may have pages changed
+//! through a mapping: the kernel would write them over the data that bypassed it. An open that could make such pages
+//! becomes direct as well, and cannot map the file shared (`ENODEV`). Pages that were only read are dropped after
+//! each write that bypassed them (`Door::wrote`).
 
 use std::io;
 
@@ -19,73 +21,75 @@ use fuse_protocol::{Errno, OpenReply, fopen};
 use crate::limits;
 use crate::registrations::{BackingRegistration, Registrations};
 
-/// The way of a node's opens.
+/// Way in which a node's opens are served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Way {
-    /// Not chosen: nobody has it open, and no mapping can be left.
+    /// No way is chosen: nobody has the node open, and no mapping can be left.
     #[default]
     Unset,
-    /// The kernel reads and writes the replica.
+    /// The kernel reads and writes the replica directly.
     Passthrough,
     /// Every read and write is a request.
     Direct,
 }
 
-/// How a node is open.
+/// State of a node's opens.
 #[derive(Default)]
 pub struct OpenState {
     way: Way,
     opens: u32,
-    /// Opens that may have a window.
+    /// Number of opens that may have a window.
     windowed: u32,
-    /// Opens past the page cache that others use.
+    /// Number of opens that bypass a page cache used by others.
     bypasses: u32,
-    /// There was another open since nobody had it open: its mapping may be left.
+    /// Whether an open without the right to a window happened since the node was last closed. Its mapping may be
+    /// left.
     looked_past: bool,
-    /// Opens by the kernel to execute it: programs that run, but for scripts.
+    /// Number of opens by the kernel for execution: running programs, except scripts.
     executing: u32,
-    /// The version of the data that its opens have.
+    /// Version of the data that the opens have.
     data: Option<DataVersion>,
-    /// The kernel's registration of the replica, one a node.
+    /// Kernel's registration of the replica; one per node.
     backing: Option<BackingRegistration>,
-    /// Its descriptors, counted for who opened it first.
+    /// Descriptors of the node's open file, charged to the one who opened it first.
     charge: Option<Charge>,
-    /// The thread that was told `ESTALE` last: if it comes again it has no name to look up, and is served as it is.
+    /// Thread that was last answered `ESTALE`. If it opens again at once, it has no name to look up, and is served on
+    /// this node.
     refused: Option<u32>,
 }
 
-/// What can be answered to an open.
+/// Answer to an open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OpenAnswer {
-    /// Passthrough; `direct` beside it if writes must be seen.
+    /// Passthrough, with direct I/O beside it if writes must pass the agent.
     Passthrough {
-        /// Reads and writes come as requests, only mappings go to the replica.
+        /// Reads and writes arrive as requests; only mappings use the replica.
         direct: bool,
     },
-    /// Requests only.
+    /// All reads and writes arrive as requests.
     Direct,
-    /// The node does not fit any more.
+    /// The node does not fit this open.
     Stale,
 }
 
-/// What an open brings.
+/// Properties of an open on which its answer depends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Offer {
-    /// The replica is complete and passthrough is agreed.
+    /// Whether the replica is complete and passthrough is agreed.
     pub backing: bool,
-    /// Same version as that of the opens there are.
+    /// Whether the open has the same version as the node's other opens.
     pub same_file: bool,
-    /// Writes must pass through the agent.
+    /// Whether writes must pass through the agent.
     pub writes_must_pass: bool,
-    /// This thread was refused just before.
+    /// Whether this thread was just refused.
     pub refused_before: bool,
 }
 
-/// The rule, in one place; the table is that of the kernel's `fuse_inode` I/O modes.
+/// Decides about an open. The table follows the I/O modes of the kernel's `fuse_inode`.
 pub fn answer(way: Way, opens: u32, offer: Offer) -> OpenAnswer {
     let passthrough = OpenAnswer::Passthrough { direct: offer.writes_must_pass };
     match (way, opens) {
-        // With the last close passthrough ends; a mapping that is left has the replica itself.
+        // Passthrough ends with the last close; a mapping that is left maps the replica itself.
         (Way::Unset, _) | (Way::Passthrough, 0) => {
             if offer.backing {
                 passthrough
@@ -102,18 +106,18 @@ pub fn answer(way: Way, opens: u32, offer: Offer) -> OpenAnswer {
     }
 }
 
-/// What the connection can do.
+/// Features of the connection.
 #[derive(Debug, Clone, Copy)]
 pub struct Abilities {
-    /// Passthrough is agreed.
+    /// Whether passthrough is agreed.
     pub passthrough: bool,
-    /// Direct files can be mapped shared; without it they are served through the page cache.
+    /// Whether direct files can be mapped shared. If not, they are served through the page cache.
     pub direct_mmap: bool,
 }
 
-/// How an open was answered: past a page cache that others may use.
+/// Test whether an open was answered to bypass a page cache that others may use.
 pub trait Bypasses {
-    /// It was.
+    /// Returns whether the open bypasses the page cache.
     fn bypasses(&self) -> bool;
 }
 
@@ -124,24 +128,26 @@ impl Bypasses for OpenReply {
 }
 
 impl OpenState {
-    /// Before a file is opened: the right to have another one open, if nobody has it open yet. `ENFILE`: its owner has too many.
+    /// Takes a charge for another open file, if the node has none yet. Called before the file is opened. Errors:
+    /// `ENFILE` if the owner has too many open files.
     pub fn may_open(&self, owner: DescriptorOwner) -> Result<Option<Charge>, Errno> {
         if self.charge.is_some() { Ok(None) } else { Ok(Some(Charge::take(owner).map_err(io::Error::from)?)) }
     }
 
-    /// A file that was opened with the right to do so, and has been admitted.
+    /// Stores the charge of a file that was opened and admitted.
     pub fn charge(&mut self, open: &OpenFile, charge: Option<Charge>) {
         if self.charge.is_some() {
             return;
         }
         self.charge = charge;
-        // What is not in a complete replica is read and written below.
+        // Data that is not in a complete replica is read and written below.
         if let Some(charge) = self.charge.as_mut().filter(|_| open.version().is_none() && !open.is_remote()) {
             charge.grow(limits::DESCRIPTORS_BELOW);
         }
     }
 
-    /// Counts an open and says how to answer it; the handle number is still to be filled in.
+    /// Counts an open and returns its answer; the caller fills in the handle number. Errors: `ESTALE` if the open
+    /// does not fit this node.
     pub fn admit(
         &mut self,
         open: &OpenFile,
@@ -160,7 +166,7 @@ impl OpenState {
         }
         let mut chosen = answer(self.way, self.opens, offer);
         if matches!(chosen, OpenAnswer::Passthrough { .. }) && !open.use_passthrough() {
-            // The data has left the burst buffer since the handle was made.
+            // The data has left the burst buffer since the file was opened.
             offer.backing = false;
             chosen = answer(self.way, self.opens, offer);
         }
@@ -213,45 +219,46 @@ impl OpenState {
         }
     }
 
-    /// Whether this open would be answered by another thing than `ESTALE`.
+    /// Returns whether this open would be answered otherwise than by `ESTALE`.
     pub fn welcomes(&self, open: &OpenFile, can: Abilities) -> bool {
         answer(self.way, self.opens, self.offer(open, can)) != OpenAnswer::Stale
     }
 
-    /// Whether nobody can have it open or mapped but opens that may have windows.
+    /// Returns whether the node can be open or mapped only by opens that may have windows.
     pub fn is_all_windowed(&self) -> bool {
         self.windowed == self.opens && !self.looked_past
     }
 
-    /// Whether an open that may have a window can be answered: all that it reads and writes must reach the agent, and whatever is
-    /// mapped must show what the agent drains.
+    /// Returns whether this open may have a window. All its reads and writes must reach the agent, and mappings must
+    /// show the records that the agent applies.
     pub fn can_window(&self, open: &OpenFile, can: Abilities) -> bool {
         let replica = can.passthrough && self.way != Way::Direct && !open.is_remote();
         replica || self.can_window_direct(open, can)
     }
 
-    /// The same without passthrough. No drain reaches the pages of a mapping then: it must be an open that cannot be mapped. Behind a
-    /// server whoever maps ends all windows; but through the page cache the kernel would answer for us.
+    /// Returns whether this open may have a window without passthrough. Applied records do not reach the pages of a
+    /// mapping, so the open must be one that cannot be mapped. Behind a server the open may be mapped, since a mapping
+    /// ends all windows. But there the file must not go through the page cache, from which the kernel would answer.
     fn can_window_direct(&self, open: &OpenFile, can: Abilities) -> bool {
         if open.is_remote() { can.direct_mmap } else { open.writes_alone() }
     }
 
-    /// Whether somebody has it open through the page cache.
+    /// Returns whether somebody has the node open through the page cache.
     pub fn is_cached(&self) -> bool {
         self.opens > self.bypasses
     }
 
-    /// Whether nobody has it open. A mapping may be left.
+    /// Returns whether nobody has the node open. A mapping may be left.
     pub fn is_closed(&self) -> bool {
         self.opens == 0
     }
 
-    /// Whether a program runs from it: truncating it would kill that.
+    /// Returns whether a running program executes the file. Truncating it would kill the program.
     pub fn is_executed(&self) -> bool {
         self.executing > 0
     }
 
-    /// Counts a release; `bypasses` as it was answered.
+    /// Counts a release. `bypasses`: as in the open's answer.
     pub fn leave(&mut self, open: &OpenFile, bypasses: bool, registrations: Option<&Registrations>) {
         self.bypasses = self.bypasses.saturating_sub(u32::from(bypasses));
         self.opens = self.opens.saturating_sub(1);

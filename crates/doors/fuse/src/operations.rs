@@ -1,4 +1,4 @@
-//! The kernel's requests, each handed to whom it concerns.
+//! Handlers of the kernel's requests.
 
 use std::ffi::{CStr, OsStr};
 use std::time::Duration;
@@ -26,8 +26,8 @@ impl Filesystem for Door {
         Ok(InitReply { flags, max_stack_depth, max_background: limits::BACKGROUND_REQUESTS, ..InitReply::default() })
     }
 
-    /// The kernel does not send the releases that it had queued when the mount went: what is still open is closed here,
-    /// before anybody drains.
+    /// Closes everything that is still open, before the caller drains. At the end of a mount the kernel drops the
+    /// releases that it had queued.
     fn destroy(&self) {
         self.handles.all_files().into_iter().for_each(|handle| self.release_file(handle, None));
         self.handles.clear_directories();
@@ -80,7 +80,7 @@ impl Filesystem for Door {
         }
         let open = open.as_ref().map(|file| &file.open);
         let attributes = self.agent.set_attributes(&caller, &known.node, open, &new, &|| req.interrupted())?;
-        // The opens of an older version have its size and time.
+        // Opens of an older version have that version's size and time.
         if known.is_retired() { self.attributes(&known) } else { Ok(self.told(&known, &attributes)) }
     }
 
@@ -179,7 +179,7 @@ impl Filesystem for Door {
         offset: u64,
         buffer: &mut [u8],
     ) -> Done<ReadBytes> {
-        // What streams is given in place; it is remembered by nobody.
+        // Streamed data is returned in place and its pages are not remembered.
         let small = buffer.len() <= limits::PAGES_READ_MAX;
         if self.pages_of(node).filter(|pages| small || pages.has_any(node)).is_some() {
             return self.read(req, node, handle, offset, buffer).map(ReadBytes::Copied);
@@ -225,7 +225,8 @@ impl Filesystem for Door {
         let file = self.handles.file(handle)?;
         let _refreshes = self.refreshes(req);
         let flushed = file.open.flush();
-        // Closing any descriptor of a file ends all of its process's POSIX locks on it; who gets one next sees what was written.
+        // Closing any descriptor of a file ends all of its process's POSIX locks on it. The next holder of such a
+        // lock sees what was flushed.
         self.agent.close_descriptor(&file.known.node, owner_of(self.client, owner), handle);
         Ok(flushed?)
     }
@@ -307,7 +308,7 @@ impl Filesystem for Door {
 
     fn getxattr(&self, _req: &Request, node: NodeId, name: &CStr) -> Done<Vec<u8>> {
         let known = self.node(node)?;
-        // What leads to this machine's agent is for this machine's commands.
+        // The attribute that leads to this machine's agent is only for this machine's commands.
         if self.client != 0 && name == agent::control::CONTROL {
             return Err(Errno::ENODATA);
         }
@@ -406,7 +407,8 @@ impl Filesystem for Door {
         let (known, file) = (self.node(node)?, self.handles.file(handle).map_err(|_| Errno::ENOTTY)?);
         let state = known.open.lock();
         let exclusive = state.is_all_windowed() && !self.nodes.is_split(&known);
-        // Held, so that nobody opens the file while it gets a window. Who gives one back may wait for a server.
+        // The lock is held, so that nobody opens the file while it gets a window. Giving one back may wait for a
+        // server, so no lock is held then.
         let _held = agent::windows::attaches(input).then_some(state);
         Ok((0, self.agent.window_control(&file.open, req.pid, exclusive, input)?))
     }
@@ -439,7 +441,7 @@ impl Door {
         let directory = self.node(parent)?;
         let mode = Mode::from_flags(flags);
         let announced = self.agent.announced(req.pid);
-        // Before: what is refused is not created.
+        // Charged before the file is created, so that a refused open creates nothing.
         let charge = Charge::take(self.owner(req.uid)).map_err(std::io::Error::from)?;
         let (found, open) = self.agent.create(&caller(req), &directory.node, name, new, exclusive, mode)?;
         let (known, mut entry) = self.entry(found, parent, name);

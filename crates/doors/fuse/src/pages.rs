@@ -1,11 +1,11 @@
-//! What the kernel of this node has read of files that programs of several nodes lock and map.
+//! Pages that this node's kernel has read of files which programs of several nodes lock and map.
 //!
-//! The kernel writes a page back whole, with bytes that another node may have changed since it was read: SQLite's index of a write-ahead log
-//! has the words of all its users in one page, each under a lock of its own. So what was read is remembered, and of a page that comes back
-//! only those bytes are sent that differ.
+//! The kernel writes back whole pages, including bytes that another node may have changed since they were read.
+//! SQLite's index of a write-ahead log is such a case: one page contains words of all users, each under its own lock.
+//! So pages that were read are remembered, and of a page written back only the bytes that differ are sent.
 //!
-//! G1. A page that is remembered is what the kernel had when it read it, or wrote it last. Each read of it replaces it, each write of the
-//!     node changes it; what cuts the file or writes it otherwise has it forgotten.
+//! G1. A remembered page equals the kernel's at its last read or write. Each read of the page replaces it, each write
+//! of this node changes it. Truncation and other kinds of writes make it forgotten.
 //! G2. A page that is not remembered is written whole.
 
 use std::collections::{HashMap, VecDeque};
@@ -18,22 +18,23 @@ use crate::limits::{PAGE_RUNS_MAX, PAGES_FILES_MAX, PAGES_KEPT, PAGES_READ_MAX};
 
 const PAGE: usize = 4096;
 
-/// Of all files that were locked or synced here.
+/// Remembered pages of all files that were locked or synced here.
 #[derive(Default)]
 pub struct Pages {
-    /// There was a file: else nobody takes the lock.
+    /// Whether any file was ever added. If not, no request takes the lock.
     any: AtomicBool,
     files: Mutex<HashMap<u64, FilePages>>,
 }
 
-/// Pages of one file, the oldest first.
+/// Pages of one file. `order`: their numbers, oldest first.
 #[derive(Default)]
 struct FilePages {
     pages: HashMap<u64, Vec<u8>>,
     order: VecDeque<u64>,
 }
 
-/// The parts of `bytes` at `offset` that lie in one page each: the page, where in it the part begins, and the part.
+/// Splits `bytes` at `offset` by pages. Returns for each part its page number, its start within the page, and its
+/// range in `bytes`.
 fn parts(offset: u64, bytes: &[u8]) -> impl Iterator<Item = (u64, usize, Range<usize>)> {
     let (len, mut done) = (bytes.len(), 0);
     std::iter::from_fn(move || {
@@ -50,23 +51,23 @@ impl Pages {
         self.any.load(Ordering::Relaxed).then(|| self.files.lock())
     }
 
-    /// A program of this node has locked or synced a file: what is read of it is remembered from now on.
+    /// Starts remembering the pages read of a file that a program of this node has locked or synced.
     pub fn shared(&self, node: u64) {
         self.any.store(true, Ordering::Relaxed);
         let mut files = self.files.lock();
         if files.len() >= PAGES_FILES_MAX && !files.contains_key(&node) {
-            // Their pages are written whole, as those of files that nobody locks.
+            // Pages of the dropped files are written whole, like those of files that nobody locks.
             files.clear();
         }
         files.entry(node).or_default();
     }
 
-    /// The kernel has forgotten a file.
+    /// Removes a file that the kernel has forgotten.
     pub fn forgotten(&self, node: u64) {
         self.files().and_then(|mut files| files.remove(&node));
     }
 
-    /// The file is cut, or changed in a way that is not followed here.
+    /// Drops the pages of a file that is truncated or changed in a way that is not followed here.
     pub fn changed(&self, node: u64) {
         if let Some(mut files) = self.files()
             && let Some(kept) = files.get_mut(&node)
@@ -75,17 +76,17 @@ impl Pages {
         }
     }
 
-    /// Whether what is read of a file is remembered.
+    /// Returns whether pages read of a file are remembered.
     pub fn follows(&self, node: u64) -> bool {
         self.files().is_some_and(|files| files.contains_key(&node))
     }
 
-    /// Whether anything of a file is remembered.
+    /// Returns whether any page of a file is remembered.
     pub fn has_any(&self, node: u64) -> bool {
         self.files().is_some_and(|files| files.get(&node).is_some_and(|kept| !kept.pages.is_empty()))
     }
 
-    /// The kernel is about to be given these bytes. Those of a large read are not remembered: a mapping asks for less.
+    /// Remembers bytes that the kernel is about to read. A large read drops its pages instead: page faults read less.
     pub fn read(&self, node: u64, offset: u64, bytes: &[u8]) {
         let Some(mut files) = self.files() else { return };
         let Some(kept) = files.get_mut(&node) else { return };
@@ -107,7 +108,7 @@ impl Pages {
         }
     }
 
-    /// These bytes were written.
+    /// Updates remembered pages with bytes that were written.
     pub fn written(&self, node: u64, offset: u64, bytes: &[u8]) {
         let Some(mut files) = self.files() else { return };
         let Some(kept) = files.get_mut(&node) else { return };
@@ -123,8 +124,8 @@ impl Pages {
         }
     }
 
-    /// Which of the bytes that the kernel writes back programs of this node have changed. `None`: that is not known, or they are too many
-    /// pieces; all of them are to be written.
+    /// Returns the ranges of a written-back `bytes` that programs of this node have changed. `None`: a page is not
+    /// remembered, or there are too many ranges; then all bytes are to be written.
     pub fn differing(&self, node: u64, offset: u64, bytes: &[u8]) -> Option<Vec<Range<usize>>> {
         let files = self.files()?;
         let kept = files.get(&node)?;

@@ -1,8 +1,11 @@
-//! Numbers that an earlier process gave to a kernel of another machine, which has them still: they mean again what they meant, or nothing.
+//! Reclaim of numbers that an earlier process gave to the kernel of another machine: each gets its old meaning or
+//! none.
 //!
-//! R1. A number is claimed for one file, and never for another. None is that this process has not passed (`Nodes::may_have_given`).
-//! R2. The same claim again changes nothing.
-//! R3. What is open again was allowed when it was opened; nothing is created, cut or given to somebody new.
+//! R1. A number is claimed for one file and never for another. It must be one that may have been given
+//! (`Nodes::may_have_given`).
+//! R2. Repeating a claim changes nothing.
+//! R3. An open file that is reclaimed was allowed when first opened. Nothing is created, truncated or given to
+//! anybody new.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,7 +21,8 @@ use crate::nodes::Known;
 use crate::opens::Bypasses;
 
 impl Door {
-    /// `number` means the file with this identity again, looked up so often. `ESTALE`: it is not there, or cannot be meant.
+    /// Restores `number` for the file with this identity, with its lookup count. Errors: `ESTALE` if the file is gone
+    /// or the number cannot be its.
     pub(crate) fn reclaim_node(
         &self,
         number: NodeId,
@@ -39,7 +43,8 @@ impl Door {
         Ok(self.nodes.reclaim(number, node, lookups))
     }
 
-    /// `handle` is an open file or directory of it again; `flags` are those of open(2).
+    /// Restores `handle` as an open file or directory of `known`. `flags`: those of open(2). Errors: `ESTALE` if the
+    /// handle cannot have been given.
     pub(crate) fn reclaim_open(&self, known: &Arc<Known>, handle: Handle, flags: i32) -> Result<(), Errno> {
         if self.handles.has(handle) {
             return Ok(());
@@ -49,17 +54,17 @@ impl Door {
         }
         if known.node.is_directory() {
             let directory = self.agent.open_directory(&Caller::own(), &known.node)?;
-            // It was open before: one too many is not refused now.
+            // The directory was open before, so one too many is not refused now.
             let charge = Charge::take(self.owner(0)).ok();
             self.handles.reclaim_directory(handle, known.clone(), directory, charge);
             return Ok(());
         }
         let open = self.agent.reopen(&known.node, Mode::from_flags(flags))?;
-        // Nothing is passed through to another machine, so the kernel goes on as it was told when it opened the file.
+        // Nothing is passed through to another machine, so the kernel's open stays valid as it was answered.
         let answer = {
             let mut state = known.open.lock();
             let answer = state.admit(&open, 0, self.abilities(), None, false)?;
-            // It was open before: one too many is not refused now.
+            // The file was open before, so one too many is not refused now.
             let charge = state.may_open(self.owner(0)).ok().flatten();
             state.charge(&open, charge);
             answer

@@ -1,8 +1,8 @@
-//! The kernel's registrations of replicas, which outlive the last close for a while: programs open the same files again
-//! and again, and a registration costs a descriptor of ours and two calls each time.
+//! The kernel's registrations of replicas. They outlive the last close for a while, since programs often open the
+//! same files again. A new registration costs one of our descriptors and two calls.
 //!
-//! A registration pins its replica. So who removes a replica tells it here first ([`Registrations::end`]); there are at most
-//! [`limits::IDLE_REGISTRATIONS`] that nobody uses, none for longer than [`limits::IDLE_REGISTRATION`].
+//! A registration pins its replica, so a remover of replicas calls [`Registrations::end`] first. At most
+//! [`limits::IDLE_REGISTRATIONS`] are unused, none for longer than [`limits::IDLE_REGISTRATION`].
 
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{AsFd, OwnedFd};
@@ -16,24 +16,24 @@ use types::Version;
 
 use crate::limits;
 
-/// One that an open node uses.
+/// Registration that an open node uses.
 #[derive(Debug, Clone, Copy)]
 pub struct BackingRegistration {
     pub id: BackingId,
     version: Version,
-    /// As what the kernel notes its reads.
+    /// Access-time mode of the kernel's reads.
     atime: Atime,
 }
 
 #[derive(Default)]
 struct Idle {
     of: HashMap<Version, (BackingRegistration, u64)>,
-    /// By when they were left, the longest ago first.
+    /// Unused registrations in the order in which they were left, oldest first.
     order: BTreeMap<u64, (Instant, Version)>,
     turn: u64,
 }
 
-/// Those that nobody uses, and the way to the kernel.
+/// Unused registrations, and the connection to the kernel.
 pub struct Registrations {
     notifier: Notifier,
     idle: Mutex<Idle>,
@@ -46,7 +46,7 @@ impl Idle {
         Some(left)
     }
 
-    /// The one that was left first, if that was not after `since`.
+    /// Removes and returns the registration that was left first, if that was not after `since`.
     fn oldest(&mut self, since: Option<Instant>) -> Option<BackingRegistration> {
         let (_, (left, version)) = self.order.first_key_value()?;
         if since.is_some_and(|since| *left > since) {
@@ -66,8 +66,8 @@ impl Registrations {
         &self.notifier
     }
 
-    /// The registration of a replica whose reads are noted so; `file` opens it, if it is needed. `None`: the kernel does not
-    /// take it.
+    /// Returns a registration of a replica with this access-time mode, an unused one or a new one. `file` returns the
+    /// replica's descriptor, if needed. Returns `None` if the kernel does not accept it.
     pub fn begin(
         &self,
         version: Version,
@@ -77,7 +77,7 @@ impl Registrations {
         let left = self.idle.lock().take(version);
         match left {
             Some(left) if left.atime == atime => return Some(left),
-            // The rule has changed since.
+            // The policy `atime` has changed since.
             Some(left) => self.close(left.id),
             None => {}
         }
@@ -90,7 +90,7 @@ impl Registrations {
         }
     }
 
-    /// Nobody has it open by this any more. The replica is there: who removes it has not begun.
+    /// Marks a registration as unused. The replica must still exist: its removal has not begun.
     pub fn leave(&self, left: BackingRegistration) {
         let excess = {
             let mut idle = self.idle.lock();
@@ -105,19 +105,19 @@ impl Registrations {
         excess.into_iter().for_each(|left| self.close(left.id));
     }
 
-    /// It serves no more.
+    /// Ends a registration.
     pub fn close(&self, id: BackingId) {
-        // Fails only once the connection is gone, and the registration with it.
+        // Fails only after the connection has ended, and the registration with it.
         let _ = self.notifier.backing_close(id);
     }
 
-    /// A replica that nobody has open is about to be removed.
+    /// Ends the registration of a replica that nobody has open and that is about to be removed.
     pub fn end(&self, version: Version) {
         let left = self.idle.lock().take(version);
         left.into_iter().for_each(|left| self.close(left.id));
     }
 
-    /// Ends those that were left longer ago.
+    /// Ends registrations that are unused for at least `age`.
     pub fn expire(&self, age: Duration) {
         let Some(since) = Instant::now().checked_sub(age) else { return };
         loop {

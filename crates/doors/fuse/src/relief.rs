@@ -1,8 +1,9 @@
-//! Asking the kernel to forget nodes before their descriptors run out: each node holds one. And ending registrations that
-//! nobody uses.
+//! Thread that asks the kernel to forget nodes before descriptors run out, since each node holds one. It also ends
+//! unused registrations.
 //!
-//! It forgets what is in use as well, so that is not asked for: [`Nodes::stale`] knows what is open, [`InUse`] who stands where and what
-//! is mounted. The kernel of another machine is asked for all of it, and its node passes over what is in use there.
+//! The kernel would forget nodes that are in use as well, so these are left out. [`Nodes::stale`] knows open files;
+//! [`InUse`] knows working directories and mounts. A kernel on another machine is asked about all, and its node skips
+//! those in use there.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,15 +16,15 @@ use crate::limits;
 use crate::nodes::Nodes;
 use crate::registrations::Registrations;
 
-/// The thread that asks; ended when dropped.
+/// Handle of the thread, which ends when this is dropped.
 pub struct Relief {
     ended: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Relief {
-    /// Starts it. `most` nodes that nobody has open are kept without asking; `None`: what open files leave of the process's descriptors
-    /// decides. `away`: it is the kernel of another machine.
+    /// Starts the thread. `most`: unused nodes that are kept without asking the kernel; `None`: decided by the
+    /// descriptors that open files leave. `away`: the kernel is another machine's.
     pub fn start(
         nodes: Arc<Nodes>,
         registrations: Option<Arc<Registrations>>,
@@ -37,7 +38,7 @@ impl Relief {
         let thread = concurrency::spawn_joined("relief", move || {
             while !stop.load(Ordering::Acquire) {
                 let most = most();
-                // Those that are open stay whatever the kernel is asked.
+                // Nodes of open files stay, so they do not count.
                 let idle = if nodes.len() > most { nodes.idle() } else { 0 };
                 if idle > most {
                     let excess = (idle - most).max(limits::FORGET_BATCH);
@@ -56,7 +57,7 @@ impl Drop for Relief {
         self.ended.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
             thread.thread().unpark();
-            // It may wait in the kernel for a connection that is ending: it ends with it.
+            // The thread may wait in the kernel on a connection that is ending, and ends with it.
             drop(thread);
         }
     }
@@ -67,15 +68,15 @@ fn forget(nodes: &Nodes, notifier: &Notifier, most: usize, away: bool) {
     if stale.is_empty() {
         return;
     }
-    // Where nobody can be seen everybody may be there.
+    // If use cannot be determined, every node may be in use.
     let Ok(in_use) = (if away { Ok(InUse::default()) } else { InUse::look() }) else { return };
     for one in stale.iter().filter(|one| !in_use.has(&one.name) && nodes.is_stale(one.id)) {
-        // Unknown names are as good as forgotten ones.
+        // Fails if the kernel does not know the name, which is as good as forgotten.
         let _ = notifier.inval_entry(one.parent, &one.name);
     }
 }
 
-/// How many nodes a share of the process's descriptors that no open file holds serves; `share` is the divisor.
+/// Returns how many nodes may hold descriptors: those that open files leave, divided by `share`.
 pub fn node_budget(share: u64) -> usize {
     usize::try_from(descriptors::spare() / share).unwrap_or(usize::MAX)
 }

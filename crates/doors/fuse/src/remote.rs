@@ -1,7 +1,7 @@
-//! An agent's files for the kernel of another machine, which sends its messages over a network.
+//! Agent's files for the kernel of another machine, which sends its messages over a network.
 //!
-//! Every such kernel has a door of its own over the same agent: nodes, open files and lock owners are its own, the files, their
-//! data and the locks on them are everybody's.
+//! Every such kernel has its own door over the same agent. Node numbers, open files and lock owners are per kernel;
+//! files, their data and the locks on them are shared.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use crate::door::Door;
 use crate::limits;
 use crate::relief::{Relief, node_budget};
 
-/// One kernel of another machine, served. Dropped, it is gone: what it had open is closed, its locks are released.
+/// Kernel of another machine that is served. When dropped, its open files are closed and its locks released.
 pub struct Remote {
     agent: Arc<Agent>,
     door: Arc<Door>,
@@ -26,8 +26,8 @@ pub struct Remote {
 }
 
 impl Remote {
-    /// Agrees with the kernel on what its INIT offers; returns the answer to it too. `client`: not 0, and nobody else's;
-    /// `numbers`: see [`Door::of_client`].
+    /// Agrees with the kernel on the features that its INIT offers. Returns the server's side and the answer to INIT.
+    /// `client`: unique and not 0. `numbers`: see [`Door::of_client`].
     pub fn new(
         agent: Arc<Agent>,
         client: u64,
@@ -43,24 +43,24 @@ impl Remote {
         Ok((Remote { agent, door, client, direct, _relief: relief }, answer))
     }
 
-    /// Runs a message in this thread; see [`Direct::run`].
+    /// Runs a message in the calling thread; see [`Direct::run`].
     pub fn run(&self, message: &[u8], out: &mut Vec<u8>) -> Vec<u8> {
         self.direct.run(message, out)
     }
 
-    /// Whether a request that has run waits for a lock.
+    /// Returns whether a request that has run waits for a lock.
     pub fn is_waiting(&self, unique: u64) -> bool {
         self.direct.is_waiting(unique)
     }
 
-    /// Which file a number means, and where that is now.
+    /// Returns the identity and the current path of a node's file.
     pub fn file(&self, node: NodeId) -> Option<(Identity, PathBuf)> {
         let known = self.door.nodes.get(node)?;
         Some((self.agent.identity_of(&known.node).ok()?, self.agent.path_of(&known.node).unwrap_or_default()))
     }
 
-    /// A number of an earlier process means this file again, and `open` - handle and flags - is an open file or directory of it.
-    /// An errno: `ESTALE` where it is not there.
+    /// Restores a node number of an earlier process for the file with this identity. `open`: handle and flags of an
+    /// open file or directory to restore. Errors: an errno, `ESTALE` if the file is gone.
     pub fn reclaim(
         &self,
         (number, lookups): (NodeId, u64),
@@ -75,7 +75,7 @@ impl Remote {
         reclaim().map_err(|errno: Errno| errno.0)
     }
 
-    /// Takes back what an answer gave that the kernel never got.
+    /// Takes back the lookups and handles of an answer that the kernel never received.
     pub fn take_back(&self, given: &Given) {
         self.direct.take_back(given);
     }

@@ -1,4 +1,4 @@
-//! Locks that are waited for: no thread waits, the reply does.
+//! Waits for locks: the reply is parked, and no thread waits.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,7 +10,8 @@ use fuse_protocol::{Errno, Parked};
 
 use crate::coherence::SharedFile;
 
-/// What an interrupt has to cancel: the ticket is known only once the lock is waited for, and the interrupt may come before.
+/// State that an interrupt needs to cancel a wait. The ticket exists only once the lock is waited for, and the
+/// interrupt may come before.
 #[derive(Default)]
 struct Wait {
     ticket: Mutex<Option<LockTicket>>,
@@ -24,8 +25,8 @@ impl Wait {
     }
 }
 
-/// Takes a lock when it becomes free, and answers then; an interrupt ends the wait with `EINTR`. A file that is `shared` is
-/// refreshed before its program hears that it has the lock.
+/// Takes a lock when it becomes free, and then answers. An interrupt ends the wait with `EINTR`. A `shared` file is
+/// refreshed before the program is told that it has the lock.
 pub fn lock_and_answer(
     agent: &Arc<Agent>,
     node: &Arc<Node>,

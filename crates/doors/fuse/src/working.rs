@@ -1,4 +1,4 @@
-//! For whom a thread works: where the data is behind a server, a program that dies must not wait for that.
+//! Callers for whom threads work. Behind a server, a program that is dying must not wait for the server.
 
 use std::rc::Rc;
 
@@ -6,27 +6,28 @@ use fuse_protocol::Request;
 
 use crate::door::Door;
 
-/// The kernel's bit of SIGKILL in a set of signals. Whatever signal ends a process, it finds this one pending.
+/// SIGKILL's bit in a kernel's signal set. A process that any signal ends finds this one pending.
 const SIGKILL_BIT: u64 = 1 << (libc::SIGKILL - 1);
 
-/// While it lives, waits of this thread for a server end when the caller dies.
+/// Guard during which this thread's waits for a server end when the caller dies.
 pub struct CallerWatch(());
 
 impl Door {
-    /// This thread works for the caller of a request; nothing to do where no server is waited for.
+    /// Makes this thread work for the caller of a request. Returns `None` where no server is waited for.
     pub(crate) fn work_for(&self, req: &Request) -> Option<CallerWatch> {
         if !self.agent.cache().is_shared() {
             return None;
         }
         let (interrupted, thread) = (req.interruption(), req.pid);
-        // A signal that the program handles must not fail a write, which no plain file system lets happen.
+        // A signal that the program handles must not fail a write; plain file systems never do that.
         agent::set_interruption(Some(Rc::new(move || interrupted() && is_dying(thread))));
         Some(CallerWatch(()))
     }
 }
 
 impl Door {
-    /// The same for a descriptor that is closed, which a program does that ends, too.
+    /// Makes this thread work for a caller that closes a descriptor. A program that ends does that too, so a killed
+    /// caller counts as dying.
     pub(crate) fn work_for_close(&self, req: &Request) -> Option<CallerWatch> {
         let working = self.work_for(req)?;
         let (interrupted, thread) = (req.interruption(), req.pid);
@@ -41,7 +42,7 @@ impl Drop for CallerWatch {
     }
 }
 
-/// Whether a thread of this machine has been killed; true for one that is gone or that we cannot see.
+/// Returns whether a thread of this machine has been killed. True for a thread that is gone or cannot be seen.
 pub fn is_dying(thread: u32) -> bool {
     let Ok(status) = std::fs::read_to_string(format!("/proc/{thread}/status")) else { return true };
     let pending = |name: &str| {
@@ -51,17 +52,17 @@ pub fn is_dying(thread: u32) -> bool {
     [pending("SigPnd:"), pending("ShdPnd:")].into_iter().flatten().any(|set| set & SIGKILL_BIT != 0)
 }
 
-/// The kernel's flag of a thread that ends.
+/// Kernel's flag of a thread that is ending (`PF_EXITING`).
 const EXITING: u64 = 4;
 
-/// Whether a thread of this machine ends by a signal. It closes what it has open then, and cannot be interrupted any more: nothing
-/// is pending, and what comes is dropped.
+/// Returns whether a thread of this machine is ending by a signal. Such a thread closes its files and can no longer
+/// be interrupted: no signal is pending, and new ones are dropped.
 pub fn was_killed(thread: u32) -> bool {
     let Ok(stat) = std::fs::read_to_string(format!("/proc/{thread}/stat")) else { return false };
     is_end_by_signal(&stat)
 }
 
-/// Of the line in `/proc`: the flags are its 9th field, the status to be waited for the 52nd and last.
+/// Evaluates a line of `/proc/PID/stat`. The flags are the 9th field; the exit status is the 52nd and last.
 fn is_end_by_signal(stat: &str) -> bool {
     let Some((_, rest)) = stat.rsplit_once(')') else { return false };
     let field = |number: usize| rest.split_ascii_whitespace().nth(number - 3)?.parse::<u64>().ok();

@@ -1,4 +1,5 @@
-//! What programs of this node changed and nobody has synced since, which a crash of the server's machine may take: docs/semantics.md, S41.
+//! Changes by programs of this node that nobody has synced since. A crash of the server's machine may lose them:
+//! docs/semantics.md, S41.
 
 use std::collections::HashMap;
 
@@ -12,24 +13,24 @@ use crate::manner;
 #[derive(Default)]
 struct File {
     unsynced: Unsynced,
-    /// Open files for writing, and what of its losses each was told.
+    /// Files that are open for writing by handle, with the losses that were reported through each.
     told: HashMap<u64, LossCount>,
 }
 
-/// How many losses.
+/// Numbers of losses reported through one open file, by syncs and by writes.
 struct LossCount {
     by_sync: u64,
     by_write: u64,
 }
 
-/// A server by how it remembers this node, and the life of its machine.
+/// Session instance of a server, and the boot verifier of its machine.
 #[derive(Default, Clone, Copy)]
 struct Met {
     server: SessionInstance,
     boot_verifier: u64,
 }
 
-/// Of all files that are open for writing.
+/// Unsynced changes of all files that are open for writing.
 #[derive(Default)]
 pub(crate) struct Changes(Mutex<Table>);
 
@@ -40,11 +41,11 @@ struct Table {
     files: HashMap<u64, File>,
 }
 
-/// What a sync that is about to be sent will have synced.
+/// Number of changes that a sync makes durable, taken when the sync is sent.
 #[derive(Clone, Copy)]
 pub(crate) struct Sent(u64);
 
-/// The file that a request changes.
+/// Returns the file that a request changes.
 fn changed(envelope: &Envelope, message: &[u8]) -> Option<u64> {
     match envelope.opcode? {
         Opcode::Write if manner::writes_durably(message) => None,
@@ -54,7 +55,7 @@ fn changed(envelope: &Envelope, message: &[u8]) -> Option<u64> {
 }
 
 impl Changes {
-    /// A server that remembers this node so, whose machine lives this life, is to be asked. How many files may have lost something.
+    /// Notes the server that will get the next requests. Returns the number of files that may have lost changes.
     pub fn meets(&self, server: SessionInstance, boot_verifier: u64) -> usize {
         let mut table = self.0.lock();
         if table.met[0].server != server {
@@ -64,7 +65,7 @@ impl Changes {
         table.files.values().filter(|file| file.unsynced.meets(boot_verifier)).count()
     }
 
-    /// A file was opened for writing; `cut`: and emptied.
+    /// Notes that a file was opened for writing. `cut`: the open also truncated it.
     pub fn opened(&self, node: u64, handle: u64, cut: bool) {
         let mut table = self.0.lock();
         let boot_verifier = table.met[0].boot_verifier;
@@ -77,7 +78,7 @@ impl Changes {
         file.told.insert(handle, LossCount { by_sync: losses, by_write: losses });
     }
 
-    /// It is closed.
+    /// Notes that an open file was closed.
     pub fn closed(&self, node: u64, handle: u64) {
         let files = &mut self.0.lock().files;
         let Some(file) = files.get_mut(&node) else { return };
@@ -87,14 +88,14 @@ impl Changes {
         }
     }
 
-    /// Before a request is sent.
+    /// Notes that a request is about to be sent.
     pub fn sent(&self, envelope: &Envelope) -> Sent {
         let syncs = envelope.opcode == Some(Opcode::Fsync);
         let changes = || self.0.lock().files.get(&envelope.node).map_or(0, |file| file.unsynced.changes());
         Sent(if syncs { changes() } else { 0 })
     }
 
-    /// It was done, as a server says that remembers this node so.
+    /// Notes that a server with this session instance has executed a request.
     pub fn done(&self, Sent(changes): Sent, server: SessionInstance, envelope: &Envelope, message: &[u8]) {
         let syncs = envelope.opcode == Some(Opcode::Fsync);
         let Some(node) = changed(envelope, message).or_else(|| syncs.then_some(envelope.node)) else { return };
@@ -103,15 +104,16 @@ impl Changes {
         match table.files.get(&node) {
             None => {}
             Some(file) if !syncs => _ = file.unsynced.changed(boot_verifier),
-            // It may have lost some, which is counted.
+            // The sync may not cover changes lost with an earlier boot, which are counted as losses.
             Some(file) => {
                 file.unsynced.synced(if boot_verifier == Some(table.met[0].boot_verifier) { changes } else { 0 })
             }
         }
     }
 
-    /// Whether its program is to be told that something may be lost, of each open file once with a sync; before that once with a write,
-    /// before it is made, which may be a part of one that tells nothing, and with each close, for nobody may look at what a close says.
+    /// Returns whether the program must be told with this request that changes may be lost. Each open file reports a
+    /// loss once by a sync. Until then one write reports it, before it is executed: the program may ignore the
+    /// result. Each close reports it too, since many programs do not look at a close's result.
     pub fn tells(&self, envelope: &Envelope) -> bool {
         if !matches!(envelope.opcode, Some(Opcode::Write | Opcode::Fsync | Opcode::Flush)) {
             return false;
@@ -137,7 +139,7 @@ mod tests {
         Envelope { opcode: Some(opcode), unique: 2, node, uid: 0, gid: 0, pid: 1, first }
     }
 
-    /// How a server remembers this node whose machine lives this life.
+    /// Returns the session instance of a test server whose machine has this boot verifier.
     fn of(boot_verifier: u64) -> SessionInstance {
         [boot_verifier as u8; 16]
     }

@@ -1,5 +1,5 @@
-//! What nobody waits for, told behind the kernel's back and again until the server has heard it: interrupts, lookups given
-//! back, releases, requests that were given up, and locks that are to be waited for or undone.
+//! Deferred requests: notices to the server that no caller waits for, repeated until the server has them. They are
+//! interrupts, lookups given back, releases, withdrawn requests, and locks to be waited for or undone.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -7,33 +7,34 @@ use concurrency::{Condvar, Instant, Mutex};
 
 use crate::limits::{ERRAND_POLL, FORGETS_PER_MESSAGE};
 
-/// One of them.
+/// Notice to the server that no caller waits for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum DeferredRequest {
-    /// The caller of a kernel's request got a signal.
+    /// The caller of the kernel's request with this number got a signal.
     Interrupt(u64),
-    /// A request, by our number, was given up.
+    /// The relay's request with this number was given up.
     Withdraw(u64),
-    /// What a request for a lock, by the kernel's number, has locked or may lock yet is to be unlocked by this message.
+    /// The kernel's lock request with this number is to be undone by the message, which unlocks all that it has
+    /// locked or may lock yet.
     Unlock(u64, Vec<u8>),
-    /// A request for a lock, by the kernel's number, waited at a server that has forgotten it.
+    /// The kernel's lock request with this number waited at a server that has forgotten it.
     Await(u64),
-    /// A release that the server has not heard in time.
+    /// A release that the server did not receive in time.
     Release(Vec<u8>),
-    /// Lookups given back.
+    /// Lookups given back: node numbers and counts.
     Forget(Vec<(u64, u64)>),
 }
 
 #[derive(Default)]
 struct Todo {
-    /// Interrupts and waits, each not before its time.
+    /// Interrupts and waits, each with the time before which it is not due.
     timed: VecDeque<(DeferredRequest, Instant)>,
     others: VecDeque<DeferredRequest>,
     forgets: HashMap<u64, u64>,
     ended: bool,
 }
 
-/// All that are to be run.
+/// Queue of all deferred requests.
 #[derive(Default)]
 pub(crate) struct DeferredRequests {
     todo: Mutex<Todo>,
@@ -62,7 +63,7 @@ impl DeferredRequests {
         self.add_at(deferred_request, Instant::now());
     }
 
-    /// As `add`; an interrupt or a wait is not due before.
+    /// Adds a deferred request. An interrupt or a wait is not run before `due`.
     pub fn add_at(&self, deferred_request: DeferredRequest, due: Instant) {
         let mut todo = self.todo.lock();
         match deferred_request {
@@ -79,7 +80,8 @@ impl DeferredRequests {
         self.more.notify_one();
     }
 
-    /// It could not be run: it is the next of its kind again.
+    /// Puts back a deferred request that could not be run. It is tried again before others of its kind, or after a
+    /// pause if it is timed.
     pub fn put_back(&self, deferred_request: DeferredRequest) {
         match deferred_request {
             other @ (DeferredRequest::Withdraw(_) | DeferredRequest::Unlock(..) | DeferredRequest::Release(_)) => {
@@ -89,7 +91,8 @@ impl DeferredRequests {
         }
     }
 
-    /// The next; `Ok(None)`: none yet, ask again. `Err`: no more.
+    /// Waits for the next deferred request. Returns `Ok(None)` if there is none yet and the caller should ask again.
+    /// Errors: the queue has ended.
     pub fn next(&self) -> Result<Option<DeferredRequest>, ()> {
         let mut todo = self.todo.lock();
         if todo.ended {
@@ -100,15 +103,16 @@ impl DeferredRequests {
         }
         match todo.timed.front().map(|(_, due)| *due) {
             Some(due) => _ = self.more.wait_until(&mut todo, due),
-            // Nothing wakes while nothing happens.
+            // Without a timed request the thread sleeps until something is added.
             None => self.more.wait(&mut todo),
         }
         Ok(todo.next())
     }
 
-    /// The server has lost its memory of this node: nothing of this means anything to the next, but for what undoes - that may have been
-    /// claimed already, and is of no effect where it was not - and for interrupts: the next is asked for what was waited for. The numbers of
-    /// the requests that were to be withdrawn.
+    /// Drops the requests that mean nothing to the next server, after the last one has forgotten this node. Unlocks
+    /// and releases stay: their objects may have been claimed already, and otherwise they have no effect. Interrupts
+    /// stay too, since waits are repeated at the next server. Returns the numbers of the requests that were to be
+    /// withdrawn.
     pub fn clear(&self) -> Vec<u64> {
         let mut todo = self.todo.lock();
         todo.timed.retain(|(deferred_request, _)| matches!(deferred_request, DeferredRequest::Interrupt(_)));
@@ -125,7 +129,7 @@ impl DeferredRequests {
         gone.into_iter().filter_map(number).collect()
     }
 
-    /// Ends [`DeferredRequests::next`].
+    /// Ends the queue: [`DeferredRequests::next`] fails from now on.
     pub fn end(&self) {
         self.todo.lock().ended = true;
         self.more.notify_all();

@@ -1,7 +1,7 @@
-//! What the kernel of this node can still ask with: its numbers of directories and open files, and what they mean.
+//! Numbers that the kernel of this node still uses for directories and open files, and the file of each.
 //!
-//! A file on which programs of this node hold locks is claimed with all of these, or not at all: who believes to have a lock must hear that it
-//! is gone.
+//! A file on which programs of this node hold locks is claimed with all of these locks, or not at all. A program that
+//! believes it has a lock must be told when the lock is lost.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,33 +12,33 @@ use types::Identity;
 use crate::limits::LOCKS_CLAIMED_MAX;
 use crate::locked::{LockChange, LockOutcome, Locked};
 
-/// One open file or directory.
+/// Open file or directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct HeldFile {
-    /// Its number.
+    /// Node number.
     pub node: u64,
-    /// Which file.
+    /// Identity of the file.
     pub identity: Identity,
-    /// Where it was seen.
+    /// Path at which the file was last seen.
     pub hint: wire::Path,
-    /// How it was opened.
+    /// Flags of open(2).
     pub flags: i32,
-    /// It is a file that is open for writing.
+    /// Whether it is a file that is open for writing.
     pub writes: bool,
 }
 
-/// What is to mean again what it meant.
+/// Number to be restored at the server, with its file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FileReclaim {
     pub node: u64,
     pub lookups: u64,
     pub identity: Identity,
     pub hint: wire::Path,
-    /// Handle and flags.
+    /// Handle and open flags, if an open file is to be restored.
     pub open: Option<(u64, i32)>,
 }
 
-/// A file on which locks are held: all that is to be claimed of it.
+/// File on which locks are held, with everything that is to be claimed of it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct LockedFile {
     pub node: u64,
@@ -46,25 +46,25 @@ pub(crate) struct LockedFile {
     pub locks: Vec<LockChange>,
 }
 
-/// What is to be claimed from a server that has forgotten all, in this order.
+/// Claims to make at a server that has forgotten this node, in this order.
 #[derive(Debug, Default)]
 pub(crate) struct Claims {
     pub locked: Vec<LockedFile>,
     pub others: Vec<FileReclaim>,
-    /// Open files that are not claimed: which locks were held on them nobody knows, or they are too many.
+    /// Open files that are not claimed: the locks held on them are in doubt, or there are too many locks.
     pub lost: Vec<HeldFile>,
 }
 
 #[derive(Default)]
 struct Looked {
     lookups: u64,
-    /// A directory.
+    /// Identity and path, if the node is a directory.
     directory: Option<(Identity, wire::Path)>,
 }
 
 #[derive(Default)]
 struct Table {
-    /// Who knows all this, or is being told.
+    /// Session instance of the server that holds, or is receiving, this state.
     memory: SessionInstance,
     nodes: HashMap<u64, Looked>,
     opens: HashMap<u64, HeldFile>,
@@ -72,7 +72,7 @@ struct Table {
 }
 
 impl Table {
-    /// Nothing of a file is open any more.
+    /// Forgets all open files and locks of a file. Returns the open files.
     fn lose(&mut self, node: u64) -> Vec<HeldFile> {
         self.locked.forgets(node);
         self.opens.extract_if(|_, held| held.node == node).map(|(_, held)| held).collect()
@@ -85,12 +85,12 @@ impl Table {
     }
 }
 
-/// All of it.
+/// Everything that this node's kernel holds at the server.
 #[derive(Default)]
 pub(crate) struct Holdings(Mutex<Table>);
 
 impl Holdings {
-    /// The kernel was given a lookup.
+    /// Counts a lookup that the kernel was given.
     pub fn looked_up(&self, node: u64, directory: Option<(Identity, wire::Path)>) {
         let mut table = self.0.lock();
         let looked = table.nodes.entry(node).or_default();
@@ -98,7 +98,7 @@ impl Holdings {
         looked.directory = directory.or(looked.directory.take());
     }
 
-    /// It gives some back. `and` is done before anybody claims.
+    /// Takes back `count` lookups that the kernel has forgotten. Runs `and` before any reclaim can start.
     pub fn forgets(&self, node: u64, count: u64, and: impl FnOnce()) {
         let mut table = self.0.lock();
         if let Some(looked) = table.nodes.get_mut(&node) {
@@ -114,7 +114,7 @@ impl Holdings {
         self.0.lock().opens.insert(handle, held);
     }
 
-    /// It is closed, or was never got.
+    /// Removes an open file that was closed, or whose open never reached the kernel.
     pub fn remove(&self, handle: u64) -> Option<HeldFile> {
         let mut table = self.0.lock();
         let held = table.opens.remove(&handle)?;
@@ -125,23 +125,24 @@ impl Holdings {
         Some(held)
     }
 
-    /// A file cannot be claimed: nothing of it is open any more. What was.
+    /// Forgets all open files of a file that cannot be claimed, and returns them.
     pub fn lose(&self, node: u64) -> Vec<HeldFile> {
         self.0.lock().lose(node)
     }
 
-    /// Whether it is open for writing.
+    /// Returns whether the handle is open for writing.
     pub fn writes(&self, handle: u64) -> bool {
         self.0.lock().opens.get(&handle).is_some_and(|held| held.writes)
     }
 
-    /// A request that changes locks is about to be sent.
+    /// Notes that a request that changes locks is about to be sent.
     pub fn lock_begins(&self, unique: u64, node: u64, change: LockChange) {
         self.0.lock().locked.begins(unique, node, change);
     }
 
-    /// A request is answered. False: it takes a lock, and `by` has been forgotten, from which nothing is claimed any more: the answer counts for
-    /// nothing, and somebody else may have had the lock since.
+    /// Notes the answer to a request. Returns false if the request takes a lock and `by` is no longer the server that
+    /// holds this state. Such an answer is void: nothing is claimed from it, and another client may have got the lock
+    /// since.
     pub fn lock_answered(&self, unique: u64, outcome: LockOutcome, by: SessionInstance) -> bool {
         let mut table = self.0.lock();
         let counts = table.memory == by || !table.locked.takes(unique);
@@ -151,39 +152,41 @@ impl Holdings {
         counts
     }
 
-    /// A wait for a lock is answered by `by`. False: that has been forgotten, or the request has ended, and is undone or not noted: the answer
-    /// counts for nothing.
+    /// Notes the answer of server `by` to a wait for a lock. Returns false if the answer is void. That is so if `by`
+    /// no longer holds this state, or if the request has ended and is being undone.
     pub fn lock_comes(&self, unique: u64, outcome: LockOutcome, by: SessionInstance) -> bool {
         let mut table = self.0.lock();
         table.memory == by && table.locked.ends(unique, outcome).is_some()
     }
 
-    /// Nobody waits for its answer any more. What it was, and of which file, if it is one of these.
+    /// Ends a request whose answer nobody awaits. Returns its file and lock change, if it changes locks.
     pub fn lock_ends(&self, unique: u64, outcome: LockOutcome) -> Option<(u64, LockChange)> {
         self.0.lock().locked.ends(unique, outcome)
     }
 
-    /// Whether a request has given up a lock, though no server may have seen it: its program must not hear that nothing was done.
+    /// Returns whether a request has released a lock here, even if no server has seen it. Its program must then not
+    /// be told that nothing happened.
     pub fn lock_gave(&self, unique: u64) -> bool {
         self.0.lock().locked.gave(unique)
     }
 
-    /// Whether to undo a request would release what its owner held before.
+    /// Returns whether undoing a request would release locks that its owner held before.
     pub fn lock_holds_there(&self, unique: u64) -> bool {
         self.0.lock().locked.holds_there(unique)
     }
 
-    /// The first server that this kernel meets.
+    /// Notes the first server that this kernel meets.
     pub fn meets(&self, memory: SessionInstance) {
         self.0.lock().memory = memory;
     }
 
-    /// Who knows what is held, or is being told.
+    /// Returns the session instance of the server that holds, or is receiving, this state.
     pub fn memory(&self) -> SessionInstance {
         self.0.lock().memory
     }
 
-    /// The server has forgotten all. What is to be claimed from `memory`, and what is lost. `and` is done before the kernel gives anything back.
+    /// Moves this state to a server that has forgotten it. Returns the claims to make from `memory`, and the files
+    /// that are lost. Runs `and` before the kernel can give anything back.
     pub fn claims(&self, memory: SessionInstance, and: impl FnOnce()) -> Claims {
         let mut table = self.0.lock();
         table.memory = memory;
@@ -214,7 +217,7 @@ impl Holdings {
         claims
     }
 
-    /// Nothing is open any more; what was.
+    /// Forgets all open files and returns them.
     pub fn clear(&self) -> Vec<HeldFile> {
         self.0.lock().opens.drain().map(|(_, held)| held).collect()
     }

@@ -1,18 +1,21 @@
-//! Names through a server, for nodes that do not see the global store. The node's kernel asks as it asks any file system; its
-//! messages travel as they are, and a door over the server's agent answers them.
+//! Names through a server, for nodes that do not see the global store. The node's kernel uses FUSE as with any file
+//! system. Its messages travel unchanged, and a door over the server's agent answers them.
 //!
-//! [`Relay`] is the node's side: it reads `/dev/fuse`, sends, and hands answers back. [`Names`] is the server's.
+//! [`Relay`] is the node's side: it reads `/dev/fuse`, sends requests and returns answers. [`Names`] is the server's
+//! side.
 //!
 //! # Invariants
 //!
-//! 1. A request that changes anything is done at most once, however often it is sent; what may have been done by a server that
-//!    is gone is told as `EIO`, never repeated.
-//! 2. A number of a node or an open file means one thing for ever: after the server's memory of a kernel was lost, its numbers
-//!    mean again what they meant, or are `ESTALE`.
-//! 3. What an answer gave and the kernel never got is taken back.
-//! 4. No process id of another machine is looked up: the groups of callers come with their requests.
-//! 5. What a program of a node believes to have locked nobody else can have locked meanwhile, or the file is `ESTALE` there.
-//! 6. Every wait ends: what changes nothing by `io_timeout`, everything by the death of its caller.
+//! 1. A request that changes anything is executed at most once, however often it is sent. If a server that is gone
+//!    may have executed it, the caller gets `EIO`, and it is not repeated.
+//! 2. A number of a node or an open file never gets a second meaning. After the server has forgotten a kernel, the
+//!    kernel's numbers get their old meaning back or are `ESTALE`.
+//! 3. Lookups and handles of an answer that the kernel never received are taken back.
+//! 4. The server never looks up a process id of another machine: requests carry their caller's groups.
+//! 5. While a program of a node believes it holds a lock, nobody else can have had that lock; otherwise the file is
+//!    `ESTALE` on that node.
+//! 6. Every wait ends: of requests that change nothing after `io_timeout`, of all requests with the death of their
+//!    caller.
 
 // Locks, clocks and threads are those of the crate `concurrency` (clippy.toml); tests may take the system's.
 #![cfg_attr(not(test), deny(clippy::disallowed_types, clippy::disallowed_methods))]

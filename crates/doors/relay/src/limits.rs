@@ -1,58 +1,60 @@
-//! The relay's bounds, each with its reason.
+//! Bounds of the relay, each with its reason.
 
 use std::time::Duration;
 
-/// How long the server lets a node wait for events before it says that there are none. It is also what an orderly end of
-/// the server may have to wait for.
+/// Longest time that the server holds a node's request for events before it answers that there are none. An orderly
+/// end of the server may have to wait this long, too.
 pub const LISTEN: Duration = Duration::from_millis(500);
 
-/// Notifications that wait to be fetched. A node that is gone fetches none, and is forgotten soon; what is dropped beyond
-/// this only leaves its kernel with names that it looks up again by themselves.
+/// Most notifications that wait to be fetched. A node that is gone fetches none and is soon forgotten. Dropping further
+/// ones only leaves its kernel with names that it looks up again by itself.
 pub const EVENTS_MAX: usize = 1 << 16;
 
-/// How long the release of an open file waits until the server has heard of it; then it is told behind the kernel's back.
+/// Longest time that the release of an open file waits for the server. Afterwards it becomes a deferred request.
 pub const RELEASE: Duration = Duration::from_secs(1);
 
-/// How long one errand may take before the others get their turn.
+/// Longest time for one deferred request before the others get their turn.
 pub const ERRAND: Duration = Duration::from_secs(1);
 
-/// How often an errand is tried again that the server did not take, and an interrupt is told again whose request is not
-/// answered: a caller that is killed meanwhile is noticed then.
+/// Interval at which a deferred request is repeated that the server did not take, and an interrupt whose request is not
+/// yet answered. The death of a waiting caller is noticed then.
 pub const ERRAND_POLL: Duration = Duration::from_millis(50);
 
-/// How often an interrupt is sent again that came before its request: one round trip, about.
+/// Interval at which an interrupt that arrived before its request is sent again: about one round trip.
 pub const INTERRUPT_AGAIN: Duration = Duration::from_millis(5);
 
-/// How long a try to begin anew at the server may take, before the request that needs it looks at its own patience.
+/// Longest try to attach at the server before the request that needs it checks its own limit.
 pub const ATTACH: Duration = Duration::from_secs(2);
 
-/// How often who waits for others to begin anew looks whether its caller was killed.
+/// Interval at which a thread that waits for another to attach checks whether its caller was killed.
 pub const LOOK: Duration = Duration::from_millis(100);
 
-/// How long after the start of a server the nodes that held locks may claim them. A node that lives tries to connect every half second
-/// and needs 5 s where a packet is lost; locks are the first that it claims.
+/// Grace period: time after a server's start in which nodes that held locks may claim them. A running node tries to
+/// connect every half second, and needs 5 s if a packet is lost. Locks are the first that it claims.
 pub const GRACE: Duration = Duration::from_secs(10);
 
-/// How often a node that is gone is tried to be crossed out again: the disk that could not do it holds up who asks for locks.
+/// Interval at which removing the record of a node that is gone is tried again. A failing disk there delays every
+/// request for a lock.
 pub const CROSS_OUT_AGAIN: Duration = Duration::from_secs(1);
 
-/// How often a node asks for a lock within that time.
+/// Interval at which a node repeats a lock request in the grace period.
 pub const GRACE_POLL: Duration = Duration::from_millis(50);
 
-/// Locks that a node claims, a round trip each: some seconds. Files with more are lost with the server.
+/// Most locks that a node claims, at one round trip each: some seconds. Files with more are lost with the server.
 pub const LOCKS_CLAIMED_MAX: usize = 1 << 14;
 
-/// How long the farewell of a node that has unmounted may take; a server that does not hear it finds out by itself.
+/// Longest time for the farewell of a node that has unmounted. A server that does not receive it finds out by itself.
 pub const DETACH: Duration = Duration::from_secs(2);
 
-/// Lookups given back with one message: as many as fit a piece.
+/// Most lookups given back with one message: as many as fit into a piece.
 pub const FORGETS_PER_MESSAGE: usize = 240;
 
-/// Bytes of a message that go as its head when the rest goes as data: the header and the arguments of a write.
+/// Bytes of a message that are sent as its head if the rest is sent as data: the header and the arguments of a write.
 pub const HEAD_BYTES: usize = 80;
 
-/// Groups of a caller that are told: a piece holds so many. Who has more is refused what only the rest allows.
+/// Most groups of a caller that are sent: as many as fit into a piece. A caller with more lacks the access that only
+/// the rest allows.
 pub const GROUPS_MAX: usize = wire::limits::PIECE_BYTES_MAX / 4;
 
-/// Bytes of the room for an answer's data.
+/// Size of the buffer for an answer's data, bytes.
 pub const ANSWER_BYTES: usize = wire::limits::DATA_BYTES_MAX as usize;

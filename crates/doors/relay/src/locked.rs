@@ -1,10 +1,11 @@
-//! Which locks programs of this node hold: what is claimed from a server that has forgotten them.
+//! Locks that programs of this node hold: they are claimed from a server that has forgotten them.
 //!
-//! K1. What is claimed was granted, and its owner has not asked since to release it: what releases counts from when it is sent, what takes
-//!     from when it is answered. An answer of a server that was forgotten before it was noted takes nothing.
-//! K2. In which order the server executed two requests of one owner that meet, and were under way at once, is not known here. What that owner
-//!     holds of the file is in doubt from then until it has released all of it by a request that no other met, or the open files that the
-//!     two went through are closed: one of them holds what is in doubt, or nobody.
+//! K1. A lock is claimed if it was granted and its owner has not asked since to release it. A release counts from
+//! when it is sent, a grant from when it is answered. A grant counts only if it was noted before the server that
+//! answered was forgotten.
+//! K2. Two overlapping requests of one owner that were under way at once may have been executed in either order. From
+//! then on that owner's locks on the file are in doubt. The doubt ends when the owner has released all of them by a
+//! request that no other overlapped. It also ends when the open files of both requests are closed.
 
 use std::collections::{HashMap, HashSet};
 
@@ -13,35 +14,35 @@ use fuse_protocol::LockArgs;
 
 use crate::manner::is_success;
 
-/// What a request does to the locks of one owner.
+/// Change of one owner's locks by a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct LockChange {
-    /// By the number that the kernel gave him, through which open file, and as which process.
+    /// Lock owner, as the kernel numbers owners.
     pub owner: u64,
     pub handle: u64,
     pub pid: u32,
-    /// Of the whole file, as flock(2) has it.
+    /// Whether the lock is for the whole file, as flock(2) takes it.
     pub flock: bool,
-    /// First byte and last.
+    /// First and last byte.
     pub range: (u64, u64),
-    /// `None`: releases what he has there.
+    /// Kind of the lock to take. `None`: releases the owner's locks in the range.
     pub kind: Option<LockKind>,
 }
 
-/// What became of a request.
+/// Outcome of a request that changes locks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LockOutcome {
     Done,
-    /// The server did not grant it.
+    /// The server did not grant the request.
     Refused,
-    /// No server has seen it.
+    /// The request was sent to no server.
     Unsent,
-    /// Its caller was killed, and whatever was done is to be undone.
+    /// The caller was killed, and any effect of the request is to be undone.
     Died,
 }
 
 impl LockOutcome {
-    /// By an answer of the server, or an event that is one.
+    /// Returns the outcome that an answer or event of the server states.
     pub fn of(answer: &[u8]) -> LockOutcome {
         if is_success(answer) { LockOutcome::Done } else { LockOutcome::Refused }
     }
@@ -56,7 +57,7 @@ impl LockChange {
         self.who() == other.who() && self.range.0 <= other.range.1 && other.range.0 <= self.range.1
     }
 
-    /// Whether its owner holds that, and it is about some of it.
+    /// Returns whether `held` belongs to the same owner and overlaps the range.
     fn is_over(&self, held: &RangeLock) -> bool {
         held.owner == LockOwner::from(self.owner) && held.start <= self.range.1 && self.range.0 <= held.end
     }
@@ -65,13 +66,13 @@ impl LockChange {
         self.kind.is_none() && (self.flock || (self.range.0 == 0 && self.range.1 >= i64::MAX as u64))
     }
 
-    /// The lock that it takes.
+    /// Returns the lock that the change takes.
     fn lock(&self, kind: LockKind) -> RangeLock {
         let (start, end) = self.range;
         RangeLock { start, end, kind, owner: self.owner.into(), pid: self.pid, handle: self.handle }
     }
 
-    /// The same as the kernel says it.
+    /// Converts the change to the kernel's arguments.
     pub fn args(&self) -> LockArgs {
         let kind = match self.kind {
             Some(LockKind::Shared) => libc::F_RDLCK,
@@ -87,7 +88,7 @@ impl LockChange {
 struct OfFile {
     ranges: RangeLocks,
     flocks: RangeLocks,
-    /// Owners, whether of flocks, and through which open files.
+    /// Doubtful locks: the owner, whether by flock, and the handle of the open file.
     doubts: HashSet<(u64, bool, u64)>,
 }
 
@@ -101,7 +102,7 @@ impl OfFile {
         self.of(change).release(change.owner.into(), start, end);
     }
 
-    /// Whether the owner has it already, in that kind.
+    /// Returns whether the owner already has the whole range locked in that kind.
     fn has(&mut self, change: &LockChange) -> bool {
         let (start, end) = change.range;
         let covers = |held: &RangeLock| {
@@ -113,14 +114,15 @@ impl OfFile {
         self.of(change).iter().any(covers)
     }
 
-    /// What is held no more from the moment that a change is asked for.
+    /// Gives up the locks that no longer count from the moment at which a change is requested. Returns whether any
+    /// was given up.
     fn before(&mut self, change: &LockChange) -> bool {
         let (start, end) = change.range;
         let mine = |held: &&RangeLock| change.is_over(held) && Some(held.kind) != change.kind;
         let changed: Vec<RangeLock> = self.of(change).iter().filter(mine).copied().collect();
         match change.kind {
             None => self.release(change),
-            // A flock that is converted is given up first.
+            // Converting a flock gives it up first.
             Some(_) if change.flock && !changed.is_empty() => self.release(change),
             Some(LockKind::Shared) => {
                 for held in &changed {
@@ -156,22 +158,22 @@ impl OfFile {
 struct UnderWay {
     node: u64,
     change: LockChange,
-    /// No other met it.
+    /// Whether no other request overlapped this one.
     alone: bool,
-    /// What it gives up was not claimed: it must come to its end.
+    /// Whether a claim left out locks that this request gives up. The request must then be carried to its end.
     gave: bool,
 }
 
-/// All of it, by the numbers of files.
+/// Locks of all files, by node number.
 #[derive(Default)]
 pub(crate) struct Locked {
     files: HashMap<u64, OfFile>,
-    /// By the kernel's numbers of the requests.
+    /// Requests that are under way, by the kernel's number.
     under_way: HashMap<u64, UnderWay>,
 }
 
 impl Locked {
-    /// A request is about to be sent.
+    /// Notes that a request is about to be sent.
     pub fn begins(&mut self, unique: u64, node: u64, change: LockChange) {
         let mut alone = true;
         for other in self.under_way.values_mut().filter(|other| other.node == node && other.change.meets(&change)) {
@@ -183,14 +185,16 @@ impl Locked {
         self.under_way.insert(unique, UnderWay { node, change, alone, gave: false });
     }
 
-    /// It is answered, or nobody waits for that any more. What it was, if it is one of these.
+    /// Ends a request that was answered or that nobody waits for any more. Returns its file and change. Returns `None`
+    /// if the request is unknown, or if its caller was killed while its owner already held the lock.
     pub fn ends(&mut self, unique: u64, outcome: LockOutcome) -> Option<(u64, LockChange)> {
         let UnderWay { node, change, alone, .. } = self.under_way.remove(&unique)?;
         if change.kind.is_some() && outcome == LockOutcome::Done {
             self.files.entry(node).or_default();
         }
         if let Some(file) = self.files.get_mut(&node) {
-            // Open file descriptions are shared: what was locked before is another process's too.
+            // Open file descriptions are shared, so a lock held before may be another process's as well, and must not
+            // be undone.
             if outcome == LockOutcome::Died && file.has(&change) {
                 return None;
             }
@@ -205,24 +209,25 @@ impl Locked {
         Some((node, change))
     }
 
-    /// Whether a request that is under way takes a lock.
+    /// Returns whether a request under way takes a lock.
     pub fn takes(&self, unique: u64) -> bool {
         self.under_way.get(&unique).is_some_and(|under_way| under_way.change.kind.is_some())
     }
 
-    /// Whether its owner holds something where a request asks for more: what undoes the request would release that too.
+    /// Returns whether the owner holds a lock in the range for which a request asks more. Undoing the request would
+    /// release that lock, too.
     pub fn holds_there(&mut self, unique: u64) -> bool {
         let Some(UnderWay { node, change, .. }) = self.under_way.get(&unique) else { return false };
         let Some(file) = self.files.get_mut(node) else { return false };
         !file.has(change) && file.of(change).iter().any(|held| change.is_over(held))
     }
 
-    /// Whether a request has given something up, though no server may have seen it.
+    /// Returns whether a request has given up a lock, even if no server has seen it.
     pub fn gave(&self, unique: u64) -> bool {
         self.under_way.get(&unique).is_some_and(|under_way| under_way.gave)
     }
 
-    /// An open file is closed for good; what was locked through it is not any more.
+    /// Removes the locks and doubts of an open file that is closed for good.
     pub fn closes(&mut self, node: u64, handle: u64) {
         if let Some(file) = self.files.get_mut(&node) {
             file.ranges.release_handle(handle);
@@ -231,12 +236,13 @@ impl Locked {
         }
     }
 
-    /// Nothing of the file is open any more.
+    /// Forgets a file of which nothing is open any more.
     pub fn forgets(&mut self, node: u64) {
         self.files.remove(&node);
     }
 
-    /// What is to be claimed of a file, and is all that is held of it from then on; `None`: that is in doubt.
+    /// Returns the locks to claim of a file. From then on these are all that count as held. Returns `None` if they
+    /// are in doubt.
     pub fn claims(&mut self, node: u64) -> Option<Vec<LockChange>> {
         let Some(file) = self.files.get_mut(&node) else { return Some(Vec::new()) };
         if !file.doubts.is_empty() {

@@ -1,4 +1,4 @@
-//! What is claimed, after what was asked and answered.
+//! Claims of locks after sequences of requests and answers.
 
 use super::*;
 
@@ -165,7 +165,7 @@ fn a_program_that_was_killed_while_it_waited_holds_nothing() {
     assert_eq!(locked.ends(4, LockOutcome::Died), Some((FILE, range(1, 50, 199, TAKE))));
     assert_eq!(locked.ends(4, LockOutcome::Done), None);
     assert_eq!(locked.claims(FILE), Some(vec![range(1, 0, 49, TAKE)]));
-    // A child that repeats what its parent holds, by the description that they share.
+    // A child that repeats the lock of its parent, through the description that they share.
     done(&mut locked, flock(3, TAKE));
     locked.begins(4, FILE, flock(3, TAKE));
     assert_eq!(locked.ends(4, LockOutcome::Died), None, "nothing is to be undone");

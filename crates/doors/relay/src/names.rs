@@ -1,9 +1,9 @@
 //! The server's side: a service beside the one for data, for nodes that ask for names as well.
 //!
-//! N1. The user of a request is who the node says, as with a client of NFS: nodes are trusted, they have proved who they are.
-//!     A server that is not root is only its own user, and refuses others.
-//! N2. A request waits for what a lost copy of an earlier one does to the same node, and takes effect once.
-//! N3. What a node has written it may have staged out, as an agent does: a session for data goes with that for names.
+//! N1. The user of a request is the one that the node states, as with a client of NFS: nodes have proved their
+//! identity and are trusted. A server that does not run as root acts only as its own user, and refuses others.
+//! N2. A request waits until a lost copy of an earlier one on the same node number has ended, and takes effect once.
+//! N3. A node may have its written files staged out, as an agent may: its session for names includes one for data.
 
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
@@ -22,28 +22,28 @@ use crate::manner::{self, is_pure};
 use crate::node::RelayNode;
 use crate::recovery_records::RecoveryRecords;
 
-/// A service for agents, `S`, and names for those who have none.
+/// Service for agents, `S`, and for nodes that also need names.
 pub struct Names<S> {
     inner: S,
-    /// The directory of `inner`, as agents name it.
+    /// Identity of the directory of `inner`, as agents send it.
     store: String,
     agent: Arc<Agent>,
-    /// From which nodes and open files of all clients are numbered.
+    /// Counter from which nodes and open files of all clients get their numbers.
     numbers: Arc<AtomicU64>,
     clients: AtomicU64,
     recovery_records: Arc<RecoveryRecords>,
-    /// Another number than before: this machine has crashed.
+    /// Boot verifier of this machine. A new value means that the machine has crashed.
     boot_verifier: u64,
-    /// Whose rights requests get where this process may not take those of others.
+    /// User whose rights all requests get if this process may not act as others.
     alone: Option<u32>,
 }
 
-/// A client of either kind.
+/// Session of a client of either kind.
 pub struct ClientSession<T>(Kind<T>);
 
 enum Kind<T> {
     Agent(T),
-    /// With a session for the data of what it writes.
+    /// A node without the global store, with a session for the data that it writes.
     Node(RelayNode, T),
 }
 
@@ -55,10 +55,11 @@ impl<T> Drop for ClientSession<T> {
     }
 }
 
-/// Marks the number of a request among those of nodes, which are smaller.
+/// Marks request numbers, to tell them from node numbers, which are smaller.
 const REQUEST: u64 = 1 << 63;
 
-/// Far above every number that was given before, which take more than a nanosecond each, and below the mark.
+/// Returns a number above all that were given before, since giving one takes more than a nanosecond, and below the
+/// mark.
 fn start() -> u64 {
     let now = concurrency::wall_clock().duration_since(UNIX_EPOCH);
     now.map_or(1 << 60, |now| now.as_nanos() as u64) & (REQUEST - 1)
@@ -69,8 +70,9 @@ fn refused(errno: i32, reason: &str) -> Message {
 }
 
 impl<S> Names<S> {
-    /// Beside `inner`, which agents ask for the directory `store`, over an agent of the same directory and data. `recovery_records`: what the
-    /// server before this one has left; `boot_verifier`: another number than before if this machine has crashed since.
+    /// Creates the service beside `inner`, which agents use for the directory `store`, over an agent of that
+    /// directory and data. `recovery_records`: the records that earlier servers have left. `boot_verifier`: differs
+    /// from the last one if this machine has crashed since.
     pub fn new(
         inner: S,
         store: impl Into<String>,
@@ -118,7 +120,7 @@ impl<S> Names<S> {
             Message::Listen { after } => match node.remote() {
                 None => Message::Unknown {},
                 Some(_) => {
-                    // Somebody may be waiting for what nobody could release.
+                    // A client may be waiting for locks whose record could not be removed.
                     self.recovery_records.try_again();
                     Message::Heard { last: node.events.collect(after, out) }
                 }
@@ -150,7 +152,7 @@ impl<S> Names<S> {
         }
     }
 
-    /// What is said of a request for a lock that cannot be answered now.
+    /// Returns the answer to a request about locks that cannot be granted now, if that is so.
     fn not_now(&self, node: &RelayNode, envelope: &Envelope, head: &[u8]) -> Option<Message> {
         let admitted = match envelope.opcode {
             Some(Opcode::Getlk) => Ok(!self.recovery_records.is_grace()),
@@ -161,7 +163,7 @@ impl<S> Names<S> {
             Ok(true) => None,
             Ok(false) => Some(Message::Grace {}),
             Err(error) => {
-                tracing::error!(%error, node = node.name, "a node gets no lock: it cannot be written down");
+                tracing::error!(%error, node = node.name, "could not write a node's record: its lock request fails");
                 Some(refused(libc::EIO, "the server cannot write down who has locks"))
             }
         }
@@ -204,7 +206,7 @@ impl<S> Names<S> {
             return not_now;
         }
         if envelope.opcode == Some(Opcode::Setlkw) && remote.is_waiting(envelope.unique) {
-            // The node has not heard that it waits. Twice it would be interrupted once.
+            // The node has not heard yet that the request waits. Run twice, it would be interrupted only once.
             return Message::Pending {};
         }
         let message = if data.is_empty() { head } else { &[head, data].concat() };
@@ -229,12 +231,12 @@ fn takes_lock(envelope: &Envelope, head: &[u8]) -> bool {
     manner::locks(envelope, head).is_some_and(|change| change.kind.is_some())
 }
 
-/// What a node asks as an agent does, of the files that it has written.
+/// Returns whether a node asks this as an agent does, about files that it has written.
 fn is_of_data(message: &Message) -> bool {
     matches!(message, Message::State { .. } | Message::Begin { .. } | Message::Poll { .. })
 }
 
-/// Whether a user asks, and not the kernel by itself about what it has already.
+/// Returns whether a request is made with a user's rights, rather than by the kernel about something it already has.
 fn asks_as_somebody(opcode: Option<Opcode>) -> bool {
     use Opcode as O;
     !matches!(
@@ -256,7 +258,7 @@ fn asks_as_somebody(opcode: Option<Opcode>) -> bool {
     )
 }
 
-/// A path that is too long is left out: it is a hint.
+/// Returns a path as a hint, or an empty hint if the path is too long.
 fn hint(path: &std::path::Path) -> wire::Path {
     wire::Path::new(path.as_os_str().as_encoded_bytes()).unwrap_or_default()
 }
@@ -268,7 +270,7 @@ fn whole(answer: &[u8]) -> Message {
     }
 }
 
-/// The groups of the caller for whom this thread works, until this drops.
+/// Groups of the caller for whom this thread works, until dropped.
 struct Told;
 
 impl Told {
@@ -295,7 +297,7 @@ impl<S: Service> Service for Names<S> {
             return self.inner.begin(session, store, agent).map(|session| ClientSession(Kind::Agent(session)));
         }
         let client = self.clients.fetch_add(1, Ordering::Relaxed);
-        tracing::info!(node = agent, client, "a node without the global store has come");
+        tracing::info!(node = agent, client, "a node without the global store connected");
         let data = self.inner.begin(session, &self.store, agent)?;
         Ok(ClientSession(Kind::Node(
             RelayNode::new(client, (session, agent), start(), Arc::clone(&self.recovery_records)),

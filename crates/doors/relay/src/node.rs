@@ -1,4 +1,4 @@
-//! What the server keeps for one node.
+//! The server's state of one node.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,17 +12,17 @@ use crate::recovery_records::{LockHold, Locker, Name, RecoveryRecords};
 
 struct Attached {
     remote: Arc<Remote>,
-    /// Its kernel may ask: what it had of an earlier memory has been claimed.
+    /// Whether the kernel may send requests: everything that it had at an earlier server has been claimed.
     open: bool,
     init: Vec<u8>,
     answer: Vec<u8>,
 }
 
-/// One node: its kernel, once it is attached, and what that was given and may not have got.
+/// State of one node: its kernel, once attached, and the answers that the kernel may not have received.
 pub(crate) struct RelayNode {
-    /// What it calls itself, and its number, which no other has.
+    /// Name of the node and its unique client number.
     pub locker: Locker,
-    /// For people.
+    /// Name of the node, for messages.
     pub name: String,
     recovery_records: Arc<RecoveryRecords>,
     pub events: Arc<EventQueue>,
@@ -31,7 +31,8 @@ pub(crate) struct RelayNode {
 }
 
 impl RelayNode {
-    /// `start`: above all numbers that an earlier memory of a node has given to events.
+    /// Creates the state of a node. `start`: above all event numbers that an earlier session instance of the node can
+    /// have used.
     pub fn new(
         client: u64,
         (own, name): (&Name, &str),
@@ -44,23 +45,23 @@ impl RelayNode {
         RelayNode { locker, name: name.into(), recovery_records, events, attached, given }
     }
 
-    /// Its kernel, if it is attached and may ask.
+    /// Returns the kernel, if it is attached and may send requests.
     pub fn remote(&self) -> Option<Arc<Remote>> {
         self.attached.read().as_ref().filter(|attached| attached.open).map(|attached| Arc::clone(&attached.remote))
     }
 
-    /// The same, while it may not ask yet.
+    /// Returns the kernel, if it is attached and may not send requests yet.
     pub fn claiming(&self) -> Option<Arc<Remote>> {
         self.attached.read().as_ref().filter(|attached| !attached.open).map(|attached| Arc::clone(&attached.remote))
     }
 
-    /// From now on it may ask; false: it is not attached.
+    /// Lets the attached kernel send requests. Returns false if none is attached.
     pub fn open(&self) -> bool {
         self.attached.write().as_mut().map(|attached| attached.open = true).is_some()
     }
 
-    /// Attaches its kernel, which may ask at once if it is `open`; one that is attached is not attached again. `None`: it was with
-    /// another offer.
+    /// Attaches the kernel and returns the answer to its INIT. If `open`, the kernel may send requests at once. An
+    /// attached kernel is not attached again: its answer is returned, or `None` if `init` differs from before.
     pub fn attach<E>(
         &self,
         init: &[u8],
@@ -76,13 +77,14 @@ impl RelayNode {
         Ok(Some(answer))
     }
 
-    /// Its kernel is gone.
+    /// Detaches the kernel, which is gone.
     pub fn detach(&self) {
         let gone = self.attached.write().take();
         self.recovery_records.gone(&self.locker, gone.map(|attached| attached.remote as LockHold));
     }
 
-    /// Notes what the answer to a request gave. `oldest`: the node has done with requests below it.
+    /// Notes the lookups and handles in the answer to a request. `oldest`: the node is done with requests below this
+    /// number.
     pub fn note(&self, envelope: &Envelope, answer: &[u8], (number, oldest): (u64, u64)) {
         let given = Given::by(envelope, answer);
         let mut all = self.given.lock();
@@ -95,7 +97,7 @@ impl RelayNode {
         }
     }
 
-    /// The node has given up a request: what its answer gave is taken back.
+    /// Withdraws a request that the node has given up: the lookups and handles of its answer are taken back.
     pub fn withdraw(&self, number: u64) {
         let given = self.given.lock().remove(&number);
         if let (Some(given), Some(remote)) = (given, self.remote()) {

@@ -1,4 +1,4 @@
-//! The numbers of a node's requests, and which of them it has not done with: the server keeps what it gave until then.
+//! Numbers of a node's requests that it is not done with. The server remembers their answers until then.
 
 use std::collections::BTreeSet;
 
@@ -10,12 +10,12 @@ struct Numbers {
     open: BTreeSet<u64>,
 }
 
-/// All of a node's requests that are not done with.
+/// All requests of a node that it is not done with.
 #[derive(Default)]
 pub(crate) struct OpenRequests(Mutex<Numbers>);
 
 impl OpenRequests {
-    /// A new request.
+    /// Begins a request and returns its number.
     pub fn begin(&self) -> u64 {
         let mut numbers = self.0.lock();
         numbers.last += 1;
@@ -24,12 +24,12 @@ impl OpenRequests {
         number
     }
 
-    /// Its answer has reached the kernel, or was taken back.
+    /// Ends a request whose answer has reached the kernel, or was taken back.
     pub fn end(&self, number: u64) {
         self.0.lock().open.remove(&number);
     }
 
-    /// The lowest that is not done with.
+    /// Returns the lowest number that the node is not done with.
     pub fn oldest(&self) -> u64 {
         let numbers = self.0.lock();
         numbers.open.first().copied().unwrap_or(numbers.last + 1)

@@ -1,4 +1,4 @@
-//! The kernel's requests that run, and those whose answer comes later: locks that are waited for.
+//! The kernel's requests that are being executed, and those that are answered later: waits for locks.
 
 use std::collections::HashMap;
 
@@ -9,30 +9,30 @@ use transport::SessionInstance;
 
 enum State {
     Running(NodeId),
-    /// The answer came before the word that it comes later.
+    /// The answer arrived before the notice that it would come later.
     Answered(Vec<u8>),
     Waits {
         reply: Parked,
-        /// Who waits.
+        /// Thread that waits.
         thread: u32,
-        /// For what.
+        /// The kernel's message.
         message: Vec<u8>,
-        /// Where.
+        /// Session instance of the server at which the request waits.
         at: SessionInstance,
     },
 }
 
-/// The kernel's requests that are not answered, by its numbers.
+/// Unanswered requests of the kernel, by the kernel's number.
 #[derive(Default)]
 pub(crate) struct Waiting(Mutex<HashMap<u64, State>>);
 
 impl Waiting {
-    /// A request about a file runs.
+    /// Notes that a request about a file is being executed.
     pub fn begin(&self, unique: u64, node: NodeId) {
         self.0.lock().insert(unique, State::Running(node));
     }
 
-    /// It is answered by who ran it; with what has come, if its answer has.
+    /// Ends a request that its own thread answers. Returns the answer that arrived meanwhile, if any.
     pub fn end(&self, unique: u64) -> Option<Vec<u8>> {
         match self.0.lock().remove(&unique)? {
             State::Answered(answer) => Some(answer),
@@ -40,7 +40,7 @@ impl Waiting {
         }
     }
 
-    /// Its answer comes later, as `at` has said, or has come.
+    /// Parks a request that `at` will answer later. Answers it at once if the answer has arrived.
     pub fn park(&self, reply: Parked, thread: u32, message: &[u8], at: SessionInstance) {
         let mut all = self.0.lock();
         match all.remove(&reply.unique()) {
@@ -52,7 +52,8 @@ impl Waiting {
         }
     }
 
-    /// A late answer; `counts` is asked before its program can hear of it, and not where that was killed. False: it waits on.
+    /// Delivers a late answer. `counts` is called before the program can see it, and not if the request has ended. If
+    /// `counts` returns false, the request waits on.
     pub fn answer(&self, unique: u64, answer: &[u8], counts: impl FnOnce() -> bool) {
         let mut all = self.0.lock();
         if !all.contains_key(&unique) || !counts() {
@@ -67,7 +68,7 @@ impl Waiting {
         }
     }
 
-    /// The file of a request that waits, or is about to.
+    /// Returns the file of a request that waits or is about to.
     pub fn node(&self, unique: u64) -> Option<NodeId> {
         match self.0.lock().get(&unique)? {
             State::Running(node) => Some(*node),
@@ -76,18 +77,18 @@ impl Waiting {
         }
     }
 
-    /// Whether a request is not answered.
+    /// Returns whether a request is unanswered.
     pub fn is_open(&self, unique: u64) -> bool {
         self.0.lock().contains_key(&unique)
     }
 
-    /// What waits, by the kernel's numbers.
+    /// Returns the kernel's numbers of all requests that wait.
     pub fn parked(&self) -> Vec<u64> {
         let all = self.0.lock();
         all.iter().filter(|(_, state)| matches!(state, State::Waits { .. })).map(|(unique, _)| *unique).collect()
     }
 
-    /// What a request waits for, if it still does, and not at `memory` already.
+    /// Returns the message of a request that still waits, unless it waits at `memory` already.
     pub fn message(&self, unique: u64, memory: SessionInstance) -> Option<Vec<u8>> {
         match self.0.lock().get(&unique)? {
             State::Waits { message, at, .. } if *at != memory => Some(message.clone()),
@@ -95,19 +96,19 @@ impl Waiting {
         }
     }
 
-    /// It waits at `memory` from now on.
+    /// Notes that a request waits at `memory` from now on.
     pub fn waits_at(&self, unique: u64, memory: SessionInstance) {
         if let Some(State::Waits { at, .. }) = self.0.lock().get_mut(&unique) {
             *at = memory;
         }
     }
 
-    /// Ends the waits of callers that were killed; `before` it is done with each.
+    /// Ends the waits of callers that were killed. Calls `before` for each, before its reply.
     pub fn end_dying(&self, before: impl Fn(u64)) {
         self.end_if(Errno::EINTR, before, |reply, thread| reply.interrupted() && is_dying(thread));
     }
 
-    /// Ends one wait; `before` it is done when no other answer can come any more, and its program has not heard this one.
+    /// Ends one wait. Calls `before` when no other answer can arrive any more and the program has not been told yet.
     pub fn end_one(&self, unique: u64, errno: Errno, before: impl Fn(u64)) {
         self.end_if(errno, before, |reply, _| reply.unique() == unique);
     }
@@ -139,7 +140,7 @@ impl Waiting {
 mod tests {
     use super::*;
 
-    /// The answer to request 2: success.
+    /// Returns the answer to request 2: success.
     fn answer() -> Vec<u8> {
         [16_u32.to_ne_bytes().as_slice(), &0_i32.to_ne_bytes(), &2_u64.to_ne_bytes()].concat()
     }

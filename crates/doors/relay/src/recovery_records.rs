@@ -1,15 +1,16 @@
-//! Which nodes may hold locks, written down: those alone may claim theirs from a server that was started again, and until they have, or
-//! the grace period is over, nobody gets a new one.
+//! Client recovery records: names of the nodes that may hold locks, on durable storage. After a restart of the server
+//! only these nodes may claim their locks. Until they have, or the grace period is over, no new locks are granted.
 //!
-//! L1. A node is written down before it gets its first lock.
-//! L2. A node that is gone is crossed out before anybody gets what it held: what cannot be crossed out keeps its locks.
-//! L3. Whom a former server wrote down, and who has not claimed all it had when the grace period is over, is crossed out before anybody
-//!     gets a new lock.
-//! L4. A node that was forgotten and has come back is another client, to which what is written of the first does not belong: it claims
-//!     nothing, and gets its first lock when the first is crossed out.
+//! L1. A node's record is written before it gets its first lock.
+//! L2. The record of a node that is gone is removed before others get its locks. If it cannot be removed, the locks
+//! stay held.
+//! L3. A recorded node that has not claimed all its locks by the end of the grace period loses its record, before
+//! anyone gets a new lock.
+//! L4. A node that was forgotten and returns is another client, to which the record of the first does not belong. It
+//! claims nothing, and gets its first lock after the old record is removed.
 //!
-//! So nobody else can have had meanwhile what is claimed, however often servers die, also within the grace period: what is written down
-//! changes with its end alone. A name in a directory for each node: what is crossed out needs no room.
+//! So nobody else can have had a claimed lock meanwhile, however often servers crash, even within the grace period:
+//! records change only at its end. A record is a name in a directory, so that removing one needs no space.
 
 use std::any::Any;
 use std::collections::{HashMap, HashSet};
@@ -26,38 +27,40 @@ use types::Shown;
 
 use crate::limits::CROSS_OUT_AGAIN;
 
-/// What a node calls itself: random, and the same for every server that it meets.
+/// Name of a node: random, and the same for every server.
 pub(crate) type Name = [u8; 16];
 
-/// A node as this server knows it: its name, and the number of the client, not 0, which is another after it was forgotten.
+/// Node as this server knows it: its name, and its client number. The number is not 0, and changes after the node was
+/// forgotten.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Locker {
     pub name: Name,
     pub client: u64,
 }
 
-/// Whose an entry is that a former server has written.
+/// Client number of a record that a former server has written.
 const FORMER: u64 = 0;
 
-/// What a node has locked, until it is dropped.
+/// Locks of a node, held until dropped.
 pub(crate) type LockHold = Arc<dyn Any + Send + Sync>;
 
 #[derive(Default)]
 struct State {
-    /// As they are written down, and of which client.
+    /// Recorded nodes, and the client number of each.
     listed: HashMap<Name, u64>,
-    /// Those of them that have not claimed yet.
+    /// Recorded nodes that have not claimed yet.
     awaited: HashSet<Name>,
-    /// Those who are gone and cannot be crossed out.
+    /// Nodes that are gone and whose records cannot be removed.
     gone: Vec<(Locker, Option<LockHold>)>,
-    /// When that was tried last.
+    /// Time of the last try to remove them.
     tried: Option<Instant>,
-    /// The server ends, and the nodes do not.
+    /// Whether the server ends while nodes continue.
     ended: bool,
 }
 
 impl State {
-    /// Whether what is written of a node is of this client; what a former server has written is of the first that asks.
+    /// Returns whether the node's record belongs to this client. A former server's record belongs to the first client
+    /// of that name that asks.
     fn has(&mut self, node: &Locker) -> bool {
         let Some(client) = self.listed.get_mut(&node.name) else { return false };
         if *client == FORMER {
@@ -67,10 +70,10 @@ impl State {
     }
 }
 
-/// The list.
+/// Client recovery records in one directory.
 pub struct RecoveryRecords {
     dir: PathBuf,
-    /// The end of the grace period.
+    /// End of the grace period.
     until: Instant,
     state: Mutex<State>,
 }
@@ -85,7 +88,8 @@ fn name(hex: &str) -> Option<Name> {
 }
 
 impl RecoveryRecords {
-    /// What former servers have written down in `dir`, which is made if it is missing; the grace period begins, and lasts `grace` at most.
+    /// Opens the records that former servers have left in `dir`, which is created if missing. The grace period begins
+    /// now and lasts at most `grace`.
     pub fn open(dir: impl Into<PathBuf>, grace: Duration) -> io::Result<RecoveryRecords> {
         let dir = dir.into();
         match DirBuilder::new().mode(0o700).create(&dir) {
@@ -101,7 +105,8 @@ impl RecoveryRecords {
         Ok(RecoveryRecords { dir, until: Instant::now() + grace, state: Mutex::new(state) })
     }
 
-    /// The list, from which those are crossed out who have not come in time (L3). What cannot be crossed out keeps the grace period from ending.
+    /// Locks the state and ends the grace period if its time is over (L3). If a record cannot be removed, the grace
+    /// period continues.
     fn settled(&self) -> MutexGuard<'_, State> {
         let mut state = self.state.lock();
         if state.awaited.is_empty() || Instant::now() < self.until {
@@ -110,12 +115,19 @@ impl RecoveryRecords {
         match self.cross_out(state.awaited.iter()) {
             Ok(()) => {
                 let nodes = state.awaited.len();
-                tracing::warn!(nodes, "nodes have not claimed their locks in time, and have none any more");
+                tracing::warn!(
+                    nodes,
+                    "nodes did not claim their locks within the grace period: these locks are released"
+                );
                 for name in std::mem::take(&mut state.awaited) {
                     state.listed.remove(&name);
                 }
             }
-            Err(error) => tracing::error!(%error, dir = %self.dir.shown(), "the grace period of locks cannot end"),
+            Err(error) => tracing::error!(
+                %error,
+                dir = %self.dir.shown(),
+                "could not remove records of nodes: no new locks until that succeeds"
+            ),
         }
         state
     }
@@ -130,12 +142,13 @@ impl RecoveryRecords {
         sync(&self.dir)
     }
 
-    /// Whether nobody gets a new lock yet.
+    /// Returns whether the grace period lasts, in which nobody gets a new lock.
     pub(crate) fn is_grace(&self) -> bool {
         !self.settled().awaited.is_empty()
     }
 
-    /// A node is about to get a lock (L1); false: not yet. An error: it must not, for it cannot be written down.
+    /// Records a node before its first lock (L1). Returns false if it must wait. Errors: the record cannot be
+    /// written, and the node must not get a lock.
     pub(crate) fn admit(&self, node: &Locker) -> io::Result<bool> {
         let mut state = self.settled();
         if !state.awaited.is_empty() {
@@ -150,12 +163,12 @@ impl RecoveryRecords {
         Ok(true)
     }
 
-    /// Whether a node may claim what it held: nobody else can have had it meanwhile.
+    /// Returns whether a node may claim the locks that it held. If so, nobody else can have had them meanwhile.
     pub(crate) fn may_claim(&self, node: &Locker) -> bool {
         self.settled().has(node)
     }
 
-    /// A node has claimed all that it held; false: too late, it holds nothing.
+    /// Notes that a node has claimed all its locks. Returns false if it is too late, and the node holds none.
     pub(crate) fn has_claimed(&self, node: &Locker) -> bool {
         let mut state = self.settled();
         let has = state.has(node);
@@ -165,7 +178,7 @@ impl RecoveryRecords {
         has
     }
 
-    /// A node is gone, and `held` is what it has locked: that is released when the node is crossed out, and not before (L2).
+    /// Notes that a node is gone. `held`: its locks, which are released only after its record is removed (L2).
     pub(crate) fn gone(&self, node: &Locker, held: Option<LockHold>) {
         let mut state = self.state.lock();
         if state.ended || !state.has(node) {
@@ -175,14 +188,15 @@ impl RecoveryRecords {
         let (released, crossed_out) = self.cross_out_gone(&mut state);
         if let Err(error) = crossed_out {
             let dir = self.dir.shown();
-            tracing::error!(%error, %dir, "a node that is gone cannot be crossed out, and keeps its locks");
+            tracing::error!(%error, %dir, "could not remove the record of a node that is gone: its locks stay held");
         }
-        // Outside the lock: what they had open is closed.
+        // Outside the lock: releasing closes open files.
         drop(state);
         drop(released);
     }
 
-    /// Crosses out those who are gone and could not be when they went, if that was not tried just now; what they have locked is released.
+    /// Tries again to remove the records of nodes that are gone, unless the last try was just now. Releases their
+    /// locks.
     pub(crate) fn try_again(&self) {
         let mut state = self.state.lock();
         if state.gone.is_empty() || state.tried.is_some_and(|tried| tried.elapsed() < CROSS_OUT_AGAIN) {
@@ -212,7 +226,7 @@ impl RecoveryRecords {
         (released, outcome)
     }
 
-    /// The server ends: what is written down is for the next one.
+    /// Ends the changes of records: they stay for the next server.
     pub(crate) fn end(&self) {
         let mut state = self.state.lock();
         state.ended = true;
@@ -242,7 +256,7 @@ mod tests {
         let second = open(LONG);
         assert!(second.is_grace() && second.may_claim(&A) && !second.may_claim(&B));
         assert!(!second.admit(&B).unwrap() && !second.admit(&A).unwrap());
-        // A server that dies within the grace period changes nothing.
+        // A server that crashes within the grace period changes nothing.
         let third = open(LONG);
         assert!(third.is_grace() && third.may_claim(&A));
         assert!(!third.has_claimed(&B) && third.is_grace(), "who held nothing is not awaited");

@@ -1,8 +1,8 @@
 //! The node's side: from `/dev/fuse` to the server and back.
 //!
-//! A request is sent by the thread that read it, over a connection of its own. When the server's memory of this node is lost -
-//! it was started again, or we were cut off for long - the first who notices attaches the kernel anew, with the very INIT that
-//! it sent, claims what that has ([`reclaim`]), and everything goes on.
+//! A request is sent by the thread that read it, over a connection of its own. The server may forget this node: it
+//! was restarted, or the network failed for long. The first thread that notices attaches the kernel again with its
+//! original INIT, and claims everything that the kernel has ([`reclaim`]). Then requests continue.
 
 mod agreement;
 mod background;
@@ -41,57 +41,57 @@ use crate::parked::Waiting;
 /// The node's side of one mount.
 pub struct Relay {
     client: Client,
-    /// How long what changes nothing waits.
+    /// Longest wait of requests that change nothing.
     patience: Duration,
     open: OpenRequests,
     waiting: Waiting,
     deferred: DeferredRequests,
     held: Holdings,
     changes: Changes,
-    /// What was written, and is to reach the global store.
+    /// Files that were written, and are to be staged out.
     written: Written,
     pages: Pages,
-    /// Numbers of what was asked of the server that takes long.
+    /// Counter for the numbers of long operations at the server.
     jobs: AtomicU64,
     agreement: Mutex<Agreement>,
-    /// Why the server does not serve this kernel.
+    /// Reason for which the server does not serve this kernel.
     refusal: Mutex<Option<String>>,
     /// How often the kernel was attached; 0: not yet.
     attached: AtomicU64,
     ended: AtomicBool,
-    /// Tells the kernel something unasked.
+    /// Sender of notifications to the kernel.
     pass: OnceLock<Pass>,
     /// Requests whose handlers wait for the kernel's pages.
     dropping: Mutex<HashSet<u64>>,
 }
 
-/// Sends the kernel a notification.
+/// Function that sends the kernel a notification.
 type Pass = Box<dyn Fn(&[u8]) -> io::Result<()> + Send + Sync>;
 
 thread_local! {
-    /// The room for an answer's data; pages that no answer touches cost nothing.
+    /// Buffer for an answer's data. Pages that no answer touches cost no memory.
     static ROOM: RefCell<Vec<u8>> = RefCell::new(vec![0; ANSWER_BYTES]);
 }
 
-/// Which file an answer is about, and where that was seen.
+/// Identity and path of the file that an answer is about.
 type About = Option<(Identity, wire::Path)>;
 
-/// An answer for the kernel.
+/// Result of asking the server once.
 enum Got {
     Answer(Vec<u8>, usize, About),
-    /// It comes later, from whom was asked.
+    /// The server will answer later; this is its session instance.
     Later(SessionInstance),
-    /// The server knows nothing of this kernel, or did not know it any more when its answer was noted.
+    /// The server does not know this kernel, or was replaced before its answer was noted.
     Nothing,
-    /// The server gives no locks yet.
+    /// The server is in its grace period and grants no locks yet.
     Grace,
-    /// Nobody was asked: the caller got a signal first.
+    /// No server was asked: the caller got a signal first.
     Unsent,
 }
 
-/// What stays the same however often a request is sent.
+/// Parts of a request that stay the same however often it is sent.
 struct RelayedRequest<'a> {
-    /// What the kernel asks, and our number of it.
+    /// Envelope of the kernel's message; `number` is the relay's own number for it.
     envelope: &'a Envelope,
     number: u64,
     groups: Piece,
@@ -100,12 +100,13 @@ struct RelayedRequest<'a> {
 }
 
 fn piece(bytes: &[u8]) -> Piece {
-    // Whoever calls has seen that they are few.
+    // The caller has checked the length.
     Piece::new(bytes).unwrap_or_default()
 }
 
 impl Relay {
-    /// Over a connected client. `patience`: how long what changes nothing waits for a server that is away.
+    /// Creates a relay over a connected client. `patience`: longest wait of requests that change nothing for a server
+    /// that is away.
     pub fn new(client: Client, patience: Duration) -> Arc<Relay> {
         Arc::new(Relay {
             client,
@@ -127,17 +128,18 @@ impl Relay {
         })
     }
 
-    /// The server.
+    /// Returns the client of the server.
     pub fn server(&self) -> &Client {
         &self.client
     }
 
-    /// Starts what fetches events and runs errands; both end with the session. `pass` tells the kernel something unasked.
+    /// Starts the threads that fetch events and run deferred requests. Both end with the session. `pass` sends the
+    /// kernel a notification.
     pub fn start(
         self: &Arc<Relay>,
         pass: impl Fn(&[u8]) -> io::Result<()> + Send + Sync + 'static,
     ) -> io::Result<[JoinHandle<()>; 2]> {
-        // Called once.
+        // `set` succeeds, since `start` is called once.
         let _ = self.pass.set(Box::new(pass));
         let (listening, running) = (Arc::clone(self), Arc::clone(self));
         let listens = concurrency::spawn_joined("listen", move || listening.listen())?;
@@ -148,7 +150,7 @@ impl Relay {
         Ok([listens, runs?])
     }
 
-    /// Whether the server serves this kernel; `Err`: why not.
+    /// Returns whether the server serves this kernel yet. Errors: the reason for which it does not.
     pub fn serves(&self) -> Result<bool, String> {
         match self.refusal.lock().clone() {
             Some(refusal) => Err(refusal),
@@ -166,24 +168,24 @@ impl Relay {
     }
 
     fn pass(&self, notification: &[u8]) {
-        // What the kernel does not know any more needs none.
+        // Fails if the kernel does not know the node, which then needs no notification.
         self.pass.get().iter().for_each(|pass| _ = pass(notification));
     }
 
-    /// Other nodes see what mappings here have changed of a file, and mappings here what others wrote: around locks and syncs, as in the
-    /// kernel's NFS client.
+    /// Makes the kernel write and drop a file's pages. Done around locks and syncs, as in the kernel's NFS client.
+    /// Other nodes then see changes made through mappings here, and mappings here see changes of others.
     fn drop_pages(&self, node: NodeId) {
         self.pass(&drops_pages(node));
     }
 
-    /// Drops the pages of the file that a request is about, in its handler.
+    /// Drops the pages of the file that a request is about, in the request's handler.
     fn drop_pages_of(&self, envelope: &Envelope) {
         self.dropping.lock().insert(envelope.unique);
         self.drop_pages(envelope.node);
         self.dropping.lock().remove(&envelope.unique);
     }
 
-    /// The caller's groups, where they count. Root needs none.
+    /// Returns the caller's groups if the request depends on them. Root needs none.
     fn groups_of(&self, envelope: &Envelope) -> Piece {
         if envelope.uid == 0 || !manner::depends_on_groups(envelope.opcode) {
             return Piece::default();
@@ -226,14 +228,15 @@ impl Relay {
         if manner::is_success(head.as_slice()) {
             self.changes.done(sent, memory, asked.envelope, asked.message);
         }
-        // Noted here, so that it is claimed from the next server, or not believed.
+        // Noted here, so that the lock is claimed from the next server, or the answer is void.
         match self.held.lock_answered(asked.envelope.unique, LockOutcome::of(head.as_slice()), memory) {
             true => Ok(Got::Answer(head.as_slice().to_vec(), data_bytes, about)),
             false => Ok(Got::Nothing),
         }
     }
 
-    /// As [`Relay::ask`], and attaches the kernel anew where it has to be. A request for a lock in a grace period ends with any signal.
+    /// Sends a request like [`Relay::ask`], and attaches the kernel again when needed. In a grace period, any signal
+    /// ends a request for a lock.
     fn ask_attached(
         &self,
         asked: &RelayedRequest<'_>,
@@ -264,11 +267,11 @@ impl Relay {
         }
     }
 
-    /// Answers a request, or sees to it that it is answered.
+    /// Answers a request, or arranges for a later answer.
     fn relay(&self, envelope: &Envelope, message: &[u8], reply: Parked) {
         let writes = self.held.writes(envelope.first);
         if matches!(envelope.opcode, Some(Opcode::Release | Opcode::Releasedir)) {
-            // Whether or not the server hears it now.
+            // Noted at once, whether or not the server receives the release now.
             self.closed(self.held.remove(envelope.first));
             self.changes.closed(envelope.node, envelope.first);
         }
@@ -287,7 +290,7 @@ impl Relay {
         let otherwise = otherwise.or_else(|| manner::cuts(envelope).then_some(envelope.node));
         otherwise.into_iter().for_each(|node| self.pages.changed(node));
         let change = manner::locks(envelope, message);
-        // A close has written the pages already.
+        // A close has already written the pages.
         if change.is_some_and(|change| change.kind.is_none()) && envelope.opcode != Some(Opcode::Flush) {
             self.drop_pages_of(envelope);
         }
@@ -312,7 +315,7 @@ impl Relay {
                         self.pages.shared(envelope.node);
                         self.drop_pages_of(envelope);
                     }
-                    // A write that was made is told by what comes next.
+                    // A loss is not reported with a write that was executed, but with the next request.
                     let told = envelope.opcode != Some(Opcode::Write) && manner::is_success(&head);
                     if told && self.changes.tells(envelope) {
                         self.open.end(number);
@@ -332,7 +335,7 @@ impl Relay {
                 Ok(Got::Later(at)) => {
                     self.open.end(number);
                     self.waiting.park(reply, envelope.pid, message, at);
-                    // Who has claimed meanwhile did not see it wait.
+                    // A reclaim that happened meanwhile did not see this request waiting.
                     if self.held.memory() != at {
                         self.deferred.add(DeferredRequest::Await(unique));
                     }
@@ -350,7 +353,7 @@ impl Relay {
         });
     }
 
-    /// Remembers what the kernel reads and writes of files that are locked here.
+    /// Remembers the bytes that the kernel reads and writes of files that are locked here.
     fn follow_pages(&self, envelope: &Envelope, message: &[u8], head: &[u8], read: &[u8]) {
         let Some((offset, data)) = manner::place_and_data(message).filter(|_| manner::is_success(head)) else { return };
         match envelope.opcode {
@@ -360,7 +363,8 @@ impl Relay {
         }
     }
 
-    /// Sends what a mapping has changed of pages that the kernel writes back, and answers as if all of it had been sent.
+    /// Sends only the parts of a written-back page that this node has changed, and answers as if all of it had been
+    /// sent.
     fn write_parts(&self, envelope: &Envelope, message: &[u8], parts: Vec<Range<usize>>, reply: Parked) {
         let manner = manner::of(envelope, message, true);
         for part in parts {
@@ -385,7 +389,7 @@ impl Relay {
         }
     }
 
-    /// No answer has come, or none that can be believed.
+    /// Ends a request without a valid answer.
     fn give_up(&self, envelope: &Envelope, message: &[u8], (number, reply): (u64, Parked), error: &CallError) {
         let unheard = matches!(error, CallError::TimedOut | CallError::Interrupted);
         let tells = matches!(envelope.opcode, Some(Opcode::Release | Opcode::Releasedir));
@@ -397,7 +401,7 @@ impl Relay {
             self.held.lock_ends(envelope.unique, LockOutcome::Refused);
             self.open.end(number);
         }
-        // It is noted, and nothing is undone.
+        // A lock that was granted meanwhile is noted, and nothing is undone.
         if let Some(granted) = self.waiting.end(envelope.unique) {
             reply.bytes(&granted, &[]);
             return;
@@ -412,7 +416,8 @@ impl Relay {
         reply.error(Errno(error.errno()));
     }
 
-    /// Remembers what an answer gave - node and number of what it opened are returned - and what is written.
+    /// Notes the lookups, open files and writes of an answer. Returns node and handle of the file that it opened, if
+    /// any.
     fn note(&self, envelope: &Envelope, answer: &[u8], about: About) -> Option<(u64, u64)> {
         let given = Given::by(envelope, answer);
         if let Some(given) = given.as_ref().filter(|given| given.looked_up != 0) {
@@ -435,7 +440,7 @@ impl Relay {
         Some((node, handle))
     }
 
-    /// The kernel never got a lookup.
+    /// Takes back a lookup that the kernel never received.
     fn forgets(&self, envelope: &Envelope, answer: &[u8]) {
         let given = Given::by(envelope, answer).filter(|given| given.looked_up != 0);
         given.iter().for_each(|given| self.held.forgets(given.looked_up, 1, || ()));
@@ -473,7 +478,8 @@ impl Raw for Relay {
     }
 
     fn destroy(&self) {
-        // Before the end, which no call outlives: what is open is closed at once, and staged out.
+        // Before the session ends, since no call is possible afterwards. The server closes open files at once and
+        // stages them out.
         let farewell = Message::Detach {};
         let call = Call { within: Some(DETACH), ..Call::new(&farewell) };
         if let Err(error) = self.client.call(call) {

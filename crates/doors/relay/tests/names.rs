@@ -1,4 +1,4 @@
-//! The server's side, asked by a node that the tests play: message by message, true ones and made-up ones.
+//! The server's side, asked by a simulated node: message by message, valid and invalid ones.
 
 #[path = "names/locks.rs"]
 mod locks;
@@ -22,7 +22,7 @@ const GETATTR: u32 = 3;
 const READ: u32 = 15;
 const CREATE: u32 = 35;
 
-/// A service for agents that has none.
+/// A service for agents that has no data.
 struct NoData;
 
 impl Service for NoData {
@@ -45,7 +45,7 @@ impl Service for NoData {
     }
 }
 
-/// A server over a directory of its own, beside which there is something that no node may touch.
+/// A server over its own directory, beside which lies a file that no node may touch.
 struct Stand {
     tree: TempTree,
     agent: Arc<Agent>,
@@ -82,14 +82,14 @@ impl Drop for Stand {
     }
 }
 
-/// The bytes of a kernel's message by root.
+/// Returns the bytes of a kernel's message by root.
 fn message(opcode: u32, unique: u64, node: u64, body: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::new();
     bytes.extend((40 + body.len() as u32).to_ne_bytes());
     bytes.extend(opcode.to_ne_bytes());
     bytes.extend(unique.to_ne_bytes());
     bytes.extend(node.to_ne_bytes());
-    // Root, by the process that everywhere is somebody's.
+    // Root, with process id 1, which exists everywhere.
     bytes.extend([0_u32, 0, 1].iter().flat_map(|number| number.to_ne_bytes()));
     bytes.extend([0; 4]);
     bytes.extend(body);
@@ -107,9 +107,9 @@ struct Node<'a> {
     server: &'a Names<NoData>,
     session: ClientSession<()>,
     last: u64,
-    /// The lowest request that it has not done with; `None`: the last.
+    /// Lowest request that the node is not done with; `None`: the last one.
     oldest: Option<u64>,
-    /// Of the file that the last answer was about.
+    /// Identity of the file that the last answer was about.
     identity: Option<types::Identity>,
 }
 
@@ -125,13 +125,13 @@ impl<'a> Node<'a> {
         node
     }
 
-    /// Not attached yet.
+    /// Returns a node that is not attached yet.
     fn begun(server: &'a Names<NoData>, name: u8) -> Node<'a> {
         let session = server.begin(&[name; 16], "", "a test").unwrap();
         Node { server, session, last: 0, oldest: None, identity: None }
     }
 
-    /// Attached with what a former server gave.
+    /// Returns a node that is attached with the answer of a former server.
     fn again(server: &'a Names<NoData>, name: u8) -> Node<'a> {
         let mut node = Node::begun(server, name);
         let (machine, init) = (Text::cut(std::env::consts::ARCH), Piece::new(init()).unwrap());
@@ -154,7 +154,7 @@ impl<'a> Node<'a> {
         (self.server.handle(&self.session, message, data, &mut out), out)
     }
 
-    /// The answer's error, or its body.
+    /// Relays a request. Returns the body of the answer, or its error.
     fn relay(&mut self, opcode: u32, node: u64, body: &[u8]) -> Result<Vec<u8>, i32> {
         let (answer, out) = self.send(&message(opcode, 2 * self.last + 4, node, body), &[]);
         if let Message::RelayedOf { identity, .. } = &answer {
@@ -165,7 +165,7 @@ impl<'a> Node<'a> {
         if error == 0 { Ok([&head.as_slice()[16..], &out].concat()) } else { Err(-error) }
     }
 
-    /// Creates a file; its node and its open file.
+    /// Creates a file. Returns its node and its handle.
     fn create(&mut self, name: &str) -> (u64, u64) {
         let fixed = [(libc::O_RDWR | libc::O_CREAT) as u32, 0o100_644, 0, 0];
         let body: Vec<u8> =
@@ -218,7 +218,7 @@ fn a_number_of_a_former_server_is_stale() {
     drop(node);
     let server = stand.server();
     let mut node = Node::new(&server);
-    // Of a node that is there as well, if numbers were small.
+    // The numbers belong to another node, which would exist if numbers were small.
     let (other, its) = node.create("another");
     assert!(other > file && its > handle && file > 1 << 40);
     assert_eq!(node.read(file, handle), Err(libc::ESTALE));
@@ -270,7 +270,7 @@ fn what_is_claimed_from_another_server_means_what_it_meant_and_nothing_else_does
 #[test] // S49
 fn a_file_whose_identity_may_be_anothers_later_is_not_claimed() {
     in_private_namespace(|| {
-        // Neither handles nor birth times: a number alone.
+        // Neither file handles nor birth times: the identity is an inode number alone.
         let tree = TempTree::new();
         rustix::mount::mount("memory", tree.dir("data"), "ramfs", rustix::mount::MountFlags::empty(), None).unwrap();
         let stand = Stand::over(tree);
@@ -312,7 +312,7 @@ fn nothing_is_asked_of_a_kernel_that_is_not_attached_and_none_of_another_kind_is
     assert!(server.begin(&[0; 16], "another directory", "a test").is_err(), "agents are the other service's");
 }
 
-/// Messages of every kind, most of them nonsense: whole bodies, cut ones, names that climb.
+/// Generates messages of every kind, most of them invalid: whole bodies, cut ones, names that climb.
 fn made_up() -> impl Strategy<Value = (Vec<u8>, Vec<u8>)> {
     let body = prop_oneof![
         prop::collection::vec(any::<u8>(), 0..200),

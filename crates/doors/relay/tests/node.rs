@@ -1,4 +1,5 @@
-//! The node's side, at servers that the tests play: one that ends, and what it has said arrives late, and the one that follows it.
+//! The node's side, at servers that the tests simulate: one that ends while its answers arrive late, and its
+//! successor.
 
 use std::io;
 use std::os::unix::fs::symlink;
@@ -24,33 +25,33 @@ const SETLK: u32 = 32;
 const SETLKW: u32 = 33;
 const INTERRUPT: u32 = 36;
 
-/// The kernel's number of the request for a lock.
+/// Kernel's number of the lock request.
 const UNIQUE: u64 = 2;
 
-/// A server that says of locks what its test does, each time it is asked.
+/// A server that answers each lock request as its test says.
 struct Played {
-    /// It takes no node back that another has known.
+    /// Whether the server refuses nodes that another server has known.
     refuses: bool,
     attached: AtomicBool,
-    /// The node met it first, and what waits waits here.
+    /// Whether the node met this server first, so that its waiting requests wait here.
     first: AtomicBool,
-    /// The node has begun anew here.
+    /// Whether the node has attached again here.
     claims: AtomicBool,
     locks: Mutex<Receiver<Message>>,
     events: Mutex<Receiver<Vec<u8>>>,
-    /// Which requests for locks have come.
+    /// Sender of the lock requests that arrived, as opcodes.
     asked: Sender<u32>,
     listens: Sender<()>,
 }
 
-/// The test's end of one.
+/// The test's side of a simulated server.
 struct Script {
     path: PathBuf,
     locks: Sender<Message>,
     events: Sender<Vec<u8>>,
     asked: Receiver<u32>,
     listens: Receiver<()>,
-    /// Dropped last: whoever it has not answered hears that nothing comes.
+    /// Dropped last, so that unanswered requests fail.
     server: Option<Server>,
 }
 
@@ -82,7 +83,7 @@ impl Service for Played {
                 self.claims.store(true, Ordering::SeqCst);
                 said(0, UNIQUE)
             }
-            // Who ends has answered that, over a connection that the node still had.
+            // A server that is ending may still get this over a connection that the node already had.
             Message::LocksReclaimed {} | Message::Reclaimed {} if !self.claims.load(Ordering::SeqCst) => {
                 Message::Unknown {}
             }
@@ -95,7 +96,7 @@ impl Service for Played {
             }
             Message::Listen { after } => {
                 let _ = self.listens.send(());
-                // Its test is over.
+                // The test is over.
                 let Ok(event) = self.events.lock().recv() else { return Message::Unknown {} };
                 out.extend(event);
                 Message::Heard { last: after + 1 }
@@ -114,7 +115,7 @@ impl Service for Played {
     }
 }
 
-/// An answer of so many bytes, without a body.
+/// Returns an answer with this error and no body.
 fn answer(error: i32, unique: u64) -> Vec<u8> {
     [&16_u32.to_ne_bytes()[..], &(-error).to_ne_bytes(), &unique.to_ne_bytes()].concat()
 }
@@ -123,7 +124,7 @@ fn said(error: i32, unique: u64) -> Message {
     Message::Relayed { head: Piece::new(answer(error, unique)).unwrap() }
 }
 
-/// The bytes of a kernel's message by root about node 7.
+/// Returns the bytes of a kernel's message by root about node 7.
 fn message(opcode: u32, unique: u64, numbers: &[u64]) -> Vec<u8> {
     let head = [40 + 8 * numbers.len() as u32, opcode];
     let ids = [0_u32, 0, std::process::id(), 0];
@@ -133,7 +134,7 @@ fn message(opcode: u32, unique: u64, numbers: &[u64]) -> Vec<u8> {
 }
 
 impl Script {
-    /// A server at `name`, to which nodes are led.
+    /// Starts a server at `name`, to which nodes connect.
     fn starts(tree: &TempTree, name: &str, refuses: bool) -> Script {
         let ((locks, says), (events, happens)) = (channel(), channel());
         let ((asks, asked), (listen, listens)) = (channel(), channel());
@@ -154,11 +155,11 @@ impl Script {
         Script { path, locks, events, asked, listens, server: Some(server) }
     }
 
-    /// Lets nobody in any more; what it is asked already it answers yet.
+    /// Accepts no more nodes. Requests that have arrived are still answered.
     fn ends(&mut self) -> JoinHandle<()> {
         let server = self.server.take();
         let ends = std::thread::spawn(move || drop(server));
-        // Its socket is there until it has answered all.
+        // The socket exists until all of them are answered.
         let closed =
             |error: io::Error| matches!(error.kind(), io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound);
         let is_closed = || UnixStream::connect(&self.path).is_err_and(closed);
@@ -172,7 +173,7 @@ impl Script {
     }
 }
 
-/// A node at a server, and the kernel that asks it for a lock.
+/// A node at a server, and the kernel that requests a lock from it.
 struct Stand {
     tree: TempTree,
     relay: Arc<Relay>,
@@ -194,7 +195,7 @@ impl Stand {
         Stand { tree, relay, former, reply: Some(reply), interrupt: Box::new(interrupt), answered }
     }
 
-    /// Asks for it in a thread of the node, for a thread that lives.
+    /// Requests the lock in a thread of the node, for a caller that is alive.
     fn asks(&mut self, opcode: u32) -> JoinHandle<()> {
         self.asks_for(std::process::id(), opcode)
     }
@@ -206,7 +207,7 @@ impl Stand {
         std::thread::spawn(move || relay.request(&Envelope::of(&message).unwrap(), &message, reply))
     }
 
-    /// Asks for it, and waits.
+    /// Requests the lock and waits.
     fn waits(&mut self, thread: u32) {
         let asks = self.asks_for(thread, SETLKW);
         assert_eq!(self.former.is_asked(), SETLKW);
@@ -214,7 +215,7 @@ impl Stand {
         asks.join().unwrap();
     }
 
-    /// Its owner gets a shared lock on a part of it.
+    /// Gives the owner a shared lock on part of the file.
     fn shares(&self) {
         let (unique, (reply, answered, _)) = (UNIQUE + 4, Parked::detached(UNIQUE + 4));
         let message = message(SETLK, unique, &[70, 5, 0, 9, libc::F_RDLCK as u64, 0]);
@@ -223,7 +224,7 @@ impl Stand {
         assert_eq!((self.former.is_asked(), answered.recv_timeout(BOUND)), (SETLK, Ok(Ok(()))));
     }
 
-    /// The server ends, and another has heard all that the node holds.
+    /// Ends the server and starts another, to which the node reclaims everything.
     fn is_followed(&mut self) -> (Script, JoinHandle<()>) {
         let next = Script::starts(&self.tree, "next server", false);
         let ended = self.former.ends();
@@ -292,7 +293,7 @@ fn a_signal_ends_a_wait_in_the_grace_period_of_the_next_server() {
     next.is_asked();
     stand.relay.interrupt(UNIQUE);
     next.locks.send(Message::Grace {}).unwrap();
-    // Its program may ask again as soon as it hears.
+    // The program may ask again as soon as it is answered.
     assert_eq!(next.is_asked(), SETLK, "it is not undone");
     assert!(stand.answered.try_recv().is_err(), "it is not undone yet");
     next.locks.send(said(0, UNIQUE)).unwrap();
@@ -349,7 +350,7 @@ impl Stand {
     fn end(self, mut next: Script, ended: JoinHandle<()>) {
         let Stand { tree: _tree, relay, former, .. } = self;
         relay.destroy();
-        // Whoever listens hears that nothing comes.
+        // Listeners are told that nothing more comes.
         drop((former.events, former.locks));
         ended.join().unwrap();
         let ends = next.ends();

@@ -1,8 +1,8 @@
-//! System calls that go through our own mount, made by a process that holds nothing of this one.
+//! System calls through our own mount, made by a child process that has none of this process's descriptors.
 //!
-//! An agent that was killed while it waited for its own answer would wait for ever, unkillable: the kernel withdraws no request
-//! that was read. So would everybody on the mount, which ends with the agent's descriptors. A child without them waits in
-//! its place, and is answered by the end of the connection.
+//! An agent that is killed while it waits for its own answer would wait for ever: the kernel withdraws no request
+//! that was read. Everybody on the mount would wait too, since the connection ends only with the agent's descriptors.
+//! So a child without them waits instead, and the end of the connection releases it.
 
 use std::ffi::{CStr, CString};
 use std::io::{self, Read};
@@ -16,7 +16,7 @@ use rustix::process::{Pid, Signal, WaitOptions};
 
 use crate::limits::{ANSWER_BYTES, DESCRIPTORS_AT_START, SILENCE};
 
-/// Asks for a directory's status.
+/// Requests the status of a directory.
 pub fn look_into(dir: &Path) -> io::Result<()> {
     let path = CString::new(dir.as_os_str().as_bytes())?;
     // SAFETY: system calls alone, on a C string and a status that live on the caller's stack.
@@ -26,7 +26,7 @@ pub fn look_into(dir: &Path) -> io::Result<()> {
     })
 }
 
-/// Puts a detached mount on a directory.
+/// Attaches a detached mount to a directory.
 pub fn put_on(mount: BorrowedFd<'_>, dir: &Path) -> io::Result<()> {
     let path = CString::new(dir.as_os_str().as_bytes())?;
     let (empty, flags) = (c"", libc::MOVE_MOUNT_F_EMPTY_PATH);
@@ -36,7 +36,8 @@ pub fn put_on(mount: BorrowedFd<'_>, dir: &Path) -> io::Result<()> {
     })
 }
 
-/// The value of an attribute of a directory, at most [`ANSWER_BYTES`] long. `TimedOut`: whoever serves it says nothing.
+/// Reads an attribute of a directory, at most [`ANSWER_BYTES`] long. Errors: `TimedOut` if the file system's server
+/// does not answer.
 pub fn attribute(dir: &Path, name: &CStr) -> io::Result<Vec<u8>> {
     let path = CString::new(dir.as_os_str().as_bytes())?;
     let (answer, asks) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
@@ -49,7 +50,7 @@ pub fn attribute(dir: &Path, name: &CStr) -> io::Result<Vec<u8>> {
     drop(asks);
     let patience = Timespec { tv_sec: SILENCE.as_secs() as i64, tv_nsec: 0 };
     if !matches!(poll(&mut [PollFd::new(&answer, PollFlags::IN)], Some(&patience)), Ok(1..)) {
-        // It ends when its question is answered, or with the mount.
+        // The child ends when its request is answered, or with the mount.
         let _ = rustix::process::kill_process(child, Signal::KILL);
         return Err(io::ErrorKind::TimedOut.into());
     }
@@ -58,13 +59,13 @@ pub fn attribute(dir: &Path, name: &CStr) -> io::Result<Vec<u8>> {
     end(child).map(|()| value)
 }
 
-/// Runs `calls` in a child whose only descriptor is `kept`, as 0. It must make nothing but system calls - other threads may have
-/// held locks - and be true unless `errno` says why not.
+/// Runs `calls` in a child whose only descriptor is `kept`, as number 0, and waits for its end. `calls` must only
+/// make system calls, since other threads may have held locks. If it returns false, `errno` is the error.
 fn apart(kept: Option<BorrowedFd<'_>>, calls: impl FnOnce() -> bool) -> io::Result<()> {
     end(start(kept, calls)?)
 }
 
-/// Begins that.
+/// Starts such a child and returns its process id.
 fn start(kept: Option<BorrowedFd<'_>>, calls: impl FnOnce() -> bool) -> io::Result<Pid> {
     let kept = kept.map(|fd| fd.as_raw_fd());
     // SAFETY: the child makes system calls alone, which is all that it may where other threads ran, and ends.
@@ -86,7 +87,7 @@ fn start(kept: Option<BorrowedFd<'_>>, calls: impl FnOnce() -> bool) -> io::Resu
     }
 }
 
-/// Waits for its end.
+/// Waits for the child's end. Errors: the one that the child reported.
 fn end(child: Pid) -> io::Result<()> {
     let status = rustix::io::retry_on_intr(|| rustix::process::waitpid(Some(child), WaitOptions::empty()))?;
     match status.and_then(|(_, status)| status.exit_status()) {
@@ -105,7 +106,7 @@ mod tests {
         look_into(Path::new("/")).unwrap();
         assert_eq!(look_into(Path::new("/none/here")).unwrap_err().raw_os_error(), Some(libc::ENOENT));
         let file = std::fs::File::open("/").unwrap();
-        // It is no detached mount.
+        // An ordinary directory is not a detached mount.
         assert!(put_on(file.as_fd(), Path::new("/none/here")).is_err());
     }
 }

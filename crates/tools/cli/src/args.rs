@@ -122,13 +122,13 @@ pub struct BurstBuffer {
 }
 
 impl BurstBuffer {
-    /// From the option or the environment.
+    /// Returns the directory from the option or the environment.
     pub fn get(&self) -> Option<PathBuf> {
         let from_env = || std::env::var_os("FOREBAY_BURST_BUFFER").filter(|v| !v.is_empty()).map(PathBuf::from);
         self.burst_buffer.clone().or_else(from_env)
     }
 
-    /// As [`BurstBuffer::get`]; a usage error when neither says it.
+    /// Returns the directory. Errors: a usage error if neither option nor environment names one.
     pub fn required(&self) -> Result<PathBuf, Failure> {
         self.get().ok_or_else(|| {
             Failure::new(exit::USAGE, "no burst buffer is named")
@@ -146,7 +146,7 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// All of them, later ones winning.
+    /// Returns all rules in one set; later ones win.
     pub fn set(&self) -> PolicySet {
         self.rules.iter().fold(PolicySet::new(), |mut all, rule| {
             all.extend(rule);
@@ -333,7 +333,7 @@ pub fn completions(shell: clap_complete::Shell) -> Result<(), Failure> {
     print("the completion script", &script)
 }
 
-/// Who stops reading has read enough.
+/// Prints to stdout. A reader that closes the pipe has read enough, so that is no error.
 fn print(what: &str, text: &[u8]) -> Result<(), Failure> {
     use std::io::Write;
     match std::io::stdout().write_all(text) {

@@ -12,29 +12,29 @@ use rustix::net::{
 use crate::exit::{self, Failure};
 use crate::limits::MESSAGE_BYTES_MAX;
 
-/// One end.
+/// One end of a channel.
 #[derive(Debug)]
 pub struct Channel(OwnedFd);
 
 /// A message; its first byte on the wire is its kind.
 #[derive(Debug)]
 pub enum Message {
-    /// Go on.
+    /// The receiver may continue.
     Go,
-    /// A descriptor.
+    /// A descriptor for the receiver.
     Descriptor(OwnedFd),
-    /// It cannot go on.
+    /// The sender has failed and cannot continue.
     Failed(Failure),
 }
 
-/// Both ends. They close on exec, which is how a successful exec shows.
+/// Creates both ends. They close on exec, which is how the other side sees a successful exec.
 pub fn pair() -> io::Result<(Channel, Channel)> {
     let (one, other) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
     Ok((Channel(one), Channel(other)))
 }
 
 impl Channel {
-    /// Sends a message; `EPIPE` when the other end is gone.
+    /// Sends a message. Errors: `EPIPE` when the other end is gone.
     pub fn send(&self, message: &Message) -> io::Result<()> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = SendAncillaryBuffer::new(&mut space);
@@ -57,7 +57,7 @@ impl Channel {
         Ok(())
     }
 
-    /// Waits for a message; `None` when the other end is gone.
+    /// Waits for a message. Returns `None` when the other end is gone.
     pub fn receive(&self) -> io::Result<Option<Message>> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = RecvAncillaryBuffer::new(&mut space);

@@ -1,4 +1,4 @@
-//! Mounts of ours that nobody serves any more: the agent was killed.
+//! Dead mounts: mounts of ours that nobody serves any more, since the agent was killed.
 
 use std::fs;
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::shell;
 /// the burst buffer. Anything else in the way is told by who looks into the directory next.
 pub fn detach(dir: &Path, burst_buffer: &Path) -> Result<(), Failure> {
     let (Ok(seen), Ok(lexical)) = (mounts::all(), std::path::absolute(dir)) else { return Ok(()) };
-    // Nothing behind the first of ours is touched: its agent may hang.
+    // Nothing behind our first mount is touched, since its agent may hang.
     let first =
         mounts::walk(&lexical, |at| mounts::ours_over(&seen, at).map_or(Ok(()), |mount| Err(Box::new(mount.clone()))));
     let Some(mount) = first.err().filter(|mount| is_dead(mount)) else { return Ok(()) };

@@ -21,8 +21,8 @@ use crate::progress::{Progress, State};
 use crate::shell;
 use crate::signals::{Signal, Signals};
 
-/// Requests to end that come while nothing is left to do but to drain: the first is told that data is still to be
-/// drained, the second ends the wait.
+/// Requests to end that arrive while only draining is left to do. The first is answered that data is still to be
+/// drained; the second ends the wait.
 pub struct Requests<'a> {
     signals: &'a Signals,
     count: Cell<u32>,
@@ -31,27 +31,27 @@ pub struct Requests<'a> {
 }
 
 impl<'a> Requests<'a> {
-    /// None yet.
+    /// Returns a state without requests so far.
     pub fn none(signals: &'a Signals) -> Requests<'a> {
         Requests { signals, count: Cell::new(0), told: Cell::new(false), patience: None }
     }
 
-    /// The first came before; `told`: and was answered.
+    /// Returns a state after a first request. `told`: whether it was answered.
     pub fn one(signals: &'a Signals, told: bool) -> Requests<'a> {
         Requests { signals, count: Cell::new(1), told: Cell::new(told), patience: None }
     }
 
-    /// There were enough before.
+    /// Returns a state in which enough requests have arrived.
     pub fn over(signals: &'a Signals) -> Requests<'a> {
         Requests { signals, count: Cell::new(2), told: Cell::new(true), patience: None }
     }
 
-    /// The same, and a drain that has come no further for so long is ended too.
+    /// Adds a limit: a drain that makes no progress for `patience` is ended too.
     pub fn with_patience(self, patience: Duration) -> Requests<'a> {
         Requests { patience: Some(patience), ..self }
     }
 
-    /// Looks for new ones. True from the second on.
+    /// Checks for new requests. Returns true from the second on.
     pub fn give_up(&self) -> bool {
         if self.signals.next(Duration::ZERO).is_some_and(Signal::asks_to_end) {
             self.count.set(self.count.get() + 1);
@@ -62,8 +62,9 @@ impl<'a> Requests<'a> {
         self.count.get() > 1
     }
 
-    /// Does `work`, which may wait for a global store, in a thread of its own. Too many requests are told to it, and it has a moment
-    /// then. `None`: it did not end, and is left: this process should end as if it were killed.
+    /// Runs `work`, which may wait for a global store, in a thread of its own. When enough requests have arrived,
+    /// `work` is told, and has a moment to end. Returns `None` if it did not end: this process should then end as if
+    /// killed.
     pub fn unless<T: Send + 'static>(
         &self,
         work: impl FnOnce(Arc<AtomicBool>) -> T + Send + 'static,
@@ -82,7 +83,8 @@ impl<'a> Requests<'a> {
     }
 }
 
-/// Lets a burst buffer go; what is dirty stays in it. Then this process should end. `left`: something that works on it was left.
+/// Releases a burst buffer; dirty data stays in it. Afterwards this process should end. `left`: whether abandoned
+/// work still uses it.
 pub fn let_go(cache: &dyn BurstBuffer, burst_buffer: &Path, left: bool) {
     if left || !cache.shutdown() {
         say!(
@@ -94,8 +96,8 @@ pub fn let_go(cache: &dyn BurstBuffer, burst_buffer: &Path, left: bool) {
     }
 }
 
-/// Stages out everything dirty, until there are too many `requests` to end. Returns what did not reach the global
-/// store, and how long it took.
+/// Stages out everything dirty, until there are enough `requests` to end. Returns the files that did not reach the
+/// global store, and the duration.
 pub fn drain(cache: &Arc<dyn BurstBuffer>, requests: &Requests<'_>, quiet: bool) -> (Vec<Stuck>, Duration) {
     let stall = Stall::new(requests.patience);
     with_progress(quiet, |show| {
@@ -107,7 +109,7 @@ pub fn drain(cache: &Arc<dyn BurstBuffer>, requests: &Requests<'_>, quiet: bool)
     })
 }
 
-/// Shows how far a drain is; what it returns, and how long it took.
+/// Shows the progress of a drain. Returns the result of the drain and its duration.
 pub fn with_progress(
     quiet: bool,
     drain: impl FnOnce(&mut dyn FnMut(DrainProgress)) -> Vec<Stuck>,
@@ -121,12 +123,12 @@ fn state(now: DrainProgress) -> State {
     State { files_done: now.files_done, files_left: now.files_left, bytes_left: now.bytes_left }
 }
 
-/// How to try again to stage out what a burst buffer holds.
+/// Returns the advice how to stage out the contents of a burst buffer.
 pub fn advice(burst_buffer: &Path) -> String {
     format!("to stage out what is dirty: forebay recover {}", shell::word(burst_buffer))
 }
 
-/// A reason without errno; the one that everybody meets says what it means.
+/// Shortens a reason to its message without errno, and explains the commonest one.
 pub fn plain(reason: &str) -> &str {
     match reason.split(" (os error").next().unwrap_or_default() {
         "Device or resource busy" => "a process still has it open for writing, or mapped",
@@ -135,12 +137,13 @@ pub fn plain(reason: &str) -> &str {
     }
 }
 
-/// Whether the data of a file is where it is said to be. What is no absolute path is a server's, which tells if it has lost it.
+/// Returns whether a file's data exists where it is said to be. A path that is not absolute is a server's; the server
+/// reports it if it was lost.
 fn is_there(replica: &Path) -> bool {
     replica.is_relative() || replica.is_file()
 }
 
-/// Says where the data of a file is, or that it is not there.
+/// Prints where a file's data is, or that it is missing.
 pub fn tell_data(replica: &Path) {
     if is_there(replica) {
         say!("    data: {}", replica.shown());
@@ -152,28 +155,28 @@ pub fn tell_data(replica: &Path) {
     }
 }
 
-/// What `forebay resolve` is told of a file, with what it can do.
+/// Returns the arguments of `forebay resolve` for a file, with the choices that are possible.
 pub fn resolve_words(file: &Path, orphaned: bool, there: bool, burst_buffer: Option<&Path>) -> String {
     let keep = Keep::choices(orphaned, there);
     let buffer = burst_buffer.map_or(String::new(), |buffer| format!(" --burst-buffer {}", shell::word(buffer)));
     format!("{} --keep {keep}{buffer}", shell::word(file))
 }
 
-/// One file that did not reach the global store.
+/// File that did not reach the global store.
 pub struct Left<'a> {
-    /// Its path below the directory.
+    /// Path of the file below the directory.
     pub path: &'a Path,
-    /// Where it stands.
+    /// State of the file.
     pub state: &'a str,
-    /// Why.
+    /// Reason, in words.
     pub reason: &'a str,
-    /// Its data, and whether this process may look whether it is there.
+    /// Path of the file's data, and whether this process can check that it exists.
     pub data: Option<(&'a Path, bool)>,
-    /// What `forebay resolve` is to be told if somebody must decide.
+    /// Arguments of `forebay resolve`, if somebody must decide.
     pub resolve: Option<String>,
 }
 
-/// Lists such files: path, state, reason, where the data is, what to do.
+/// Lists such files: path, state, reason, where the data is, and what to do.
 pub fn list_left<'a>(dir: &Path, count: usize, left: impl Iterator<Item = Left<'a>>) {
     let are = if count == 1 { "is not in the global store; its" } else { "are not in the global store; their" };
     say!("forebay: {} of {} {are} data is kept:", files(count as u64), dir.shown());
@@ -193,7 +196,7 @@ pub fn list_left<'a>(dir: &Path, count: usize, left: impl Iterator<Item = Left<'
     }
 }
 
-/// Lists what a server has not brought to the global store.
+/// Lists files that a server has not staged out.
 pub fn list_at_server(stuck: &[Stuck], dir: &Path, address: &str) {
     let left = stuck.iter().map(|one| Left {
         path: &one.path_hint,
@@ -206,7 +209,7 @@ pub fn list_at_server(stuck: &[Stuck], dir: &Path, address: &str) {
     say!("  the server at {address} has them and goes on by itself; there: forebay status");
 }
 
-/// Lists what did not reach the global store.
+/// Lists files that did not reach the global store.
 pub fn list(stuck: &[Stuck], dir: &Path, burst_buffer: &Path) {
     let left = stuck.iter().map(|one| {
         let decide = one.orphaned || matches!(one.state, Residency::Conflict | Residency::Failed);
@@ -224,7 +227,7 @@ pub fn list(stuck: &[Stuck], dir: &Path, burst_buffer: &Path) {
     say!("  {}", advice(burst_buffer));
 }
 
-/// True if the wait for a drain was ended by a second request.
+/// Returns whether the wait for a drain was ended by a second request.
 pub fn was_interrupted(stuck: &[Stuck]) -> bool {
     stuck.iter().any(|one| one.errno == libc::EINTR)
 }

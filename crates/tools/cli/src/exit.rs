@@ -1,4 +1,4 @@
-//! How commands fail: a code of sysexits.h, a sentence, and what to do.
+//! Failures of commands: an exit status of sysexits.h, a sentence, and what to do.
 
 pub use placement::failure::{
     CANT_CREATE, Failure, NO_INPUT, NO_PERMISSION, SOFTWARE, UNAVAILABLE, UNDRAINED, USAGE, reason,

@@ -1,4 +1,4 @@
-//! Windows that a killed agent left where nobody will see them again: given up when an administrator says so.
+//! Giving up windows that a killed agent left where nobody will see them again, when an administrator says so.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -10,15 +10,17 @@ use types::Shown;
 use crate::exit::{self, Failure, say};
 use crate::{left, shell};
 
-/// After an error about what was noted in `noted`: how it can be given up. Empty if that would help nobody.
+/// Returns the advice how to give up the windows after an error about what was noted in `noted`. Empty if that would
+/// not help.
 pub fn words(noted: &Path, error: &io::Error) -> String {
     let Some(gone) = OutOfSight::cause_of(error).filter(|gone| gone.may_be_gone) else { return String::new() };
     let (noted, path) = (shell::word(noted), shell::word(&gone.path));
     format!("; if that is gone for good with what it held: forebay recover {noted} --forget-windows {path}")
 }
 
-/// Whether what lay in `paths` can be asked to be given up: of each, one of `buffers` that is chosen notes something, or the directory
-/// of an agent at a server that `root` is. Refused where another user may have made what lies there. Nothing is given up here.
+/// Checks whether the windows in `paths` can be given up. For each, a chosen one of `buffers` must have noted
+/// something, or the directory of an agent at a server that is `root`. Refused where another user may have made the
+/// contents. Gives up nothing itself.
 pub fn may_ask(
     root: &Path,
     buffers: &[PathBuf],
@@ -31,7 +33,7 @@ pub fn may_ask(
     }
     let chosen = buffers.iter().map(|buffer| &**buffer).filter(|buffer| is_chosen(buffer));
     let places: Vec<&Path> = chosen.chain(of_agent.then_some(root)).collect();
-    // What cannot be read is told by who opens it.
+    // An unreadable note is reported when it is opened.
     let is_known = |path: &PathBuf| places.iter().any(|dir| agent::has_windows_in(dir, path).unwrap_or(true));
     let Some(unknown) = paths.iter().find(|path| !is_known(path)) else { return Ok(()) };
     let asked = if let [one] = places[..] { one } else { root };
@@ -40,8 +42,9 @@ pub fn may_ask(
         .remedy(format!("to see where they lay: forebay check {}", shell::word(root))))
 }
 
-/// Gives up what lay in `paths`, as noted in a burst buffer or by an agent at a server, and tells each as lost; nothing where the rest
-/// could not be replayed after that. For who holds its lock and has nothing left to refuse.
+/// Gives up the windows in `paths`, as noted in a burst buffer or by an agent at a server, and reports each as lost.
+/// Gives up nothing if the rest could not be replayed afterwards. The caller holds the lock and has nothing left to
+/// refuse.
 pub fn windows(noted: &Path, paths: &[PathBuf]) -> Result<(), Failure> {
     let tell = &mut |path: &Path| {
         say!("forebay: {}: given up: what windows held there, if anything, is lost", path.shown());
@@ -49,7 +52,7 @@ pub fn windows(noted: &Path, paths: &[PathBuf]) -> Result<(), Failure> {
     agent::forget_windows(noted, paths, tell).map_err(|error| cannot(noted, paths, &error))
 }
 
-/// The same for the directory of an agent at a server, whose next one does the rest.
+/// Gives up windows noted in the directory of an agent at a server; the next agent there does the rest.
 pub fn windows_at_server(dir: &Path, paths: &[PathBuf]) -> Result<(), Failure> {
     let in_use = || Failure::new(exit::UNAVAILABLE, format!("{} is in use by an agent", dir.shown()));
     let _lock = left::of_dead(dir).map_err(|error| cannot(dir, paths, &error))?.ok_or_else(in_use)?;

@@ -26,32 +26,32 @@ use crate::signals::Signals;
 
 pub use placement::place::Place;
 
-/// What the child is to do.
+/// Instructions for the child.
 pub struct Plan<'a> {
-    /// What to mount over, and for whom.
+    /// Directories to mount over, with their burst buffers.
     pub places: &'a [Place],
     /// Program and arguments, at least one.
     pub command: &'a [OsString],
-    /// The working directory, by path.
+    /// Path of the working directory.
     pub cwd: &'a Path,
-    /// The signal mask to give back.
+    /// Signal mask to restore.
     pub signals: &'a Signals,
-    /// The limit of open files to give back.
+    /// Limit of open files to restore.
     pub open_files: &'a Before,
-    /// No remarks.
+    /// Whether to print no remarks.
     pub quiet: bool,
 }
 
-/// The child, until it executes the command.
+/// Child process, until it executes the command.
 #[derive(Debug)]
 pub struct Guest {
-    /// Its process id, which the command keeps.
+    /// Process id of the child, which the command keeps.
     pub pid: Pid,
     channel: Channel,
 }
 
 impl Guest {
-    /// Forks the child; it waits for nothing until it has handed over the devices.
+    /// Forks the child, which hands over the devices and then waits.
     pub fn start(plan: &Plan<'_>) -> Result<Guest, Failure> {
         let (ours, theirs) = channel::pair().map_err(|e| Failure::io("make a socket", &e))?;
         let parent = rustix::process::getpid();
@@ -70,7 +70,7 @@ impl Guest {
         }
     }
 
-    /// The next device, in the order of the plan's places.
+    /// Receives the next device, in the order of the plan's places.
     pub fn device(&self) -> Result<OwnedFd, Failure> {
         match self.channel.receive() {
             Ok(Some(Message::Descriptor(fd))) => Ok(fd),
@@ -79,7 +79,7 @@ impl Guest {
         }
     }
 
-    /// Lets the child go on once every device is served; returns when the command runs.
+    /// Lets the child continue once every device is served. Returns when the command runs.
     pub fn release(self) -> Result<Pid, Failure> {
         // A dead child shows in the answer.
         let _ = self.channel.send(&Message::Go);
@@ -167,7 +167,7 @@ pub fn open_device() -> Result<OwnedFd, Failure> {
     })
 }
 
-/// Mounts over the place's directory, with the flags of what is below.
+/// Mounts over the place's directory, with the mount flags of the file system below.
 pub fn mount_over(place: &Place, device: &OwnedFd) -> Result<(), Failure> {
     let failed = |e: io::Error| Failure::io(format_args!("mount over {}", place.dir.shown()), &e);
     let below = rustix::fs::open(&place.dir, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
@@ -185,7 +185,7 @@ pub fn mount_over(place: &Place, device: &OwnedFd) -> Result<(), Failure> {
     mount::mount(&place.dir, device.as_fd(), &options).map_err(failed)
 }
 
-/// Replaces this process; returns only with the reason why it could not.
+/// Executes the command in place of this process. Returns only on failure, with the reason.
 fn execute(command: &[OsString]) -> Failure {
     let name = command[0].to_string_lossy().into_owned();
     let words: Result<Vec<CString>, _> = command.iter().map(|word| CString::new(word.as_bytes())).collect();

@@ -1,9 +1,9 @@
-//! The heap of a process that serves.
+//! The heap of a serving process.
 
 use crate::limits::{HEAP_ARENAS_MAX, HEAP_KEPT_BYTES, HEAP_MAPPED_BYTES};
 
-/// Keeps it small; before there are threads. The C library would give each of dozens of threads an arena of its own, none of
-/// which hands to another what was freed in it, and keep copy buffers in them.
+/// Limits the heap's size; called before there are threads. The C library would give each of dozens of threads its
+/// own arena, and keep copy buffers there. Memory freed in one arena is not available to the others.
 pub fn keep_small() {
     #[cfg(target_env = "gnu")]
     for (what, value) in [

@@ -1,4 +1,4 @@
-//! Which processes use a mount: by open files, working directory, root, or mappings.
+//! Processes that use a mount: by open files, working directory, root or mappings.
 //!
 //! Only `/proc` is read, and of a process in uninterruptible sleep only its descriptors: its mappings may be
 //! locked until it wakes.
@@ -13,18 +13,18 @@ use types::Shown;
 
 use crate::mounts::{self, Mount};
 
-/// A process that uses a mount, and how.
+/// Process that uses a mount, and its uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Holder {
-    /// Its process id.
+    /// Process id.
     pub pid: i32,
-    /// Its name, at most 15 bytes.
+    /// Name of the process, at most 15 bytes.
     pub name: String,
     /// The first few uses: `cwd`, `fd 3`, `mapping` and the paths.
     pub uses: Vec<(String, PathBuf)>,
 }
 
-/// Most uses told of one process.
+/// Most uses listed of one process.
 const USES_MAX: usize = 3;
 
 impl fmt::Display for Holder {
@@ -37,20 +37,20 @@ impl fmt::Display for Holder {
     }
 }
 
-/// The processes, other than this one, that use our mount with the device number `device`, wherever they see it.
-/// Processes that may not be looked into are left out.
+/// Returns the processes, other than this one, that use our mount with the device number `device`, in any namespace.
+/// Processes that may not be inspected are left out.
 pub fn of(device: &str) -> Vec<Holder> {
     let own = std::process::id() as i32;
     processes().into_iter().filter(|pid| *pid != own).filter_map(|pid| look(pid, device)).collect()
 }
 
-/// The processes, other than this one, whose working directory is `dir` or below it, as a path: they stay below what is
-/// mounted over it.
+/// Returns the processes, other than this one, whose working directory is the path `dir` or below it. They stay below
+/// a mount over it.
 pub fn inside(dir: &Path) -> Vec<Holder> {
     let own = std::process::id() as i32;
     let here = |pid: i32| {
         let cwd = fs::read_link(format!("/proc/{pid}/cwd")).ok().filter(|cwd| cwd.starts_with(dir))?;
-        // In another mount namespace the same path is another place, which is not mounted over.
+        // In another mount namespace the same path is another directory, which is not mounted over.
         let same = fs::read_link(format!("/proc/{pid}/ns/mnt")).ok() == fs::read_link("/proc/self/ns/mnt").ok();
         let (name, _) = stat(pid).filter(|_| same)?;
         Some(Holder { pid, name, uses: vec![("cwd".to_string(), cwd)] })
@@ -58,7 +58,7 @@ pub fn inside(dir: &Path) -> Vec<Holder> {
     processes().into_iter().filter(|pid| *pid != own).filter_map(here).collect()
 }
 
-/// All processes.
+/// Lists all processes.
 pub fn processes() -> Vec<i32> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     let mut pids: Vec<i32> = entries.flatten().filter_map(|e| e.file_name().to_str()?.parse().ok()).collect();
@@ -66,7 +66,7 @@ pub fn processes() -> Vec<i32> {
     pids
 }
 
-/// Name and state letter of a process.
+/// Returns name and state letter of a process.
 fn stat(pid: i32) -> Option<(String, char)> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (before, after) = stat.rsplit_once(')')?;
@@ -96,8 +96,8 @@ fn look(pid: i32, device: &str) -> Option<Holder> {
     (!uses.is_empty()).then_some(Holder { pid, name, uses })
 }
 
-/// The mount in which a link of `/proc` leads to a place. Nobody is asked about the place, and its path, which may be one that cannot be
-/// seen from here (in another namespace, from within `chroot`), does not matter.
+/// Returns the mount to which a link of `/proc` leads. The target is not touched. Its path does not matter, and may
+/// be invisible from here (in another namespace, or inside `chroot`).
 pub fn mount_of(link: &str) -> Option<u64> {
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let place = rustix::fs::open(link, flags, Mode::empty()).ok()?;
@@ -105,7 +105,7 @@ pub fn mount_of(link: &str) -> Option<u64> {
     info.lines().find_map(|line| line.strip_prefix("mnt_id:")?.trim().parse().ok())
 }
 
-/// Open files: `fdinfo` names the mount, so that no file of the mount is touched.
+/// Lists open files. `fdinfo` names the mount, so that no file of the mount is touched.
 fn descriptors(pid: i32, mount: &Mount) -> Vec<(String, PathBuf)> {
     let Ok(entries) = fs::read_dir(format!("/proc/{pid}/fdinfo")) else { return Vec::new() };
     let wanted = format!("mnt_id:\t{}", mount.id);
@@ -118,7 +118,7 @@ fn descriptors(pid: i32, mount: &Mount) -> Vec<(String, PathBuf)> {
     fds.map(|fd| (format!("fd {fd}"), path(&fd))).collect()
 }
 
-/// Mapped files: by device, and by path because a file mapped past the agent shows its replica's device.
+/// Lists mapped files: by device, and by path because a file mapped past the agent shows its replica's device.
 fn mappings(pid: i32, mount: &Mount) -> Vec<(String, PathBuf)> {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
     let device = mount.device.split_once(':').and_then(|(major, minor)| {

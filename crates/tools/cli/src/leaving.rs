@@ -1,10 +1,11 @@
-//! What of a user goes with his batch job or with his last login.
+//! Data of a user that is removed with the user's batch job or last login.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-/// What batch systems tell a job: Slurm, PBS, LSF, Flux, OAR, Cobalt, Fujitsu's, Grid Engine, LoadLeveler, Moab.
+/// Environment variables of batch systems' jobs: Slurm, PBS, LSF, Flux, OAR, Cobalt, Fujitsu's, Grid Engine,
+/// LoadLeveler, Moab.
 const JOB: [&str; 10] = [
     "SLURM_JOB_ID",
     "PBS_JOBID",
@@ -17,12 +18,13 @@ const JOB: [&str; 10] = [
     "LOADL_STEP_ID",
     "MOAB_JOBID",
 ];
-/// What the control groups of a job are called, where its environment was cleaned: Slurm, PBS, LSF, HTCondor, Grid Engine.
+/// Names of batch systems' control groups, for jobs whose environment was cleaned: Slurm, PBS, LSF, HTCondor, Grid
+/// Engine.
 const GROUPS: [&str; 5] = ["slurm", "pbs", "lsf", "htcondor", "sge"];
-/// Users below are the system's own, and logind leaves theirs alone.
+/// First number of ordinary users. Lower ones are the system's, and logind leaves their data alone.
 const FIRST_USER: u32 = 1000;
 
-/// The batch job that this process is in, in words.
+/// Describes the batch job in which this process runs, if any.
 pub fn job() -> Option<String> {
     let told = JOB.iter().find(|name| std::env::var_os(name).is_some()).map(|name| format!("{name} is set"));
     told.or_else(|| {
@@ -31,7 +33,7 @@ pub fn job() -> Option<String> {
     })
 }
 
-/// Whether a part of a path in `/proc/self/cgroup` is a batch system's: its name, or that with something behind it.
+/// Returns the batch system whose name is a part of a path in `/proc/self/cgroup`, alone or with a suffix.
 fn group_of_job(groups: &str) -> Option<&'static str> {
     let paths = groups.lines().filter_map(|line| line.splitn(3, ':').nth(2));
     let mut parts = paths.flat_map(|path| path.split('/'));
@@ -49,18 +51,19 @@ fn group_of_job(groups: &str) -> Option<&'static str> {
     })
 }
 
-/// Whether what `uid` has in `/dev/shm` goes when his last login ends: `RemoveIPC` of systemd's logind, where that runs. `root`: `/`.
+/// Returns whether the data of `uid` in `/dev/shm` is removed when the user's last login ends: `RemoveIPC` of
+/// systemd's logind, if that runs. `root`: `/`.
 pub fn is_cleared_at_logout(uid: u32, root: &Path) -> bool {
     uid >= FIRST_USER && root.join("run/systemd/seats").exists() && removes_ipc(root)
 }
 
-/// What logind's settings say: the last word counts, that of the fragments over that of the file. Where they say nothing, a
-/// distribution's own default stands in the file as a comment, and else it is yes.
+/// Reads `RemoveIPC` from logind's settings. The last entry counts, and fragments override the main file. Without an
+/// entry, a distribution's default may stand in the file as a comment; otherwise the default is yes.
 fn removes_ipc(root: &Path) -> bool {
     let of = |dir: &str| root.join(dir).join("systemd");
     let dirs = ["usr/lib", "usr/local/lib", "run", "etc"].map(of);
     let file = dirs.iter().rev().find_map(|dir| fs::read_to_string(dir.join("logind.conf")).ok()).unwrap_or_default();
-    // Of fragments with one name that in `/etc` is the one that counts.
+    // Of fragments with the same name, the one in `/etc` counts.
     let mut fragments = BTreeMap::new();
     for dir in &dirs {
         for entry in fs::read_dir(dir.join("logind.conf.d")).into_iter().flatten().flatten() {

@@ -1,4 +1,4 @@
-//! The way to a running agent: from a path to its mount, its burst buffer, its socket.
+//! Connection to a running agent: from a path to its mount, its burst buffer and its socket.
 
 use std::cell::Cell;
 use std::collections::HashSet;
@@ -30,23 +30,23 @@ use crate::progress::{Progress, State};
 use crate::serving;
 use crate::shell;
 
-/// An accelerated directory and the connection to its agent.
+/// Accelerated directory and the connection to its agent.
 pub struct Link {
-    /// The accelerated directory.
+    /// Accelerated directory.
     pub dir: PathBuf,
-    /// Its burst buffer.
+    /// Burst buffer of the directory.
     pub burst_buffer: PathBuf,
-    /// The burst buffer, where it is not found by its path.
+    /// Descriptor of the burst buffer, if it is not found by its path.
     held: Option<OwnedFd>,
     client: ControlClient,
 }
 
-/// Where an accelerated directory is.
+/// Location of an accelerated directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
-    /// The accelerated directory.
+    /// Accelerated directory.
     pub dir: PathBuf,
-    /// Its burst buffer.
+    /// Burst buffer of the directory.
     pub burst_buffer: PathBuf,
 }
 
@@ -56,7 +56,7 @@ impl From<&Mount> for Target {
     }
 }
 
-/// All accelerated directories that are mounted here, and those of `buffer`, which may be mounted elsewhere.
+/// Returns all accelerated directories that are mounted here, and those of `buffer`, which may be mounted elsewhere.
 pub fn targets(buffer: Option<&Path>) -> Result<Vec<Target>, Failure> {
     let seen = mounts::all().map_err(|e| Failure::io("read the mounts", &e))?;
     let mut found: Vec<Target> = seen.iter().filter(|mount| mount.is_ours()).map(Target::from).collect();
@@ -72,7 +72,7 @@ pub fn targets(buffer: Option<&Path>) -> Result<Vec<Target>, Failure> {
     Ok(found)
 }
 
-/// An error if an agent is there and does not answer; that none is there is told by who needs it.
+/// Fails if an agent exists and does not answer. A missing agent is no error here; callers that need it report it.
 pub fn answers(target: &Target) -> Result<(), Failure> {
     let asked = ControlClient::connect(&target.burst_buffer).map(|mut client| {
         let agent = client.agent();
@@ -87,8 +87,8 @@ pub fn answers(target: &Target) -> Result<(), Failure> {
     }
 }
 
-/// Asks each agent on the way to a path, which is returned without links resolved: in a mount whose agent hangs nothing may
-/// be touched, since whoever does hangs with it.
+/// Returns an absolute path without resolving links, after each agent on its way has answered. Nothing in a mount may
+/// be touched whose agent hangs, since the caller would hang with it.
 pub fn way(path: &Path, all: &[Target]) -> Result<PathBuf, Failure> {
     let lexical = std::path::absolute(path).map_err(|e| Failure::io("find the working directory", &e))?;
     let mut asked: Option<&Target> = None;
@@ -103,12 +103,13 @@ fn upper<'a>(path: &Path, all: &'a [Target]) -> Option<&'a Target> {
     all.iter().rev().find(|target| path.starts_with(&target.dir))
 }
 
-/// The accelerated directory that a path lies in, and the path relative to it. Each agent on the way to it is asked first.
+/// Returns the accelerated directory in which a path lies, and the relative path. Each agent on the way is asked
+/// first.
 pub fn target(path: &Path, buffer: Option<&Path>) -> Result<(Target, PathBuf), Failure> {
     let all = targets(buffer)?;
     let lexical = way(path, &all)?;
     let upper = |path: &Path| upper(path, &all).cloned();
-    // Nothing is asked of what may not answer where the words say it all.
+    // If the text of the path suffices, nothing is touched that may not answer.
     if let Some(found) = upper(&lexical).filter(|found| found.dir == lexical) {
         return Ok((found, PathBuf::new()));
     }
@@ -132,7 +133,8 @@ pub fn target(path: &Path, buffer: Option<&Path>) -> Result<(Target, PathBuf), F
     Err(failure.remedy("see `forebay status`; for the directory of a running `forebay run` add --burst-buffer BB"))
 }
 
-/// The directory that is accelerated over a path in the mount namespace of another process, as of a `forebay run`.
+/// Returns the directory that is accelerated over a path in the mount namespace of another process, such as a
+/// `forebay run`.
 fn elsewhere(path: &Path) -> Option<Target> {
     let namespace = |process: &str| fs::read_link(format!("/proc/{process}/ns/mnt")).ok();
     let mut seen: HashSet<PathBuf> = namespace("self").into_iter().collect();
@@ -143,7 +145,7 @@ fn elsewhere(path: &Path) -> Option<Target> {
         .find_map(|mounts| mounts::ours_over(&mounts, path).map(Target::from))
 }
 
-/// Connects to the agent of the directory that a path lies in.
+/// Connects to the agent of the directory in which a path lies.
 pub fn to(path: &Path, buffer: Option<&Path>) -> Result<(Link, PathBuf), Failure> {
     let (target, inside) = target(path, buffer)?;
     Ok((connect(target)?, inside))
@@ -160,8 +162,8 @@ pub fn connect(target: Target) -> Result<Link, Failure> {
     Ok(Link { dir: target.dir, burst_buffer: target.burst_buffer, held, client })
 }
 
-/// Connects to an agent whose socket is not where its mount says: its burst buffer may be mounted there no more. The mount knows. `missing`:
-/// what was found there.
+/// Connects to an agent whose socket is not where its mount says, since its burst buffer is no longer mounted there.
+/// The mount knows the socket. `missing`: the error at the expected path.
 fn through_mount(target: &Target, missing: &io::Error) -> Result<(ControlClient, Option<OwnedFd>), Failure> {
     let seen = mounts::all().map_err(|e| Failure::io("read the mounts", &e))?;
     let is_mounted = |mount: &Mount| mount.is_ours() && mount.point == target.dir;
@@ -170,13 +172,13 @@ fn through_mount(target: &Target, missing: &io::Error) -> Result<(ControlClient,
     }
     let place = match apart::attribute(&target.dir, agent::control::CONTROL) {
         Ok(place) => PathBuf::from(OsString::from_vec(place)),
-        // It lives: nobody is to go on as without it.
+        // The agent lives, so no caller may continue as without one.
         Err(error) if error.kind() == io::ErrorKind::TimedOut => {
             return Err(Failure { code: exit::SOFTWARE, ..no_agent(target, &error) });
         }
-        // The end of the connection with the kernel is that of the agent.
+        // The connection with the kernel ends with the agent.
         Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => return Err(no_agent(target, missing)),
-        // In a user namespace the kernel says that there is no such attribute without asking the agent.
+        // In a user namespace the kernel reports a missing attribute without asking the agent.
         Err(_) if seen.iter().any(|mount| is_mounted(mount) && dead::is_dead(mount)) => {
             return Err(no_agent(target, missing));
         }
@@ -188,7 +190,7 @@ fn through_mount(target: &Target, missing: &io::Error) -> Result<(ControlClient,
     Ok((client, Some(held)))
 }
 
-/// An agent lives, but nobody can talk to it.
+/// Failure for an agent that lives but cannot be reached.
 fn out_of_reach(target: &Target, error: &io::Error) -> Failure {
     let (dir, buffer) = (target.dir.shown(), target.burst_buffer.shown());
     let message = format!("the agent of {dir} lives, but cannot be reached by {buffer}: {}", reason(error));
@@ -198,7 +200,7 @@ fn out_of_reach(target: &Target, error: &io::Error) -> Failure {
     ))
 }
 
-/// A path to it.
+/// Returns a path that leads to the held directory.
 pub fn held_path(held: &OwnedFd) -> PathBuf {
     Path::new("/proc/self/fd").join(held.as_raw_fd().to_string())
 }
@@ -221,7 +223,7 @@ fn no_agent(target: &Target, error: &io::Error) -> Failure {
 }
 
 impl Link {
-    /// Asks; every line before the last goes to `each`.
+    /// Sends a request and returns the result. Every line before the last is passed to `each`.
     pub fn ask(&mut self, request: &ControlRequest, each: impl FnMut(&Reply)) -> Result<Value, Failure> {
         match self.client.request(request, each) {
             Ok(Reply::Done { result }) => Ok(result),
@@ -240,15 +242,16 @@ impl Link {
         mute(&self.dir, &self.burst_buffer, self.agent())
     }
 
-    /// The agent's process; `None` if it is not of this process namespace.
+    /// Returns the agent's process id. `None`: it is not in this process namespace.
     pub fn agent(&self) -> Option<i32> {
         self.client.agent()
     }
 
-    /// Stages out everything below `path` and waits, with progress. Returns what did not reach the global store.
+    /// Stages out everything below `path` and waits, with progress. Returns the files that did not reach the global
+    /// store. `patience`: longest time without progress before the drain is ended.
     ///
-    /// A file that was closed a moment ago may still be released by the kernel, so what only is in use is tried again. `patience`: it is
-    /// ended when it has come no further for so long.
+    /// The kernel may still be releasing a file that was closed a moment ago, so files that are merely in use are
+    /// tried again.
     pub fn drain(&mut self, path: &Path, patience: Option<Duration>) -> Result<Vec<Item>, Failure> {
         let mut progress = Progress::new("draining", false);
         let path = (!path.as_os_str().is_empty()).then(|| path.to_path_buf());
@@ -276,20 +279,20 @@ impl Link {
         Ok(stuck)
     }
 
-    /// Waits until the agent has ended, at most `patience`. Returns the burst buffer, where it is not found by its path.
+    /// Waits until the agent has ended, at most `patience`. Returns the burst buffer if it is not found by its path.
     pub fn wait_for_end(self, patience: Option<Duration>) -> Result<Option<OwnedFd>, Failure> {
         let failure = self.mute();
         self.client.wait_for_end(patience).map_err(|_| failure)?;
         Ok(self.held)
     }
 
-    /// Lists what did not reach the global store.
+    /// Lists the files that did not reach the global store.
     pub fn list(&self, stuck: &[Item]) {
         list(&self.dir, stuck);
     }
 }
 
-/// An agent that is there and says nothing.
+/// Failure for an agent that exists and does not answer.
 fn mute(dir: &Path, burst_buffer: &Path, agent: Option<i32>) -> Failure {
     let (dir, log) = (dir.shown(), log::of(burst_buffer));
     let Some(pid) = agent else {
@@ -309,7 +312,7 @@ fn list(dir: &Path, stuck: &[Item]) {
         let orphaned = item.state == ORPHANED;
         let decide = orphaned || matches!(item.state.as_str(), "conflict" | "failed" | "damaged");
         let file = item.identity.as_ref().map_or_else(|| dir.join(&item.path), PathBuf::from);
-        // It may be another user's, where this process cannot look.
+        // The data may be another user's, where this process cannot look.
         let words = || drain::resolve_words(&file, orphaned, true, None);
         Left {
             path: &item.path,

@@ -1,4 +1,4 @@
-//! `agent.log` in the burst buffer: one file, and the one before it.
+//! `agent.log` in the burst buffer: the current file and the previous one.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -10,7 +10,7 @@ use tracing_subscriber::EnvFilter;
 
 use crate::limits::LOG_BYTES_MAX;
 
-/// Appends to a file and renames it to `.1` when it has grown too large.
+/// Writer that appends to a file, and renames it to `.1` when it has grown too large.
 struct Rotating {
     path: PathBuf,
     file: File,
@@ -46,25 +46,25 @@ impl Write for Rotating {
     }
 }
 
-/// The file's name.
+/// Name of the file.
 const FILE: &str = "agent.log";
 
-/// The log of the agent that serves a place in a burst buffer: a `run` with several directories has one for all of them, in the burst
-/// buffer itself.
+/// Returns the log of the agent that serves a place in a burst buffer. A `run` with several directories has one log
+/// for all, in the burst buffer itself.
 pub fn of(place: &Path) -> PathBuf {
     let above = place.parent().map(|above| above.join(FILE)).filter(|file| file.exists());
     let own = place.join(FILE);
     if own.exists() { own } else { above.unwrap_or(own) }
 }
 
-/// Logs to `agent.log` in `burst_buffer` from now on. `FOREBAY_LOG` filters as `RUST_LOG` does; the default is `info`.
-/// A log that cannot be written is no reason not to serve: then there is none.
+/// Logs to `agent.log` in `burst_buffer` from now on. `FOREBAY_LOG` filters as `RUST_LOG` does; the default is
+/// `info`. If the log cannot be written, the agent serves without one.
 pub fn start(burst_buffer: &Path) {
-    // It names files in directories that others may not search.
+    // The log names files in directories that others may not search.
     file_cache::keep_private(burst_buffer);
     let Ok(file) = Rotating::open(burst_buffer.join(FILE), LOG_BYTES_MAX) else { return };
     let filter = EnvFilter::try_from_env("FOREBAY_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
-    // A line that finds no room goes nowhere: what the command behind us shows on its terminal is its own.
+    // A line that cannot be written is dropped: the terminal belongs to the command.
     let quiet = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(false).log_internal_errors(false);
     let _ = quiet.with_writer(Mutex::new(file)).try_init();
 }

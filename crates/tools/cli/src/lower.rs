@@ -1,4 +1,4 @@
-//! The directory below: how the agent keeps reaching it after it is mounted over.
+//! The directory below, and how the agent reaches it after it is mounted over.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -12,13 +12,13 @@ use types::Shown;
 use crate::exit::reason;
 use crate::{apart, mounts};
 
-/// A descriptor of the directory below that mounts on top of it do not hide. With privilege a clone of its mount alone,
-/// so that submounts do not show either; without, the directory itself, which serves as long as nothing is mounted
-/// over it in this namespace.
+/// Opens a descriptor of the directory below that mounts on top of it do not hide. With privilege, a clone of its
+/// mount alone, so that submounts do not show either. Without privilege, the directory itself, which works as long as
+/// nothing is mounted over it in this namespace.
 pub fn open(dir: &Path) -> io::Result<OwnedFd> {
     match open_tree(CWD, dir, OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC) {
         Ok(clone) => {
-            // Before Linux 5.12 clones of shared mounts stay peers: nothing can be done about it.
+            // Before Linux 5.12 clones of shared mounts remain peers, and nothing can be done about it.
             let _ = clones::make_own(clone.as_fd(), 0, 0);
             Ok(clone)
         }
@@ -26,13 +26,13 @@ pub fn open(dir: &Path) -> io::Result<OwnedFd> {
     }
 }
 
-/// The file systems that are mounted below a directory, held so that they can be moved on top.
+/// File systems that are mounted below a directory, held so that they can be moved on top.
 #[derive(Debug)]
 pub struct Submounts(Vec<(PathBuf, OwnedFd)>);
 
 impl Submounts {
-    /// Clones what is mounted below `dir`, each with all that is mounted inside it. What cannot be cloned is told in
-    /// the second part: it will be hidden.
+    /// Clones the mounts below `dir`, each with everything mounted inside it. Also returns those that cannot be
+    /// cloned and will be hidden.
     pub fn take(dir: &Path) -> io::Result<(Submounts, Vec<String>)> {
         let (mut taken, mut lost) = (Vec::new(), Vec::new());
         for point in mounts::below(&mounts::all()?, dir, None) {
@@ -45,8 +45,8 @@ impl Submounts {
         Ok((Submounts(taken), lost))
     }
 
-    /// Mounts them again where they were, now on top of what has been mounted over the directory, which must be served
-    /// by somebody else: the paths lead through it. What cannot be mounted is returned.
+    /// Mounts the clones at their old paths, now on top of the mount over the directory. Another thread or process
+    /// must serve that mount, since the paths lead through it. Returns those that cannot be mounted.
     pub fn put(self) -> Vec<String> {
         let mut lost = Vec::new();
         for (point, clone) in self.0 {

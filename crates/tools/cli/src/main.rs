@@ -69,7 +69,7 @@ fn dispatch(command: Command) -> Result<ExitCode, Failure> {
         Command::Limits { .. } => Ok(0),
     }?;
     match command {
-        // It has an exit status of its own kind.
+        // This command has its own kind of exit status.
         Command::Limits { args } => Ok(::limits::run(args)),
         _ => Ok(ExitCode::from(code)),
     }

@@ -1,14 +1,15 @@
-//! How much memory this process may take.
+//! Memory that this process may take.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Bytes of the machine's memory, or of what the control groups of this process leave of it. `None`: that cannot be told.
+/// Returns the bytes of the machine's memory, or the limit of this process's control groups if lower. `None`:
+/// unknown.
 pub fn limit() -> Option<u64> {
     of_machine("MemTotal:").into_iter().chain(of_groups(Group::limit)).min()
 }
 
-/// Of that, what nobody needs now; what the kernel would give back counts as such.
+/// Returns how many of these bytes are unused now. Memory that the kernel would give back counts as unused.
 pub fn available() -> Option<u64> {
     of_machine("MemAvailable:").into_iter().chain(of_groups(Group::available)).min()
 }
@@ -24,19 +25,19 @@ fn of_groups(what: fn(&Group) -> Option<u64>) -> Option<u64> {
     least(&groups, Path::new("/sys/fs/cgroup"), what)
 }
 
-/// A control group's directory, and what its files are called there.
+/// Directory of a control group, and the names of its files.
 struct Group {
     path: PathBuf,
     names: &'static [&'static str; 3],
 }
 
-/// Limit, usage, and in `memory.stat` the pages of files that are given back first.
+/// Names for the limit, the usage, and the line of `memory.stat` with pages of files that are given back first.
 const UNIFIED: [&str; 3] = ["memory.max", "memory.current", "inactive_file "];
 const OLDER: [&str; 3] = ["memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file "];
 
 impl Group {
     fn number(&self, name: &str) -> Option<u64> {
-        // `max` is none.
+        // `max` does not parse and means no limit.
         fs::read_to_string(self.path.join(name)).ok()?.trim().parse().ok()
     }
 
@@ -52,8 +53,9 @@ impl Group {
     }
 }
 
-/// The least of the groups that `/proc/self/cgroup` names, and of those around them: both hierarchies, where distributions
-/// mount them. In a container the path may be the machine's: what is not there is passed over, up to the container's own.
+/// Returns the least value among the groups in `/proc/self/cgroup` and those around them, in both hierarchies, where
+/// distributions mount them. In a container the path may be the machine's: missing directories are skipped, up to the
+/// container's own.
 fn least(groups: &str, mounted: &Path, what: fn(&Group) -> Option<u64>) -> Option<u64> {
     let of = |line: &str| {
         let mut words = line.splitn(3, ':').skip(1);

@@ -1,15 +1,15 @@
-//! The limit of open files: all that is allowed for the agent, the caller's own for the command.
+//! Limit of open files: the highest one for the agent, the caller's own for the command.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::limits::TABLE_SLOTS;
 
-/// The limit that was in force before [`raise`].
+/// Limit that was in force before [`raise`].
 #[derive(Debug, Clone, Copy)]
 pub struct Before(Rlimit);
 
-/// Raises the soft limit to the hard one, and both to all that the kernel allows where this process may do that (`CAP_SYS_RESOURCE`). A
-/// failure leaves the limits as they are.
+/// Raises the soft limit to the hard one, and both to the kernel's maximum if this process may do that
+/// (`CAP_SYS_RESOURCE`). A failure leaves the limits as they are.
 pub fn raise() -> Before {
     let before = getrlimit(Resource::Nofile);
     let most = std::fs::read_to_string("/proc/sys/fs/nr_open").ok().and_then(|text| text.trim().parse::<u64>().ok());
@@ -22,19 +22,19 @@ pub fn raise() -> Before {
     Before(before)
 }
 
-/// Makes the table of descriptors large before there are threads: with threads the kernel lets whoever makes it grow wait until every
-/// processor has seen that, some 10 ms each time.
+/// Enlarges the table of descriptors before there are threads. With threads, each growth waits until every processor
+/// has seen it, some 10 ms each time.
 fn make_room() {
     let last = getrlimit(Resource::Nofile).current.map_or(TABLE_SLOTS, |most| most.min(TABLE_SLOTS)).saturating_sub(1);
     let Ok(last) = i32::try_from(last) else { return };
     if let Ok(any) = std::fs::File::open("/dev/null") {
-        // It is closed at once; the table stays.
+        // The descriptor is closed at once; the table stays large.
         let _ = rustix::io::fcntl_dupfd_cloexec(&any, last);
     }
 }
 
 impl Before {
-    /// Puts the limit back, for a program that is about to be executed: some break when it is huge.
+    /// Restores the limit for a program that is about to be executed: some break with a huge limit.
     pub fn restore(&self) {
         let _ = setrlimit(Resource::Nofile, self.0);
     }

@@ -1,4 +1,4 @@
-//! The preload library: where it lies, whether it is ours, and how a command comes to load it.
+//! The preload library: finding it, checking its version, and having a command load it.
 
 mod empty;
 mod links;
@@ -11,30 +11,30 @@ use window::attach::LIBRARY_MARK;
 
 use crate::exit::{reason, say};
 
-/// The file's name.
+/// Name of the library's file.
 const FILE: &str = "libforebay_preload.so";
-/// The loader's variable.
+/// Environment variable of the dynamic loader.
 pub const VARIABLE: &str = "LD_PRELOAD";
 
-/// What was found.
+/// Result of the search for the library.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Library {
-    /// Of this version.
+    /// A library of this version.
     Ours(PathBuf),
-    /// Of another version, or something else of that name.
+    /// A library of another version, or another file of that name.
     Other(PathBuf),
-    /// There is none.
+    /// No library.
     Missing,
 }
 
-/// Beside the command, where cargo puts it, or where packages do: `../lib/forebay`.
+/// Searches beside the command, where cargo puts the library, and in `../lib/forebay`, where packages do.
 pub fn find() -> Library {
     let Ok(command) = std::env::current_exe() else { return Library::Missing };
     let beside = command.parent().unwrap_or(Path::new("/"));
     [beside.join(FILE), beside.join("../lib/forebay").join(FILE)].into_iter().find_map(look).unwrap_or(Library::Missing)
 }
 
-/// Whether [`load`] will find one of this version.
+/// Returns whether [`load`] will find a library of this version.
 pub fn is_there() -> bool {
     match find() {
         Library::Ours(_) => true,
@@ -63,15 +63,15 @@ fn contains(bytes: &[u8], mark: &[u8]) -> bool {
     !unsafe { libc::memmem(bytes.as_ptr().cast(), bytes.len(), mark.as_ptr().cast(), mark.len()) }.is_null()
 }
 
-/// The name by which programs load `library`: through links in `dir`, where windows lie, or its own path if there can be none. `None`:
-/// no variable can name that.
+/// Returns the name by which programs load `library`: through links in `dir`, where windows lie, or the library's
+/// path if links cannot be made. `None`: no such name can stand in the variable.
 pub fn name_for_programs(library: &Path, dir: &Path) -> Option<PathBuf> {
     let links = agent::provide_for_windows(dir).and_then(|_| links::provide(library, dir));
     links.ok().or_else(|| links::is_plain(library.as_os_str()).then(|| library.to_owned()))
 }
 
-/// Has the command that this process becomes load the library, before what it loads already; windows lie in `dir`. Without one it runs all
-/// the same, through the kernel.
+/// Makes the command that this process becomes load the library, before the libraries that it loads already. Windows
+/// lie in `dir`. Without a library the command still runs, through the kernel.
 pub fn load(dir: &Path, quiet: bool) {
     match find() {
         Library::Ours(path) => {

@@ -1,4 +1,4 @@
-//! How far a drain is: a bar on a terminal, a line now and then elsewhere, nothing with `--quiet`.
+//! Progress of a drain: a bar on a terminal, occasional lines elsewhere, nothing with `--quiet`.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use crate::count::files;
 use crate::exit::say;
 use crate::limits::{PROGRESS_AFTER, PROGRESS_DRAW, PROGRESS_LINE};
 
-/// What is shown: counts of this drain.
+/// State of a drain, as shown: counts of this drain.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct State {
     /// Files staged out.
@@ -21,7 +21,7 @@ pub struct State {
 }
 
 impl State {
-    /// What an agent tells, if it tells how far it is.
+    /// Returns the state in an agent's reply, if the reply has one.
     pub fn of(reply: &Reply) -> Option<State> {
         match *reply {
             Reply::Progress { files_done, files_left, bytes_left } => {
@@ -32,27 +32,27 @@ impl State {
     }
 }
 
-/// Shows the progress of one task.
+/// Display of the progress of one task.
 pub struct Progress {
     title: &'static str,
     bar: Option<ProgressBar>,
     quiet: bool,
-    /// How many bytes are left is not known: files are counted.
+    /// Whether files are counted, since the number of bytes is unknown.
     files: bool,
     started: Instant,
     told: Instant,
-    /// The most bytes that were ever left: the length of the bar.
+    /// Most bytes that were ever left: the length of the bar.
     bytes_all: u64,
     last: State,
 }
 
 impl Progress {
-    /// A display on stderr; silent until something is to be told.
+    /// Creates a display on stderr, which is silent until there is progress to show.
     pub fn new(title: &'static str, quiet: bool) -> Progress {
         Progress::with(title, quiet, "{msg} [{bar:30}] {bytes}/{total_bytes} {binary_bytes_per_sec} {eta}")
     }
 
-    /// As [`Progress::new`], of a task that does not know how many bytes are left.
+    /// Creates a display for a task that does not know how many bytes are left.
     pub fn of_files(title: &'static str, quiet: bool) -> Progress {
         Progress { files: true, ..Progress::with(title, quiet, "{msg} [{bar:30}] {pos}/{len} files known") }
     }
@@ -70,7 +70,7 @@ impl Progress {
         Progress { title, bar, quiet, files: false, started: now, told: now, bytes_all: 0, last: State::default() }
     }
 
-    /// Shows where the task is.
+    /// Shows a new state.
     pub fn update(&mut self, state: State) {
         self.last = state;
         self.bytes_all = self.bytes_all.max(state.bytes_left);
@@ -91,7 +91,7 @@ impl Progress {
         }
     }
 
-    /// Shows something else meanwhile, which stays.
+    /// Shows other output above the bar; that output stays.
     pub fn aside(&self, show: impl FnOnce()) {
         match &self.bar {
             Some(bar) => bar.suspend(show),
@@ -99,7 +99,7 @@ impl Progress {
         }
     }
 
-    /// Removes the bar. Returns what was shown last and how long it took.
+    /// Removes the bar. Returns the state that was shown last, and the duration.
     pub fn finish(self) -> (State, Duration) {
         if let Some(bar) = self.bar.as_ref().filter(|bar| bar.position() > 0 || bar.length() > Some(0)) {
             bar.finish_and_clear();

@@ -1,5 +1,5 @@
-//! The server's directory on a node that does not see the global store, in this process: the relay, its session with the kernel,
-//! its control socket.
+//! The server's directory on a node that does not see the global store, in this process: the relay, its session with
+//! the kernel and its control socket.
 
 use std::fs;
 use std::io;
@@ -24,13 +24,14 @@ use crate::server::ServerAt;
 use crate::serving;
 use crate::window::WindowArgs;
 
-/// What `status` and `umount` are told under `names`.
+/// Value of `names` in the answers to `status` and `umount`.
 pub const NAMES: &str = "server";
 
-/// The one rule that a node has itself.
+/// The one rule that a node decides itself.
 const OWN_RULE: &str = "io_timeout";
 
-/// What a node may say of how it is served: the rest is the server's.
+/// Returns the one rule that a node may set, `io_timeout`. Errors: other rules or options are given, which are the
+/// server's.
 pub fn patience(rules: &PolicySet, window: &WindowArgs, exclusive: bool) -> Result<Duration, Failure> {
     if exclusive || window.is_asked_for() {
         let message = "--window and --exclusive are for nodes that mount the global store";
@@ -45,7 +46,7 @@ pub fn patience(rules: &PolicySet, window: &WindowArgs, exclusive: bool) -> Resu
     Ok(rules.apply(Policy::default()).io_timeout)
 }
 
-/// Connected, and not yet served.
+/// Relay that is connected and does not serve yet.
 pub struct Prepared {
     place: Place,
     relay: Arc<Relay>,
@@ -53,9 +54,9 @@ pub struct Prepared {
     control: ControlListener,
 }
 
-/// A served directory.
+/// Relay that serves a directory.
 pub struct Relaying {
-    /// Where.
+    /// Directory that is served, and the directory of this process's files.
     pub place: Place,
     relay: Arc<Relay>,
     asked: Arc<Asked>,
@@ -103,7 +104,7 @@ impl Relaying {
             Failure::new(exit::UNAVAILABLE, message)
         };
         loop {
-            // Before the look: what it says then is final.
+            // Read before the look, whose result is then final.
             let ended = self.has_ended();
             match self.relay.serves() {
                 Ok(true) => return Ok(()),
@@ -114,40 +115,40 @@ impl Relaying {
         }
     }
 
-    /// The server's address.
+    /// Returns the server's address.
     pub fn address(&self) -> String {
         self.relay.server().address().to_string()
     }
 
-    /// True once the mount is gone and every request was answered.
+    /// Returns whether the mount is gone and every request was answered.
     pub fn has_ended(&self) -> bool {
         self.ended.load(Ordering::Acquire)
     }
 
-    /// True once each time that somebody asked over the control socket that it ends.
+    /// Returns true once after each request to end on the control socket.
     pub fn asked_to_end(&self) -> bool {
         self.asked.to_end.swap(false, Ordering::AcqRel)
     }
 
-    /// True once somebody asked that it ends although files are in use.
+    /// Returns whether a request asked to end even if files are in use.
     pub fn is_forced(&self) -> bool {
         self.asked.by_force.load(Ordering::Acquire)
     }
 
-    /// Has the server stage out what was written here, until there are too many `requests` to end.
+    /// Has the server stage out everything that was written here, until there are enough `requests` to end.
     pub fn drain(&self, requests: &Requests<'_>, quiet: bool) -> (Vec<agent::Stuck>, Duration) {
         drain::with_progress(quiet, |show| self.relay.drain(show, &|| requests.give_up()))
     }
 
-    /// Waits for what runs, once the session has ended.
+    /// Waits for the relay's threads after the session has ended.
     pub fn join(&mut self) {
         for thread in self.threads.drain(..) {
-            // One that panicked has ended as well.
+            // A thread that panicked has ended, too.
             let _ = thread.join();
         }
     }
 
-    /// Takes no commands any more. Then this process should end.
+    /// Stops taking commands. Afterwards this process should end.
     pub fn stop(self) {
         let _ = fs::remove_file(self.place.burst_buffer.join(SOCKET));
         // Not dropped: that would wait for its thread, which the end of this process stops at once.
@@ -155,7 +156,7 @@ impl Relaying {
     }
 }
 
-/// That somebody wants the end.
+/// Requests to end.
 #[derive(Default)]
 struct Asked {
     to_end: AtomicBool,

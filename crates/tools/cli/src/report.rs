@@ -1,4 +1,4 @@
-//! What a run did: bytes and seconds per tier, hit rates, what was waited for, what is stuck.
+//! Report of a run: bytes and seconds per tier, hit rates, waits and stuck files.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,62 +14,62 @@ use crate::drain::plain;
 use crate::exit::{Failure, say};
 use crate::holders::Holder;
 
-/// A shorter wait is not worth a line: the end of a namespace alone takes a part of it.
+/// Shortest wait that is reported, seconds: the end of a namespace alone takes a part of it.
 const TOLD_WAIT_S: f64 = 0.5;
 
-/// One run.
+/// Report of one run.
 #[derive(Debug, Serialize)]
 pub struct Report {
     /// The command's exit status, 128 + n for a signal.
     pub command_status: u8,
     /// Wall-clock seconds from the start of the command to its end.
     pub command_s: f64,
-    /// Seconds spent waiting for processes that it left behind.
+    /// Seconds spent waiting for processes that the command left behind.
     pub linger_s: f64,
-    /// Those that still held files when the wait ended, as text.
+    /// Processes that still held files when the wait ended, as text.
     pub left_behind: Vec<String>,
     /// Seconds of draining after that, while nothing else was done.
     pub drain_s: f64,
-    /// What happened in each accelerated directory.
+    /// One entry for each accelerated directory.
     pub directories: Vec<Directory>,
 }
 
-/// One accelerated directory of a run.
+/// Report on one accelerated directory.
 #[derive(Debug, Serialize)]
 pub struct Directory {
-    /// Its path.
+    /// Path of the directory.
     pub dir: PathBuf,
-    /// Where its replicas are.
+    /// Path of the burst buffer.
     pub burst_buffer: PathBuf,
-    /// Bytes staged out over the command's seconds: what the command saw, bytes/s.
+    /// Bytes staged out divided by the command's seconds, bytes/s: the rate as the command saw it.
     pub perceived_bytes_per_s: f64,
-    /// Bytes staged out over the seconds in which at least one was being staged out, bytes/s.
+    /// Bytes staged out divided by the seconds in which at least one was being staged out, bytes/s.
     pub drained_bytes_per_s: f64,
     /// Share of opens that found a complete replica, 0 to 1; absent without opens.
     pub hit_rate: Option<f64>,
     /// Counters of the file cache.
     pub counters: Status,
-    /// What windows did; absent where none were served.
+    /// Counters of windows; absent if none were served.
     pub windows: Option<WindowStatus>,
-    /// What did not reach the global store.
+    /// Files that did not reach the global store.
     pub stuck: Vec<StuckFile>,
 }
 
 /// A file whose data is only in the burst buffer.
 #[derive(Debug, Serialize)]
 pub struct StuckFile {
-    /// As last known.
+    /// Path as last known.
     pub path: PathBuf,
-    /// Where it stands.
+    /// State of the file.
     pub state: String,
-    /// Why.
+    /// Reason, in words.
     pub reason: String,
-    /// Where the data is.
+    /// Path of the replica.
     pub replica: PathBuf,
 }
 
 impl Directory {
-    /// From the cache's counters after the drain.
+    /// Creates the report from the cache's counters after the drain.
     pub fn new(dir: &Path, burst_buffer: &Path, counters: Status, stuck: &[Stuck], command: Duration) -> Directory {
         let out = counters.staged_out_bytes as f64;
         let opens = counters.hits + counters.misses;
@@ -129,13 +129,13 @@ impl Directory {
     }
 }
 
-/// The last stage-out that failed, in words.
+/// Describes the last stage-out that failed.
 fn last_failure(counters: &Status) -> String {
     let last = counters.failure.as_ref();
     last.map_or(String::new(), |(path, reason)| format!(", the last that of {path}: {}", plain(reason)))
 }
 
-/// Fails where a report cannot be written for want of its directory.
+/// Fails if a report cannot be written because its directory is missing.
 pub fn can_write(file: &Path) -> Result<(), Failure> {
     let failed = |e: &std::io::Error| Failure::io(format_args!("write the report {}", file.shown()), e);
     if file.is_dir() {
@@ -145,13 +145,13 @@ pub fn can_write(file: &Path) -> Result<(), Failure> {
     std::fs::metadata(parent.join(".")).map(drop).map_err(|e| failed(&e))
 }
 
-/// Bytes/s; 0 where no time has passed.
+/// Returns bytes/s; 0 if no time has passed.
 pub fn rate(bytes: f64, seconds: f64) -> f64 {
     if seconds > 0.0 { bytes / seconds } else { 0.0 }
 }
 
 impl Report {
-    /// Tells in words what happened, if anything did.
+    /// Prints the report in words, if there is anything to report.
     pub fn tell(&self) {
         for line in self.directories.iter().filter_map(Directory::line) {
             say!("forebay: {line}");
@@ -164,14 +164,14 @@ impl Report {
         }
     }
 
-    /// Writes it as JSON.
+    /// Writes the report as JSON.
     pub fn write(&self, file: &Path) -> Result<(), Failure> {
         let text = serde_json::to_string_pretty(self).map_err(std::io::Error::other);
         let written = text.and_then(|text| std::fs::write(file, text + "\n"));
         written.map_err(|e| Failure::io(format_args!("write the report {}", file.shown()), &e))
     }
 
-    /// Records who was left behind.
+    /// Describes the processes that were left behind.
     pub fn left(holders: &[Holder]) -> Vec<String> {
         holders.iter().map(ToString::to_string).collect()
     }

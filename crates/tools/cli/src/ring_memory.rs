@@ -1,4 +1,4 @@
-//! The node's memory in which rings lie for which no directory is named.
+//! Memory of the node for rings when no directory is named.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -10,26 +10,26 @@ use crate::exit::reason;
 use crate::leaving;
 use crate::privilege;
 
-/// What every node has.
+/// Memory file system that every node has.
 pub const SHARED: &str = "/dev/shm";
 
-/// Where rings would lie.
+/// Memory in which rings would lie.
 #[derive(Debug)]
 pub enum RingMemory {
-    /// Among huge pages.
+    /// A tmpfs of our own with huge pages.
     Own {
-        /// It is there already; else the first who serves windows mounts it.
+        /// Whether the tmpfs is mounted already. If not, the first process that serves windows mounts it.
         mounted: bool,
     },
-    /// In `/dev/shm`.
+    /// `/dev/shm`.
     Shared {
-        /// In words: why not there.
+        /// Reason for not using a tmpfs of our own, in words.
         why: String,
     },
 }
 
 impl RingMemory {
-    /// Finds out, and changes nothing.
+    /// Finds the memory without changing anything.
     pub fn look() -> RingMemory {
         if !may_mount() {
             return RingMemory::Shared { why: "only root of the machine mounts a tmpfs for them".to_owned() };
@@ -37,7 +37,8 @@ impl RingMemory {
         own_tmpfs::look().map_or_else(|unfit| shared(&unfit), |mounted| RingMemory::Own { mounted })
     }
 
-    /// The same, and has it mounted where it can be. Call it among the mounts in which others will look for rings.
+    /// Finds the memory, and mounts the tmpfs if that is possible. Must be called in the mount namespace in which
+    /// others will look for rings.
     pub fn provide() -> RingMemory {
         match RingMemory::look() {
             RingMemory::Own { .. } => {
@@ -47,8 +48,8 @@ impl RingMemory {
         }
     }
 
-    /// Whether what a killed agent leaves in it is there for the next one, also when the job, the container or the login that it was
-    /// in has ended; else why not, in words.
+    /// Returns whether rings that a killed agent leaves there exist for the next agent, even after the job, container
+    /// or login has ended. Errors: the reason why not.
     pub fn lasts(&self) -> Result<(), String> {
         if matches!(self, RingMemory::Own { .. }) {
             return Ok(());
@@ -65,7 +66,7 @@ impl RingMemory {
         Ok(())
     }
 
-    /// The directory.
+    /// Returns the directory.
     pub fn dir(&self) -> PathBuf {
         let dir = match self {
             RingMemory::Own { .. } => own_tmpfs::OWN_TMPFS,

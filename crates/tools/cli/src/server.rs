@@ -1,4 +1,4 @@
-//! A burst buffer behind a server: which one, and where the agent then keeps what is its own.
+//! Burst buffer behind a server: its address, and where the agent then stores its own files.
 
 use std::fs;
 use std::os::unix::fs::DirBuilderExt;
@@ -17,10 +17,10 @@ use crate::exit::{self, Failure};
 use crate::left;
 use crate::shell;
 
-/// How long the first connection may take: a server that is being started with its agents is waited for.
+/// Longest time for the first connection: a server that is being started together with its agents is waited for.
 const FIRST_CONNECTION: Duration = Duration::from_secs(10);
 
-/// How old the directory of an agent that does not answer is when it is removed: its log may still be wanted.
+/// Age at which the directory of a dead agent is removed: its log may be wanted until then.
 const LEFT: Duration = Duration::from_secs(24 * 3600);
 
 /// `--server`
@@ -44,7 +44,7 @@ pub enum NamesAt {
     Server,
 }
 
-/// A server to be used.
+/// Server to be used.
 #[derive(Debug, Clone)]
 pub struct ServerAt {
     address: Address,
@@ -52,13 +52,14 @@ pub struct ServerAt {
 }
 
 impl ServerArgs {
-    /// The server, if one is named.
+    /// Returns the server, if one is named.
     pub fn get(&self) -> Result<Option<ServerAt>, Failure> {
         let Some(address) = self.server.clone() else { return Ok(None) };
         Ok(Some(ServerAt { address, secret: read_secret(self.secret.as_deref())? }))
     }
 
-    /// Where the agent keeps what is its own: the burst buffer, or with a server a directory of this process.
+    /// Returns the directory for the agent's own files: the burst buffer, or with a server a directory of this
+    /// process.
     pub fn directory(&self, burst_buffer: &args::BurstBuffer) -> Result<PathBuf, Failure> {
         if self.server.is_some() { own_directory() } else { burst_buffer.required() }
     }
@@ -76,14 +77,14 @@ pub fn read_secret(path: Option<&Path>) -> Result<Option<Secret>, Failure> {
     })
 }
 
-/// A fresh directory in `forebay-agents-UID`, where what runs is: control socket, log and rules of one agent.
+/// Creates a fresh directory in `forebay-agents-UID`, for the control socket, log and rules of one running agent.
 fn own_directory() -> Result<PathBuf, Failure> {
     let root = rustix::process::geteuid().is_root();
     let runtime = if root { PathBuf::from("/run") } else { std::env::temp_dir() };
     fresh(&agents_in(&runtime), "name a directory of your own in TMPDIR")
 }
 
-/// Where agents of this user have their directories in another.
+/// Returns the directory for agents of this user inside another directory.
 pub fn agents_in(dir: &Path) -> PathBuf {
     dir.join(format!("forebay-agents-{}", rustix::process::geteuid().as_raw()))
 }
@@ -106,8 +107,8 @@ fn fresh(all: &Path, instead: &str) -> Result<PathBuf, Failure> {
     Ok(own)
 }
 
-/// A fresh directory in `all`, on persistent memory, where an agent notes its windows so that a crash of the machine leaves them. Who has
-/// no windows there finds it while the machine lives, by a link beside `own`.
+/// Creates a fresh directory in `all`, on persistent memory, where an agent notes its windows so that they survive a
+/// crash of the machine. Agents without windows there find it while the machine runs, by a link beside `own`.
 pub fn lasting_notes(all: &Path, own: &Path) -> Result<PathBuf, Failure> {
     let notes = fresh(all, "name a directory for windows in which you alone have something: --window=DIR")?;
     let synced = [&notes, all].into_iter().chain(all.parent()).try_for_each(sync_directory);
@@ -116,15 +117,15 @@ pub fn lasting_notes(all: &Path, own: &Path) -> Result<PathBuf, Failure> {
     Ok(notes)
 }
 
-/// What agents that ended long ago have left.
+/// Removes the files of agents that ended long ago.
 fn remove_left(all: &Path) {
     for entry in fs::read_dir(all).into_iter().flatten().flatten() {
         let path = entry.path();
         let age = entry.metadata().and_then(|found| found.modified()).ok().and_then(|then| then.elapsed().ok());
-        // Several directories of one `run` have theirs inside.
+        // A `run` with several directories has theirs inside.
         let inside = fs::read_dir(&path).into_iter().flatten().flatten().map(|entry| entry.path());
         let lives = || inside.chain([path.clone()]).any(|dir| agent::control::ControlClient::connect(&dir).is_ok());
-        // What windows acknowledged is brought to the server by the next agent for its directory.
+        // Acknowledged writes in windows are brought to the server by the next agent for the directory.
         if age.is_some_and(|age| age > LEFT) && !lives() && !left::has_windows(&path) {
             let _ = fs::remove_dir_all(&path);
         }
@@ -132,7 +133,7 @@ fn remove_left(all: &Path) {
 }
 
 impl ServerAt {
-    /// How to have what windows of this node hold brought there.
+    /// Returns the advice how to bring the contents of this node's windows to the server.
     pub fn advice(&self, dir: &Path) -> String {
         format!("forebay run --server {} --dir {} -- true", self.address, shell::word(dir))
     }
@@ -143,7 +144,7 @@ impl ServerAt {
         Ok(Arc::new(RemoteBuffer::new(client, patience)))
     }
 
-    /// Connects for the directory with this identity; for whatever directory the server has, names included, if it is empty.
+    /// Connects for the directory with this identity. If it is empty, for the server's directory, names included.
     pub fn client(&self, directory: &str, name: &str) -> Result<Client, Failure> {
         let who = Who { store: directory.to_owned(), agent: name.to_owned() };
         match Client::connect(self.address.clone(), self.secret.clone(), who, FIRST_CONNECTION) {

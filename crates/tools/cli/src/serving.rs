@@ -1,4 +1,5 @@
-//! One accelerated directory in this process: its cache, its agent, its session with the kernel, its control socket.
+//! One accelerated directory in this process: its cache, its agent, its session with the kernel and its control
+//! socket.
 
 use std::cell::Cell;
 use std::fs;
@@ -33,38 +34,38 @@ use crate::window::{WHERE, WindowPlace};
 /// The file in a burst buffer that keeps the directories' rules.
 const POLICIES: &str = "policies.toml";
 
-/// What a server of nodes keeps in its burst buffer.
+/// Directory of the client recovery records in a server's burst buffer.
 pub const LOCKERS: &str = "lockers";
 pub const DEPARTED: &str = "departed";
 
-/// How a directory is served.
+/// Options for serving a directory.
 #[derive(Debug, Clone, Default)]
 pub struct How {
     /// Rules that hold where no directory says otherwise.
     pub rules: PolicySet,
-    /// Nobody else changes the directory.
+    /// Whether nobody else changes the directory.
     pub exclusive: bool,
-    /// Nothing is staged by itself.
+    /// Whether nothing is staged automatically.
     pub idle: bool,
-    /// Unsaved data is looked for in the replicas themselves too.
+    /// Whether unsaved data is also looked for in the replicas themselves.
     pub thorough: bool,
-    /// Whether files keep their identities, whatever policies say: nodes of a server know them by these.
+    /// Whether files keep their identities, whatever policies say. Nodes of a server know files by these.
     pub in_place: bool,
-    /// What windows that lay here held is given up, once nothing else can be refused.
+    /// Directories whose left windows are given up, once nothing else can be refused.
     pub forget_windows: Vec<PathBuf>,
-    /// Windows are served, here.
+    /// Location of windows, if windows are served.
     pub windows: Option<WindowPlace>,
-    /// The data is there instead of here.
+    /// Server that has the data, if it is not here.
     pub server: Option<ServerAt>,
 }
 
-/// An opened cache, not yet served.
+/// Opened cache with an agent, not yet served.
 pub struct Prepared {
-    /// Where.
+    /// Directory and burst buffer.
     pub place: Place,
-    /// The data.
+    /// Burst buffer with the data.
     pub cache: Arc<dyn BurstBuffer>,
-    /// What serves names.
+    /// Agent, which serves names.
     pub agent: Arc<Agent>,
     server: Option<ServerAt>,
     alive: Option<Alive>,
@@ -73,7 +74,7 @@ pub struct Prepared {
 /// The directory below a place.
 struct Below {
     store: PosixStore,
-    /// Which directory it is, whatever it is called: the same on every node that mounts it.
+    /// Identity of the directory: the same on every node that mounts it, under any name.
     identity: String,
     base: Policy,
 }
@@ -93,13 +94,13 @@ impl Below {
     }
 }
 
-/// An opened cache with the directory below it.
+/// Opened cache with the directory below it.
 pub struct Opened {
-    /// The data.
+    /// Cache with the data.
     pub cache: FileCache,
-    /// The directory below.
+    /// Directory below.
     pub store: PosixStore,
-    /// Which directory that is.
+    /// Identity of that directory.
     pub identity: String,
     policies: PolicyTable,
 }
@@ -122,15 +123,15 @@ pub fn open(place: &Place, below: OwnedFd, how: &How) -> Result<Opened, Failure>
 }
 
 impl Opened {
-    /// With an agent over it.
+    /// Adds an agent.
     pub fn prepared(self, place: &Place, how: &How) -> Result<Prepared, Failure> {
         prepared(place, Arc::new(self.cache), self.store, self.policies, how, &self.identity)
     }
 }
 
-/// The cache of a place alone, with everything in it that was acknowledged. From then on this process keeps within quotas.
+/// Opens the cache of a place, with every acknowledged write in it. From then on this process is subject to quotas.
 pub fn cache_of(place: &Place, below: OwnedFd, how: &How) -> Result<FileCache, Failure> {
-    // Before any thread of it starts.
+    // Before any thread of the cache starts.
     privilege::keep_within_quotas();
     let opened = open(place, below, how)?;
     let cache = opened.cache.clone();
@@ -138,7 +139,7 @@ pub fn cache_of(place: &Place, below: OwnedFd, how: &How) -> Result<FileCache, F
     Ok(cache)
 }
 
-/// The burst buffer of a place, here or at a server, with an agent over it.
+/// Opens the burst buffer of a place, here or at a server, with an agent over it.
 pub fn prepare(place: &Place, below: OwnedFd, how: &How) -> Result<Prepared, Failure> {
     let Some(server) = &how.server else { return open(place, below, how)?.prepared(place, how) };
     let below = Below::new(place, below, how)?;
@@ -157,13 +158,13 @@ fn prepared(
 ) -> Result<Prepared, Failure> {
     let mut agent = Agent::over(Arc::clone(&cache), store, policies)
         .map_err(|e| Failure::io(format_args!("use {}", place.dir.shown()), &e))?;
-    // Several nodes have the same data.
+    // Several nodes share the data.
     if how.server.is_some() || how.in_place {
         agent.lock_in_store();
     }
     let alive = windows(place, &agent, how, identity)?;
-    // Not before, as windows that a killed agent left name files by their identities; so do nodes of a server, also of one that is
-    // gone: they may come back to another.
+    // Not earlier: windows that a killed agent left name files by their identities. So do nodes of a server, even of
+    // one that is gone, since they may come back to another.
     if !how.in_place && !place.burst_buffer.join(LOCKERS).exists() {
         cache.begin_publishing();
     }
@@ -171,7 +172,7 @@ fn prepared(
     Ok(Prepared { place, cache, agent: Arc::new(agent), server, alive })
 }
 
-/// Brings what killed agents left in windows to the burst buffer; then serves windows if that is asked for.
+/// Applies what killed agents left in windows to the burst buffer. Then serves windows, if asked for.
 fn windows(place: &Place, agent: &Agent, how: &How, identity: &str) -> Result<Option<Alive>, Failure> {
     let loses = Cell::new(false);
     let failed = |dir: &Path, e: io::Error| {
@@ -182,7 +183,7 @@ fn windows(place: &Place, agent: &Agent, how: &How, identity: &str) -> Result<Op
     let own = &place.burst_buffer;
     forget::windows(own, &how.forget_windows)?;
     let at_server = how.windows.as_ref().filter(|_| how.server.is_some());
-    // Also where there is no room for new ones: what is brought away makes some.
+    // Also done where there is no room for new windows: applying old ones makes room.
     let noted = at_server.map(WindowPlace::notes);
     let believed = noted.as_deref().filter(|_| at_server.is_some_and(WindowPlace::is_fit));
     let find = |_| left::find(own, believed, identity);
@@ -211,7 +212,8 @@ fn windows(place: &Place, agent: &Agent, how: &How, identity: &str) -> Result<Op
     Ok(alive)
 }
 
-/// Host and a part that no other agent has: what another machine is told about a file that we hold.
+/// Returns the host name and a part that no other agent has: the name by which other machines see the holder of a
+/// file.
 pub fn agent_id() -> String {
     let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let random = fs::read_to_string("/proc/sys/kernel/random/uuid").unwrap_or_default();
@@ -258,16 +260,16 @@ fn cannot_open(place: &Place, error: &OpenError) -> Failure {
     }
 }
 
-/// A served directory.
+/// Served directory.
 pub struct Serving {
-    /// Where.
+    /// Directory and burst buffer.
     pub place: Place,
-    /// The data.
+    /// Burst buffer with the data.
     pub cache: Arc<dyn BurstBuffer>,
     ended: Arc<AtomicBool>,
     asked_to_end: Arc<AtomicBool>,
     forced: Arc<AtomicBool>,
-    /// The drain of its windows did not end.
+    /// Whether the drain of its windows did not end.
     left: AtomicBool,
     agent: Arc<Agent>,
     control: ControlListener,
@@ -276,7 +278,8 @@ pub struct Serving {
 }
 
 impl Prepared {
-    /// What is to be told of locks that other nodes' programs do not see; `None` where all see them, or the rules say how it is to be.
+    /// Returns a note about locks that programs of other nodes do not see. `None` if all nodes see them, or if a rule
+    /// decides about them.
     pub fn lock_note(&self) -> Option<String> {
         let LockScope::NodeAlone(why) = self.agent.lock_scope() else { return None };
         let asked_for = self.agent.policies().base().lock != Lock::Auto;
@@ -287,13 +290,13 @@ impl Prepared {
         (!asked_for).then_some(text)
     }
 
-    /// Fails where the rules of its directories cannot be kept.
+    /// Fails if the rules of its directories cannot be stored.
     pub fn can_keep_policies(&self) -> Result<(), Failure> {
         let dir = self.place.dir.shown();
         self.agent.can_keep_policies().map_err(|reason| Failure::new(exit::UNAVAILABLE, format!("{dir}: {reason}")))
     }
 
-    /// Serves the mount behind `device` from now on, in threads of its own. Fails where its rules cannot be kept.
+    /// Serves the mount behind `device` from now on, in threads of its own. Fails if its rules cannot be stored.
     pub fn serve(self, device: OwnedFd) -> Result<Serving, Failure> {
         self.can_keep_policies()?;
         let options = fuse::DoorOptions {
@@ -320,7 +323,7 @@ impl Prepared {
                 Ok(end) => tracing::info!("the session of {} ended: {end:?}", dir.shown()),
                 Err(error) => tracing::error!("the session of {} failed: {error}", dir.shown()),
             }
-            // What was still open is closed with it, before anybody drains.
+            // Files that are still open are closed with the session, before anybody drains.
             drop(session);
             flag.store(true, Ordering::Release);
         };
@@ -333,28 +336,29 @@ impl Prepared {
 }
 
 impl Serving {
-    /// What windows did, if they are served.
+    /// Returns the counters of windows, if they are served.
     pub fn windows(&self) -> Option<agent::WindowStatus> {
         self.agent.window_status()
     }
 
-    /// True once the mount is gone, every request was answered and every file is closed.
+    /// Returns whether the mount is gone, every request was answered and every file is closed.
     pub fn has_ended(&self) -> bool {
         self.ended.load(Ordering::Acquire)
     }
 
-    /// True once each time that somebody asked over the control socket that it ends.
+    /// Returns true once after each request to end on the control socket.
     pub fn asked_to_end(&self) -> bool {
         self.asked_to_end.swap(false, Ordering::AcqRel)
     }
 
-    /// True once somebody asked that it ends although files are in use.
+    /// Returns whether a request asked to end even if files are in use.
     pub fn is_forced(&self) -> bool {
         self.forced.load(Ordering::Acquire)
     }
 
-    /// Before everything is staged out: what windows acknowledged goes to the burst buffer. False, and it is told: not all does,
-    /// and stays where it is for the next start. A server, or a store, is waited for no longer than there are too many `requests`.
+    /// Applies all acknowledged writes in windows to the burst buffer, before everything is staged out. Returns
+    /// false, with a message, if some cannot be applied: they stay in their rings for the next start. Stops waiting
+    /// for a server or store once there are enough `requests`.
     pub fn drain_windows(&self, requests: &Requests<'_>) -> bool {
         if self.windows().is_none() {
             return true;
@@ -384,7 +388,7 @@ impl Serving {
         false
     }
 
-    /// Lets the burst buffer go; what is dirty stays in it. Then this process should end.
+    /// Releases the burst buffer; dirty data stays in it. Afterwards this process should end.
     pub fn stop(self) {
         self.agent.stop_windows();
         drain::let_go(&*self.cache, &self.place.burst_buffer, self.left.load(Ordering::Acquire));

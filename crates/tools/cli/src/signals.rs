@@ -10,7 +10,7 @@ use crate::aside::aside;
 use crate::exit::{self, Failure};
 use crate::limits::START_LOOK;
 
-/// The signals that are taken.
+/// Signals that are taken.
 const TAKEN: [i32; 9] = [
     libc::SIGCHLD,
     libc::SIGINT,
@@ -23,23 +23,24 @@ const TAKEN: [i32; 9] = [
     libc::SIGTTOU,
 ];
 
-/// A signal that came.
+/// Signal that arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Signal {
-    /// `SIGINT`, ...
+    /// Number: `SIGINT`, ...
     pub number: i32,
-    /// The terminal or the kernel sent it, to the whole foreground group; otherwise a process did, to us.
+    /// Whether the terminal or the kernel sent it, to the whole foreground group. Otherwise a process sent it to this
+    /// one.
     pub from_kernel: bool,
 }
 
 impl Signal {
-    /// True for those that ask a program to end.
+    /// Returns whether the signal asks a program to end.
     pub fn asks_to_end(self) -> bool {
         matches!(self.number, libc::SIGINT | libc::SIGTERM | libc::SIGHUP | libc::SIGQUIT)
     }
 }
 
-/// The blocked signals, and the mask that was before.
+/// Blocked signals, and the mask from before.
 #[derive(Clone, Copy)]
 pub struct Signals {
     taken: libc::sigset_t,
@@ -47,7 +48,7 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Blocks them in this thread and in all threads that it will start. Call before any thread starts.
+    /// Blocks the signals in this thread and all threads that it will start. Must be called before any thread starts.
     pub fn block() -> Signals {
         let mut taken = MaybeUninit::uninit();
         let mut before = MaybeUninit::uninit();
@@ -77,8 +78,9 @@ impl Signals {
         (number > 0).then_some(Signal { number, from_kernel: info.si_code == libc::SI_KERNEL })
     }
 
-    /// Does `work`, which may wait for a global store, in a thread of its own: a request to end is heard meanwhile, and then `work` is
-    /// left, and this process should end. Silent then, with the status that shells give a program that a signal ended.
+    /// Runs `work`, which may wait for a global store, in a thread of its own. A request to end abandons it, and this
+    /// process should then end. The failure is then silent, with the status that shells give a program that a signal
+    /// ended.
     pub fn unless_asked_to_end<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> Result<T, Failure> + Send + 'static,
@@ -95,7 +97,8 @@ impl Signals {
         }
     }
 
-    /// Gives this thread the mask from before, and SIGPIPE its default: for a child about to become another program.
+    /// Gives this thread the mask from before, and SIGPIPE its default, for a child that is about to become another
+    /// program.
     pub fn restore(&self) {
         // SAFETY: `before` was filled by pthread_sigmask; SIG_DFL is a valid disposition.
         unsafe {

@@ -1,4 +1,4 @@
-//! The life of the command: signals to it, its stops and its end, and the processes it leaves behind.
+//! Supervision of the command: signals to it, its stops and its end, and the processes that it leaves behind.
 
 use std::time::{Duration, Instant};
 
@@ -10,17 +10,17 @@ use crate::limits::{LISTED_MAX, NAMESPACE_END, POLL};
 use crate::mounts::Mount;
 use crate::signals::{Signal, Signals};
 
-/// Longest wait for a signal: nothing depends on it, it only bounds the harm of a lost one.
+/// Longest wait for a signal. Nothing depends on it; it bounds the harm of a lost signal.
 const LOOK: Duration = Duration::from_secs(1);
-/// Between two looks at the processes left behind: each reads much of `/proc`.
+/// Interval between two looks at the processes left behind: each reads much of `/proc`.
 const LOOK_FOR_HOLDERS: Duration = Duration::from_millis(500);
 
-/// The running command.
+/// Running command.
 pub struct Supervised<'a> {
     pid: Pid,
     signals: &'a Signals,
     code: Option<u8>,
-    /// Somebody wants it all to end, and nobody was there any more to hear it.
+    /// Whether a request to end arrived when no command was left to receive it.
     asked: bool,
 }
 
@@ -30,7 +30,7 @@ impl<'a> Supervised<'a> {
         Supervised { pid, signals, code: None, asked: false }
     }
 
-    /// Waits until the command has ended. Its exit status: its own, or 128 + the signal that killed it.
+    /// Waits until the command has ended. Returns its exit status, or 128 + the signal that killed it.
     ///
     /// The command is in our process group, so what the terminal sends reaches it without us; what another process
     /// sends to us is passed on. When the terminal stops it we stop too, since the shell waits for us.
@@ -47,8 +47,8 @@ impl<'a> Supervised<'a> {
         }
     }
 
-    /// What the terminal sent while the command lived, it sent to the command: the Ctrl-C that ended it is not for the
-    /// drain. What another process sent to us and the command never saw is.
+    /// Forgets signals that the terminal sent while the command lived: the Ctrl-C that ended the command is not meant
+    /// for the drain. Keeps signals that another process sent to us and that the command never got.
     fn forget_keys(&mut self) {
         while let Some(signal) = self.signals.next(Duration::ZERO) {
             self.asked |= signal.asks_to_end() && !signal.from_kernel;
@@ -79,8 +79,8 @@ impl<'a> Supervised<'a> {
         }
     }
 
-    /// Only for a stop by the terminal, whose SIGCONT comes to the whole group: after SIGSTOP to the command alone nobody
-    /// would wake us, and its files with us.
+    /// Stops this process with the command. Only for a stop by the terminal, whose SIGCONT reaches the whole group.
+    /// After SIGSTOP to the command alone, nobody would wake this process, nor the files that it serves.
     fn stop_with_command(&self, signal: i32) {
         if signal == libc::SIGSTOP {
             return;
@@ -90,8 +90,8 @@ impl<'a> Supervised<'a> {
     }
 
     /// Waits for processes that the command left behind with open files, at most `linger` (`None`: until they end or
-    /// somebody interrupts). `mounts` are ours, as the command saw them; `ended` tells that the namespace is gone and
-    /// nobody can be left.
+    /// somebody interrupts). `mounts`: ours, as the command saw them. `ended` returns whether the namespace is gone,
+    /// so that nobody can be left.
     pub fn linger(
         &mut self,
         mounts: &[Mount],
@@ -123,21 +123,21 @@ impl<'a> Supervised<'a> {
             let step = if looked.is_some() { POLL } else { POLL / 25 };
             self.asked |= self.signals.next(step).is_some_and(Signal::asks_to_end);
             if told && self.asked {
-                // It is the wait that was to end.
+                // The request was meant for this wait.
                 return Lingered { left, took: start.elapsed(), asked: false };
             }
         }
     }
 }
 
-/// What became of the processes that the command left behind.
+/// Outcome of the wait for processes that the command left behind.
 #[derive(Debug)]
 pub struct Lingered {
-    /// Who still holds files.
+    /// Processes that still hold files.
     pub left: Vec<Holder>,
-    /// How long it was waited.
+    /// Duration of the wait.
     pub took: Duration,
-    /// Somebody wants it all to end, which has had no effect yet.
+    /// Whether a request to end arrived that has had no effect yet.
     pub asked: bool,
 }
 

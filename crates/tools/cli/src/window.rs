@@ -19,11 +19,11 @@ use crate::ring_memory::RingMemory;
 use crate::server;
 use crate::shell;
 
-/// What to do where windows cannot lie.
+/// Remedy if windows cannot lie in a directory.
 pub const WHERE: &str =
     "name a directory on a tmpfs, or on persistent memory, in which only you or root may write: --window=DIR";
 
-/// For tests: the directory is taken for persistent memory, whatever it is.
+/// For tests: the directory counts as persistent memory, whatever it is.
 const EMULATED: &str = "FOREBAY_EMULATE_PERSISTENT_MEMORY";
 
 /// `--window[=DIR]`
@@ -47,26 +47,27 @@ fn size(text: &str) -> Result<u64, String> {
     }
 }
 
-/// Where the windows of this run lie: programs register at the first directory's socket, whatever directories there are.
+/// Location of the windows of this run. Programs register at the first directory's socket, however many directories
+/// there are.
 #[derive(Debug, Clone)]
 pub struct WindowPlace {
     first: WindowSettings,
     service: Arc<WindowService>,
     served: Arc<AtomicUsize>,
-    /// Nobody asked for them: where they cannot lie, all goes on without.
+    /// Whether windows are only served by default. If they cannot lie there, the run continues without them.
     by_default: bool,
     quiet: bool,
 }
 
 impl WindowArgs {
-    /// Whether they are asked for.
+    /// Returns whether windows are asked for.
     pub fn is_asked_for(&self) -> bool {
         self.window.is_some()
     }
 
-    /// Where the windows of a command lie. They are asked for as well where the environment says how large they are to be and names no
-    /// agent that serves them. Where nobody says anything there are windows if it `loads` our library, and if they lie where what
-    /// they hold outlives the job.
+    /// Returns where the windows of a command lie. Windows are asked for by an option, or by an environment that
+    /// gives their size and names no agent that serves them. By default there are windows if the command `loads` our
+    /// library, and their contents would outlive the job.
     pub fn of_command<'a>(
         &self,
         dirs: impl Iterator<Item = &'a Path>,
@@ -93,8 +94,8 @@ impl WindowArgs {
         self.place(dirs, quiet)
     }
 
-    /// Where, if they are asked for; a new session each time. They cannot lie in a directory that is to be accelerated, one of
-    /// `dirs`. Unless `quiet`, it is told where they are slower than they might be.
+    /// Returns where windows lie, if they are asked for; each call begins a new session. They cannot lie in `dirs`,
+    /// the directories to be accelerated. Unless `quiet`, a remark says where they are slower than they could be.
     pub fn place<'a>(
         &self,
         mut dirs: impl Iterator<Item = &'a Path>,
@@ -145,8 +146,8 @@ impl WindowArgs {
     }
 }
 
-/// Bytes for all windows where nobody says how many: `most`, or what a small machine or job can spare, and of what nobody has now, in
-/// memory and in `dir`, one half: others may come.
+/// Returns the default bytes for all windows: `most`, or less on a small machine or job. At most half of what is free
+/// now, in memory and in `dir`, since others may come.
 fn budget(most: u64, dir: &Path) -> u64 {
     let there = dir.ancestors().find_map(|dir| rustix::fs::statvfs(dir).ok());
     let space = there.map(|stat| stat.f_bavail.saturating_mul(stat.f_frsize));
@@ -159,7 +160,8 @@ fn bounded(most: u64, spared: Option<u64>, free: [Option<u64>; 2]) -> u64 {
     spared.into_iter().chain(halves).fold(most, u64::min).max(2 * CAPACITY_MIN)
 }
 
-/// What the environment wishes. Refused is what the library would pass over: it has nobody to say it to.
+/// Reads what the environment wishes. Values that the library would ignore are refused here, since the library has
+/// nobody to tell.
 pub fn wished() -> Result<Wish, Failure> {
     let text = std::env::var_os(WISH).unwrap_or_default();
     if let Some(wish) = wish(text.as_encoded_bytes()) {
@@ -169,7 +171,7 @@ pub fn wished() -> Result<Wish, Failure> {
     Err(Failure::new(exit::USAGE, why).remedy(format!("{WISHES}; unset: as the policy says")))
 }
 
-/// The kind of the file system of a directory that is there, if that is neither memory nor persistent memory.
+/// Returns the kind of an existing directory's file system, if that is neither memory nor persistent memory.
 pub fn not_in_memory(dir: &Path) -> Option<String> {
     let there = dir.canonicalize().ok()?;
     let seen = mounts::all().ok()?;
@@ -178,7 +180,7 @@ pub fn not_in_memory(dir: &Path) -> Option<String> {
     (!is_memory && WindowMedium::of(&there).is_ok_and(|medium| !medium.is_durable())).then(|| kind.clone())
 }
 
-/// Why programs that asked for windows went without, and what was lost in some, a sentence each.
+/// Returns why programs that asked for windows got none, and what was lost in some, one sentence each.
 pub fn troubles(windows: &WindowStatus) -> Vec<String> {
     let mut told = Vec::new();
     let mut tell = |number: u64, why: &str| {
@@ -200,7 +202,7 @@ pub fn troubles(windows: &WindowStatus) -> Vec<String> {
 }
 
 impl WindowPlace {
-    /// The settings for one more burst buffer.
+    /// Returns the settings for one more burst buffer.
     pub fn settings(&self, burst_buffer: &Path, lasts: bool) -> WindowSettings {
         let mut settings = WindowSettings { burst_buffer: burst_buffer.to_owned(), lasts, ..self.first.clone() };
         match self.served.fetch_add(1, Ordering::Relaxed) {
@@ -210,25 +212,25 @@ impl WindowPlace {
         settings
     }
 
-    /// Behind a server: where they are noted if they outlive a crash of the machine.
+    /// Returns where windows behind a server are noted, if they outlive a crash of the machine.
     pub fn notes(&self) -> PathBuf {
         server::agents_in(&self.first.dir)
     }
 
-    /// The directory.
+    /// Returns the directory of the windows.
     pub fn dir(&self) -> &Path {
         &self.first.dir
     }
 
-    /// Whether others have no say in what lies there.
+    /// Returns whether no other user can change the contents of the directory.
     pub fn is_fit(&self) -> bool {
         agent::fits_windows(&self.first.dir).is_ok()
     }
 
-    /// Whether they lie on persistent memory. It is told if that cannot be tried out.
+    /// Returns whether the windows lie on persistent memory. Prints a remark if that cannot be tried.
     pub fn are_durable(&self) -> bool {
         let dir = &self.first.dir;
-        // Else who has windows there says why not.
+        // If it fails, whoever has windows there reports the reason.
         let is_there = agent::provide_for_windows(dir).is_ok();
         let medium = self.first.medium.map_or_else(|| WindowMedium::of(dir), Ok);
         if let (true, Err(error)) = (is_there, &medium) {
@@ -240,8 +242,9 @@ impl WindowPlace {
         medium.is_ok_and(WindowMedium::is_durable)
     }
 
-    /// They could not be served for a directory, the last one of [`settings`](WindowPlace::settings): whether all goes on without,
-    /// as nobody asked for them. Programs then find those of the next directory where they look.
+    /// Notes that windows could not be served for the directory of the last [`settings`](WindowPlace::settings).
+    /// Returns whether the run continues without, since nobody asked for them. Programs then find the windows of the
+    /// next directory.
     pub fn goes_on_without(&self, dir: &Path, why: &std::io::Error) -> bool {
         if self.by_default {
             self.served.fetch_sub(1, Ordering::Relaxed);
@@ -252,12 +255,13 @@ impl WindowPlace {
         self.by_default
     }
 
-    /// What all directories share.
+    /// Returns the service that all directories share.
     pub fn service(&self) -> &Arc<WindowService> {
         &self.service
     }
 
-    /// What a shell must say before it starts programs that are to write through windows: `eval "$(forebay mount ... --window)"`.
+    /// Returns the commands that a shell must execute before it starts programs that write through windows: `eval
+    /// "$(forebay mount ... --window)"`.
     pub fn exports(&self) -> String {
         let socket = format!("export {SOCKET}={}", shell::word(self.first.socket()));
         let library = match preload::find() {
@@ -269,7 +273,7 @@ impl WindowPlace {
         format!("{socket} {name}={library}\"${{{name}:+:${name}}}\"")
     }
 
-    /// Tells programs that this process becomes where to register. Before there are threads.
+    /// Tells programs that this process becomes where to register. Called before there are threads.
     pub fn tell_programs(&self) {
         // SAFETY: called while this process has one thread.
         unsafe { std::env::set_var(SOCKET, self.first.socket()) };

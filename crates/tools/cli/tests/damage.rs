@@ -1,5 +1,5 @@
-//! Burst buffers that somebody damaged: nothing panics, what can be read arrives, what is lost is named, and each
-//! refusal says what to do.
+//! Damaged burst buffers: nothing panics, readable data arrives, lost data is named, and each refusal says what to
+//! do.
 
 mod common;
 
@@ -14,14 +14,14 @@ const DIRTY: &str = "dirty data";
 const CLEAN: &str = "clean data";
 const BIG_BYTES: usize = 100_000;
 
-/// What becomes of the dirty file `f`.
+/// Outcome for the dirty file `f`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outcome {
     /// `check --repair` and `recover` bring everything out.
     Whole,
-    /// Its replica is gone: that is told, and resolved by command. The other dirty file arrives.
+    /// The replica is missing: that is reported, and resolved by command. The other dirty file arrives.
     Gone,
-    /// Its replica holds other bytes; nobody can know.
+    /// The replica has other bytes, which nobody can detect.
     Changed,
 }
 
@@ -52,7 +52,7 @@ impl Damaged {
         done
     }
 
-    /// Looks, mends and recovers, and says what came out.
+    /// Checks, repairs and recovers, and compares the result with `outcome`.
     fn recovered(&self, name: &str, outcome: Outcome) {
         let buffer = self.bench.buffer.to_str().unwrap();
         self.call(&["check", buffer]);
@@ -81,10 +81,10 @@ impl Damaged {
     }
 }
 
-/// A damage and the word for what is damaged.
+/// A damage, and the word that names the damaged part.
 type Told = (fn(&Path), &'static str);
 
-/// A damage and what becomes of it.
+/// A damage and its outcome.
 type Damage = (&'static str, fn(&Path), Outcome);
 
 fn suffer(damages: &[Damage]) {
@@ -93,7 +93,7 @@ fn suffer(damages: &[Damage]) {
     }
 }
 
-/// Every file below `dir` whose name ends so.
+/// Returns every file below `dir` whose name ends with `end`.
 fn files(dir: &Path, end: &str) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(dir).unwrap().flatten() {
@@ -107,7 +107,7 @@ fn files(dir: &Path, end: &str) -> Vec<PathBuf> {
     found
 }
 
-/// The replica that starts with these bytes.
+/// Returns the replica that starts with these bytes.
 fn replica(buffer: &Path, starts: &str) -> PathBuf {
     let is = |path: &PathBuf| fs::read(path).unwrap().starts_with(starts.as_bytes());
     files(&buffer.join("replicas"), "").into_iter().find(is).expect("a replica")

@@ -10,7 +10,8 @@ use common::{BOUND, Bench, agent_of, call, is_mounted, kill, ok};
 use rustix::mount::{UnmountFlags, unmount};
 use testkit::{in_private_namespace, wait_until};
 
-/// A mount with one dirty file, and its burst buffer where nobody finds it any more: the agent, and the directory below.
+/// Mounts with one dirty file, and detaches the burst buffer's file system. Returns the agent and the directory
+/// below.
 fn detached(bench: &mut Bench) -> (i32, File) {
     bench.buffer = bench.tree.mount_tmpfs("detached", 64 << 20);
     let below = File::open(&bench.dir).unwrap();

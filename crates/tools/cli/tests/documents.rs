@@ -1,4 +1,4 @@
-//! `docs/commands.md` is what the program says of itself.
+//! `docs/commands.md` must equal the program's help.
 
 mod common;
 
@@ -20,7 +20,7 @@ fn write_command(page: &mut String, command: &str) {
     let help = help(command);
     write!(page, "\n## {}\n\n```text\n{}\n```\n", title.trim_end(), help.trim_end()).unwrap();
     let below = help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
-    // What goes on from the line before is indented further.
+    // Continuation lines are indented further.
     let names = below.filter_map(|line| line.strip_prefix("  ")?.split(' ').next().filter(|name| !name.is_empty()));
     for name in names.filter(|name| *name != "help") {
         write_command(page, format!("{command} {name}").trim_start());

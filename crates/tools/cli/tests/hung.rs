@@ -1,4 +1,4 @@
-//! Over a global store that does not answer: who waits, for how long, and what becomes of it.
+//! A global store that does not answer: who waits, for how long, and with which outcome.
 
 mod common;
 
@@ -15,15 +15,15 @@ use std::time::{Duration, Instant};
 use common::{Bench, Running, call, forebay, kill, ok, start};
 use testkit::{PATIENCE, ProcessGuard, TempTree, in_private_namespace, wait_until};
 
-/// The rule of these tests, and how much later than that a call may end here: two looks of a tenth of a second, and a busy
+/// The policy `unavailable` of these tests. `LATE` allows for two checks, each after a tenth of a second, and a busy
 /// machine.
 const UNAVAILABLE: Duration = Duration::from_secs(2);
 const LATE: Duration = Duration::from_secs(3);
 
-/// Tells the process that serves the store what to serve.
+/// Environment variable that tells the process that serves the store what to serve.
 const SERVE: &str = "HUNG_TEST_SERVE";
 
-/// A store that can be made to hang, with a burst buffer before it.
+/// Store that can be made to hang, with a burst buffer before it.
 struct Hung {
     bench: Bench,
     lower: PathBuf,
@@ -31,7 +31,7 @@ struct Hung {
 }
 
 impl Hung {
-    /// All calls hang while `hang` is on, or those that are named.
+    /// Creates a store whose `calls`, or all calls, hang while `hang` is on.
     fn new(calls: &str) -> Hung {
         let tree = TempTree::new();
         let (lower, dir, buffer) = (tree.dir("lower"), tree.dir("dir"), tree.dir("bb"));
@@ -70,7 +70,7 @@ impl Hung {
         status[0]["status"].clone()
     }
 
-    /// Calls that the store has not answered for two seconds.
+    /// Returns the number of calls that the store has not answered for two seconds.
     fn unanswered(&self) -> u64 {
         self.status()["store"]["unanswered"].as_u64().unwrap()
     }
@@ -78,13 +78,13 @@ impl Hung {
 
 impl Drop for Hung {
     fn drop(&mut self) {
-        // Who is left in it could not be killed.
+        // Processes that are left could not be killed.
         let _ = fs::remove_file(self.bench.tree.path("hangs"));
     }
 }
 
-/// Has every open of a file hang until what this gives is dropped; who waits can be killed. `None`, which is said, where the
-/// kernel has no such thing.
+/// Makes every open of a file hang until the returned descriptor is dropped; waiting processes can be killed. Returns
+/// `None`, with a message, if the kernel does not support this.
 fn hang_opens(file: &Path) -> Option<OwnedFd> {
     let path = std::ffi::CString::new(file.as_os_str().as_bytes()).unwrap();
     // SAFETY: calls on a C string that lives through them, and a descriptor that is nobody else's.
@@ -101,7 +101,7 @@ fn hang_opens(file: &Path) -> Option<OwnedFd> {
     Some(unsafe { OwnedFd::from_raw_fd(asked) })
 }
 
-/// A first request to end, which is answered, and a second one.
+/// Sends a first request to end, which is answered, and a second one.
 fn interrupt_twice(running: &mut Running) {
     kill(running.pid(), libc::SIGINT);
     running.complains("once more leaves it");
@@ -127,7 +127,7 @@ fn a_forced_unmount_ends_within_seconds_though_the_store_hangs_and_lists_what_st
     });
 }
 
-/// Not a test: the store.
+/// Not a test: runs the store.
 #[test]
 #[ignore = "the store of the other tests"]
 fn serve() {
@@ -136,7 +136,7 @@ fn serve() {
     slowfs::run(words.collect::<Vec<_>>());
 }
 
-/// What it came to, and after how long.
+/// Returns the outcome of `run`, and its duration.
 fn timed<T>(run: impl FnOnce() -> io::Result<T>) -> (Result<T, Option<i32>>, Duration) {
     let begun = Instant::now();
     let done = run().map_err(|error| error.raw_os_error());
@@ -167,7 +167,7 @@ fn a_call_that_needs_a_store_that_hangs_fails_with_eio_after_the_policys_time_an
         fails_in_time("a name", || fs::metadata(hung.path("never looked for")));
         fails_in_time("a directory", || fs::create_dir(hung.path("directory/new")));
         fails_in_time("a new file", || File::create(hung.path("another")));
-        // What lies here is read, and told of.
+        // Data that is here is read, and its attributes are shown.
         let mut got = Vec::new();
         let (read_all, took) = timed(|| open.read_to_end(&mut got));
         assert_eq!(read_all, Ok(content.len()));
@@ -197,7 +197,7 @@ fn who_has_a_complete_file_open_writes_and_asks_for_attributes_while_the_store_h
         fs::write(hung.path("file"), "one").unwrap();
         ok(call(["drain", "--wait", hung.bench.dir.to_str().unwrap()]));
         let file = File::options().read(true).write(true).open(hung.path("file")).unwrap();
-        // The open has seen that it has no capabilities, and that was said once.
+        // The open has found no capabilities and has told the kernel once.
         file.write_at(b"t", 0).unwrap();
         hung.hang();
         let (file, begun) = (std::sync::Arc::new(file), Instant::now());
@@ -209,7 +209,7 @@ fn who_has_a_complete_file_open_writes_and_asks_for_attributes_while_the_store_h
             });
             assert_eq!(done.1.recv_timeout(LATE), Ok(Ok(3)), "round {round}");
         }
-        // Who comes first waits until the store is known to hang, and nobody else.
+        // Only the first caller waits until the store is known to hang.
         assert!(begun.elapsed() < 3 * LATE, "{:?}", begun.elapsed());
         hung.answer();
         drop(file);
@@ -234,7 +234,7 @@ fn more_stuck_programs_than_threads_hold_up_nobody_who_needs_no_store() {
             })
             .collect();
         wait_until("all are stuck", PATIENCE, || hung.unanswered() >= 100);
-        // A lock is the agent's alone.
+        // Locks need only the agent.
         let (locked, took) = timed(|| {
             // SAFETY: a call on an open descriptor, without pointers.
             match unsafe { libc::flock(open.as_raw_fd(), libc::LOCK_EX) } {
@@ -275,7 +275,7 @@ fn a_truncation_that_was_given_up_does_not_happen() {
         fs::write(hung.lower.join("file"), "content").unwrap();
         let _mounted = hung.bench.mount(&["--policy", "unavailable=2s", "--policy", "revalidate=1m"]);
         assert_eq!(fs::metadata(hung.path("file")).unwrap().len(), 7);
-        // What the kernel knows of the store's file it asks for again after a second, of ours after a minute.
+        // The kernel asks again for the store's attributes after a second, and for those of our files after a minute.
         let looked = Instant::now();
         wait_until("the attributes are old", PATIENCE, || looked.elapsed() > Duration::from_millis(1200));
         hung.hang();
@@ -303,7 +303,7 @@ fn what_is_being_staged_out_while_the_store_hangs_is_shown_and_arrives() {
         wait_until("the copies are stuck", PATIENCE, || hung.unanswered() > 0);
         let calls = hung.status()["store"]["calls"].clone();
         assert!(calls.as_array().unwrap().iter().all(|call| call["call"] == "write"), "{calls}");
-        // What is here is read meanwhile, by whoever opens it.
+        // Data that is here can be read meanwhile, by any program.
         let open = File::open(hung.path("file-0")).unwrap();
         let mut last = [0];
         open.read_exact_at(&mut last, (1 << 20) - 1).unwrap();
@@ -404,7 +404,7 @@ fn a_recover_whose_store_hangs_from_the_start_ends_when_it_is_asked_to() {
     });
 }
 
-/// Whether it blocks SIGINT, and so looks for it.
+/// Returns whether a process blocks SIGINT, and so takes signals itself.
 fn takes_signals(pid: i32) -> bool {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let blocked = status.lines().find_map(|line| line.strip_prefix("SigBlk:"));

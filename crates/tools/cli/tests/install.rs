@@ -1,4 +1,4 @@
-//! What `make install` puts where.
+//! Files that `make install` installs, and where.
 
 mod common;
 
@@ -11,7 +11,7 @@ fn the_command_is_installed_with_its_library_its_pages_and_completions() {
     let (built, prefix) = (tree.path().join("built"), tree.path().join("usr"));
     fs::create_dir(&built).unwrap();
     fs::copy(env!("CARGO_BIN_EXE_forebay"), built.join("forebay")).unwrap();
-    // It is no part of this package, and need not have been built.
+    // The library belongs to another package, and need not have been built.
     fs::write(built.join("libforebay_preload.so"), "the library").unwrap();
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../scripts/install.sh");
     let installed = Command::new(script).args([&built, &prefix]).output().unwrap();
@@ -27,6 +27,6 @@ fn the_command_is_installed_with_its_library_its_pages_and_completions() {
     has("share/fish/vendor_completions.d/forebay.fish", "complete -c forebay");
     let command = common::start(Command::new(prefix.join("bin/forebay")).args(["doctor", "--json"]), "").wait();
     let library = fs::canonicalize(prefix.join("lib/forebay/libforebay_preload.so")).unwrap();
-    // A stub is another version's: it was found where it was put.
+    // The stub counts as another version, which shows that it was found.
     assert!(command.out.contains(library.to_str().unwrap()), "{command:?}");
 }

@@ -1,4 +1,4 @@
-//! What an agent's memory does not depend on.
+//! Independence of an agent's memory from its load.
 
 mod common;
 

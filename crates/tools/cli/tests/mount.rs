@@ -77,7 +77,7 @@ fn what_lies_in_a_burst_buffer_is_nobody_elses_to_read_whoever_made_it() {
         ok(call(["drain", "--wait", text(&bench.dir)]));
         private("made now");
         unmount();
-        // As earlier versions left it.
+        // Modes as earlier versions left them.
         for name in ["agent.log", "policies.toml", "directory"] {
             opened(&bench.buffer.join(name), 0o644);
         }
@@ -142,7 +142,7 @@ fn a_dead_agents_mount_ends_and_its_data_is_recovered() {
         let agent = mounted.agent();
         kill(agent, libc::SIGKILL);
         wait_until("the agent is gone", BOUND, || call(["status", text(&bench.dir)]).code == 69);
-        // It hears of nobody before it has closed its last file.
+        // The killed process counts as ended only once its last file is closed.
         wait_until("its threads have ended", BOUND, || {
             let state = fs::read_to_string(format!("/proc/{agent}/stat")).unwrap_or_default();
             let threads = fs::read_dir(format!("/proc/{agent}/task")).map_or(0, Iterator::count);
@@ -380,7 +380,7 @@ fn a_stopped_agent_is_told_of_and_nobody_hangs_with_it() {
         let (agent, dir, file) = (mounted.agent(), text(&bench.dir), bench.dir.join("f"));
         let link = bench.tree.path("link");
         std::os::unix::fs::symlink(&file, &link).unwrap();
-        // From a directory that nobody can even look into: who is there already is.
+        // From a directory that nobody can look into; processes already there can stay.
         let stopped = bench.tree.path("stopped");
         let script = "until [ -e $1 ]; do /bin/sleep 0.02; done; exec $0 resolve 0123456789abcdef --keep global";
         let mut shell = std::process::Command::new("sh");

@@ -26,7 +26,7 @@ impl Shared {
         Shared { bench, other }
     }
 
-    /// A job in the other directory.
+    /// Runs a job in the other directory.
     fn run_there(&self, script: &str) -> Done {
         let mut command = forebay();
         command.args(["run", "--quiet", "--burst-buffer"]).arg(&self.bench.buffer).arg("--dir").arg(&self.other);
@@ -38,12 +38,12 @@ impl Shared {
         now.f_bavail * now.f_frsize
     }
 
-    /// Leaves half a MiB.
+    /// Fills the burst buffer except half a MiB.
     fn fill_up(&self) {
         fs::write(self.bench.buffer.join("filler"), vec![1; (self.free() - (512 << 10)) as usize]).unwrap();
     }
 
-    /// Clean and dirty replicas of the first directory.
+    /// Counts clean and dirty replicas of the first directory.
     fn counts(&self) -> [usize; 2] {
         let checked = call([Path::new("check"), &self.bench.buffer]).out;
         let count = |what: &str| {

@@ -11,7 +11,7 @@ use common::{Bench, Mounted, call, forebay, ok, start};
 use rustix::process::{Resource, Rlimit, Uid, setrlimit};
 use testkit::in_private_namespace;
 
-/// What the agent may have open.
+/// Most files that the agent may have open.
 const LIMIT: u64 = 1024;
 
 /// Mounts with an agent that has no more descriptors, and may not raise the limit.

@@ -62,7 +62,7 @@ fn the_writer_of_a_new_file_larger_than_the_burst_buffer_is_told_where_it_ends_a
     in_private_namespace(|| {
         let bench = small();
         sum("head -c 40000000 /dev/urandom > ../source", &bench.dir);
-        // The last line: how much of it there is. Where the agent writes, all of it.
+        // The last line is the size of the new file. Where the agent writes, all of it arrives.
         let script = "LC_ALL=C dd if=../source of=new bs=100000; echo $?; wc -c < new";
         let done = bench.run(&[], script);
         assert_eq!(done.code, 0, "{done:?}");
@@ -97,7 +97,7 @@ fn full_and_recovered(windows: &[&str]) {
                   kill -KILL $PPID; sleep 0.1";
     let done = bench.run(&[&["--policy", "stage_out=manual"], windows].concat(), script);
     assert_eq!(done.code, 137, "{done:?}");
-    // What was kept for a start is kept again, before this fills what is left.
+    // The space that was kept for a start is kept again, before this fills the rest.
     let script = "for bytes in 1000 100 1; do dd if=../source of=new-100000 oflag=append conv=notrunc bs=$bytes count=3000; done; \
                   head -c $SIZE new-100000 | cksum; kill -KILL $PPID; sleep 0.1"
         .replace("$SIZE", done.out.trim());
@@ -179,7 +179,7 @@ fn a_place_that_never_held_anything_is_no_problem() {
         assert!(recovered.code == 66 && recovered.err.contains("holds no data"), "{recovered:?}");
         ok(bench.run(&["--quiet"], "echo data > f"));
         assert_eq!(bench.read("f"), "data\n");
-        // What cannot be read may hold something.
+        // An unreadable catalogue may hold something.
         fs::remove_dir_all(bench.buffer.join("catalogue")).unwrap();
         fs::remove_dir_all(bench.buffer.join("replicas")).unwrap();
         fs::write(bench.buffer.join("replicas"), b"").unwrap();

@@ -21,7 +21,7 @@ fn a_burst_buffer_that_a_server_has_used_publishes_nothing() {
         };
         fs::write(bench.dir.join("f"), "old").unwrap();
         assert!(rewrite("new"), "another file");
-        // What the server keeps there of the nodes that had locks.
+        // The place also contains the server's client recovery records.
         let places = fs::read_dir(&bench.buffer).unwrap().map(|entry| entry.unwrap().path());
         let place = places.chain([bench.buffer.clone()]).find(|path| path.join("catalogue").exists()).unwrap();
         fs::write(place.join("lockers"), b"").unwrap();

@@ -1,4 +1,4 @@
-//! What is refused, with which status and which advice.
+//! Refusals of commands, with their exit statuses and advice.
 
 mod common;
 

@@ -1,4 +1,5 @@
-//! How often a global store is asked: the same operations directly in a store that counts, and through Forebay with its stage-out.
+//! Number of requests to a global store: operations directly in a store that counts, and through Forebay with its
+//! stage-out.
 
 mod common;
 
@@ -14,13 +15,13 @@ use common::{BOUND, Bench, call, ok};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use testkit::{PATIENCE, ProcessGuard, TempTree, in_private_namespace, wait_until};
 
-/// Tells the process that serves the store what to serve.
+/// Environment variable that tells the process that serves the store what to serve.
 const SERVE: &str = "REQUESTS_TEST_SERVE";
 
-/// How often each operation is done, on as many files.
+/// Number of files on which each operation is executed.
 const FILES: u64 = 20;
 
-/// A store that counts, with a directory for each side in it.
+/// Store that counts requests, with a directory for each side.
 struct Counted {
     bench: Bench,
     lower: PathBuf,
@@ -60,7 +61,7 @@ impl Counted {
         words.chunks(2).map(|pair| (pair[0].to_owned(), pair[1].parse().unwrap())).collect()
     }
 
-    /// The requests once everything that was opened is closed, which nobody waits for.
+    /// Returns the requests once everything that was opened is closed, for which no program waits.
     fn settled(&self) -> Requests {
         wait_until("every file is closed", BOUND, || {
             let now = self.requests();
@@ -69,7 +70,7 @@ impl Counted {
         self.requests()
     }
 
-    /// What `run` costs in one of the directories, until everything is below.
+    /// Returns the requests of `run` in one of the directories, until everything is below.
     fn cost(&self, side: &str, run: impl FnOnce(&Path)) -> Requests {
         let before = self.settled();
         run(&self.shown.join(side));
@@ -83,7 +84,7 @@ impl Counted {
     }
 }
 
-/// Not a test: the store.
+/// Not a test: runs the store.
 #[test]
 #[ignore = "the store of the other tests"]
 fn serve() {
@@ -92,7 +93,7 @@ fn serve() {
     slowfs::run(words.collect::<Vec<_>>());
 }
 
-/// What an operation finds.
+/// Files that an operation finds.
 #[derive(Clone, Copy, PartialEq)]
 enum Found {
     Nothing,
@@ -106,10 +107,10 @@ enum Found {
 struct Operation {
     name: &'static str,
     finds: Found,
-    /// Does it with all names in the directory.
+    /// Function that executes the operation with all names in the directory.
     run: fn(&Path, &[String]),
-    /// The most requests a file that it may take, in hundredths: directly, which nobody can spare, and through Forebay. With a
-    /// stage-out that depends on how many files came together in a batch: a few requests for each batch are allowed for.
+    /// Most requests per file, in hundredths: `direct` in the store itself, where they are unavoidable, and `ours`
+    /// through Forebay. With a stage-out, `ours` allows for a few requests per batch of files, whose size varies.
     direct: u64,
     ours: u64,
 }

@@ -1,4 +1,5 @@
-//! Rights are those of the plain directory: a table of modes, owners and calls, made by an ordinary user beside a plain directory.
+//! Rights equal those of the plain directory: a table of modes, owners and calls, made by an ordinary user beside a
+//! plain directory.
 
 mod common;
 
@@ -71,7 +72,7 @@ fn write(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).open(path)
 }
 
-/// What is done to a file.
+/// Calls on a file.
 const ON_FILES: [Call; 16] = [
     ("read", |path| File::open(path)?.read_exact(&mut [0; 4])),
     ("write", |path| write(path)?.write_all(b"x")),
@@ -103,7 +104,7 @@ const ON_FILES: [Call; 16] = [
     ("setxattr", |path| Ok(setxattr(path, "user.x", b"y", XattrFlags::empty())?)),
 ];
 
-/// What is done in a directory that holds `file`, of somebody else, and `dir`.
+/// Calls in a directory that contains `file`, of another owner, and `dir`.
 const IN_DIRECTORIES: [Call; 11] = [
     ("list", |dir| fs::read_dir(dir)?.try_for_each(|entry| entry.map(drop))),
     ("look up", |dir| fs::metadata(dir.join("file")).map(drop)),

@@ -176,7 +176,7 @@ fn a_burst_buffer_takes_further_directories_beside_the_first() {
         assert_eq!((both.code, both.out.as_str()), (137, "1\n"), "{both:?}");
         assert!(bench.buffer.join("superblock").exists(), "the first stays where it is");
         let checked = call(["check", bench.buffer.to_str().unwrap()]);
-        // What the first left may have been staged out by the second, as far as that came before it was killed.
+        // The second run may have staged out data of the first before it was killed.
         assert!((1..=2).contains(&checked.out.matches("1 dirty").count()), "{checked:?}");
         assert_eq!(checked.out.matches(" 1 replicas").count(), 2, "{checked:?}");
         let recovered = call(["recover", bench.buffer.to_str().unwrap()]);
@@ -242,7 +242,7 @@ fn an_ordinary_user_runs_without_passthrough() {
         assert_eq!((done.code, done.out.as_str()), (0, "12345\n"), "{done:?}");
         assert!(done.err.contains("no passthrough"), "{done:?}");
         assert_eq!(bench.read("f"), "data\n");
-        // It may not have the burst buffer mounted otherwise than it is.
+        // An ordinary user's run may not change the mount options of the burst buffer.
         let done = run(&["--policy", "atime=strict", "--", "true"]);
         assert!(done.code == 69 && done.err.contains("strictatime"), "{done:?}");
     });
@@ -393,7 +393,7 @@ fn a_request_to_end_between_the_command_and_the_drain_counts() {
     in_private_namespace(|| {
         let bench = Bench::new();
         let options = ["--policy", "rate=2MiB/s", "--policy", "stage_out=exit"];
-        // What stays behind keeps the mounts, so that this moment lasts.
+        // Processes left behind keep the mounts, so that this moment lasts.
         let pid = bench.tree.path("pid");
         let script = format!(
             "(cd /; exec sleep 2 >/dev/null) & head -c 32000000 /dev/urandom > f; echo $$ > {0}.new; mv {0}.new {0}",

@@ -36,8 +36,9 @@ fn two_first_agents_that_start_at_once_find_a_place_each() {
     });
 }
 
-/// It asks its new mount whether it works, and through it for the places of file systems mounted inside. Within less than the
-/// program's bound: one that waits for itself is freed by an end of its connection alone, which follows.
+/// The agent looks into its new mount, and through it at the mount points of file systems inside. The test allows
+/// less than the program's own time limit: an agent that waits for itself is freed only when its connection ends,
+/// which comes later.
 #[test] // S32
 fn an_agent_killed_while_it_asks_its_own_mount_ends() {
     in_private_namespace_within(BOUND / 2, || {

@@ -96,7 +96,7 @@ fn a_stop_key_stops_the_command_and_its_files_go_on_when_it_continues() {
         command.args(["--ctty", "--wait", "bash", "--norc", "--noediting", "-i"]).current_dir(&bench.dir);
         command.env("PS1", "ready> ").env("FOREBAY_BURST_BUFFER", &bench.buffer);
         command.env("FOREBAY", env!("CARGO_BIN_EXE_forebay"));
-        // What it waits for is no program: a shell cannot stop while one that it starts is stopped before it runs.
+        // The shell waits in a builtin: it cannot stop while a program that it starts is stopped before it runs.
         let go = bench.tree.path("go");
         let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
         rustix::fs::mknodat(rustix::fs::CWD, &go, rustix::fs::FileType::Fifo, mode, 0).unwrap();
@@ -142,7 +142,7 @@ fn a_drain_and_a_staging_draw_bars_that_move_within_a_file() {
     });
 }
 
-/// What takes long shows how far it is, and how long it will take; nothing of that stays on the screen.
+/// A long task shows its progress and the remaining time, and leaves nothing on the screen.
 #[test]
 fn a_sweep_draws_a_bar_with_the_time_that_is_left() {
     let target = tempfile::tempdir_in("/dev/shm").unwrap();

@@ -1,4 +1,4 @@
-//! What commands say of files that somebody has to decide about, and that what they say can be done.
+//! Messages of commands about files that somebody has to decide about; their remedies must work.
 
 mod common;
 
@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use common::{BOUND, Bench, Done, call, forebay, is_mounted, ok, start};
 use testkit::{TempTree, in_private_namespace, wait_until};
 
-/// Gives the command that is told after `to decide: ` to a shell, with the last of the copies it offers.
+/// Executes the command printed after `to decide: ` in a shell, with the last of the copies that it offers.
 fn decide(said: &str) -> Done {
     let told = said.lines().find_map(|line| line.trim().strip_prefix("to decide: forebay ")).expect(said);
     let (before, after) = told.split_once(" --keep ").expect(told);
@@ -22,7 +22,7 @@ fn decide(said: &str) -> Done {
     Done { code: done.status.code().unwrap_or(-1), out: text(done.stdout), err: text(done.stderr) }
 }
 
-/// A mount in which the dirty file `gone` was removed below: its name, and what was done before.
+/// Mounts, and removes the dirty file `gone` below.
 fn orphan(bench: &Bench) {
     let below = fs::File::open(&bench.dir).unwrap();
     std::mem::forget(bench.mount(&["--policy", "stage_out=manual"]));
@@ -82,7 +82,7 @@ fn what_is_told_is_a_command_that_can_be_done() {
         assert!(status.contains(shown), "{status}\n{shown}");
         assert_eq!(call(["umount", "--force", dir]).code, 75);
 
-        // What is not there cannot be saved, nor put below.
+        // Missing data cannot be saved or staged out.
         let checked = ok(call(["check", buffer]));
         assert!(checked.contains("--keep burst-buffer|global|both --burst-buffer"), "{checked}");
         let replica = drained.err.lines().find_map(|line| line.trim().strip_prefix("data: ")).expect(&drained.err);

@@ -1,11 +1,11 @@
-//! Work that may wait for a global store, in a thread that can be left.
+//! Work that may wait for a global store, in a thread that can be abandoned.
 
 use std::io;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
-/// Does `work` in a thread of its own. `None`: it did not end before `leave` said so, which is asked every `look`; it goes on, and this
-/// process should end. Errors: no thread could be started, or it ended in a panic.
+/// Runs `work` in a thread of its own. `leave` is asked every `look` whether to abandon it. Returns `None` if so: the
+/// work continues, and this process should end. Errors: the thread could not be started, or it panicked.
 pub fn aside<T: Send + 'static>(
     name: &str,
     look: Duration,
@@ -14,7 +14,7 @@ pub fn aside<T: Send + 'static>(
 ) -> io::Result<Option<T>> {
     let (sender, receiver) = mpsc::channel();
     let run = move || {
-        // Nobody listens any more when it was left.
+        // Fails if the work was abandoned, since nobody listens then.
         let _ = sender.send(work());
     };
     std::thread::Builder::new().name(name.to_string()).spawn(run)?;

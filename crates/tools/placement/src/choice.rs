@@ -1,8 +1,8 @@
-//! Which burst buffer serves which directory, and what can be wrong with the pair.
+//! Places: which burst buffer serves which directory, and checks of the pair.
 //!
 //! The first directory that uses a burst buffer uses its directory itself. Others, and all of a `run` with several,
-//! have a subdirectory `NAME-HASH` each: the directory's last component and a hash of its identity and path. A directory finds
-//! its data again by the identity in the superblocks, whatever its path has become.
+//! have a subdirectory `NAME-HASH` each: the directory's last component and a hash of its identity and path. A
+//! directory finds its data again by the identity in the superblocks, even after its path has changed.
 
 use std::fs;
 use std::io;
@@ -70,7 +70,7 @@ fn known(buffer: &Path) -> Vec<Known> {
     formatted(buffer).into_iter().map(read).collect()
 }
 
-/// The burst buffer of a directory: the one with its data, or a new one.
+/// Returns the burst buffer of a directory: the one with its data, or a new one.
 fn own(
     dir: &Path,
     buffer: &Path,
@@ -79,7 +79,7 @@ fn own(
     former: &dyn Fn(&Path, &Path, &str) -> Former,
 ) -> Result<PathBuf, Failure> {
     let identity = identity_of(dir).map_err(|e| Failure::io(format_args!("use {}", dir.shown()), &e))?;
-    // The roots of two file systems may have one identity: then the note tells them apart.
+    // The roots of two file systems may have the same identity: then the noted path tells them apart.
     let matches = |known: &&Known| known.store.as_ref() == Some(&identity);
     let is = |wanted: Former| {
         let (dir, identity) = (&dir, &identity);
@@ -99,7 +99,7 @@ fn own(
             "if it is the same mount it at {served} again; if not mount that one there first, or name another burst buffer"
         )));
     }
-    // One that may be its own and is damaged, or held a directory that was here before: opening it says what to do.
+    // A damaged place that may be this directory's, or one of a former directory here: opening it reports what to do.
     let doubtful = |known: &&Known| match (&known.store, &known.dir) {
         (None, None) => true,
         (_, served) => served.as_deref() == Some(dir),
@@ -108,7 +108,7 @@ fn own(
         return Ok(known.path.clone());
     }
     if let Some(known) = known.iter().find(doubtful) {
-        // Made anew at the same path. One that is in use says so when it is opened.
+        // Made anew at the same path. A place in use is reported when it is opened.
         if replaced::is_of_former(&known.path, dir) && !is_in_use(&known.path) {
             replaced::take_anew(&known.path, dir)?;
         }
@@ -129,18 +129,18 @@ fn is_in_use(place: &Path) -> bool {
     matches!(file_cache::lock(place), Err(file_cache::OpenError::InUse { .. }))
 }
 
-/// What the directory that a place served is to a directory with the same identity.
+/// Relation between the directory that a place served and a directory with the same identity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Former {
-    /// The same one, by this path or the former.
+    /// One and the same directory, at this path or a former one.
     Same,
-    /// Another one.
+    /// Another directory.
     Another,
-    /// Nobody can tell.
+    /// The relation cannot be determined.
     Unknown,
 }
 
-/// One that is accelerated now is not touched: its agent may hang.
+/// Determines that relation. A directory that is accelerated now is not touched, since its agent may hang.
 fn former(served: &Path, dir: &Path, identity: &str, seen: &[Mount]) -> Former {
     let below: Vec<Mount> = seen.iter().filter(|mount| !mount.is_ours()).cloned().collect();
     if mounts::ours_over(seen, served).is_some() {
@@ -154,12 +154,13 @@ fn former(served: &Path, dir: &Path, identity: &str, seen: &[Mount]) -> Former {
     if identity_of(served).is_ok_and(|served| served == identity) {
         return Former::Another;
     }
-    // Moved, unless all file systems of a kind have this identity at their root, and that one is only not mounted.
+    // It was moved. Exception: all file systems of a kind have this identity at their root, and the former one may
+    // only be unmounted.
     let whole = |mount: &Mount| mount.point == dir && mount.root == Path::new("/");
     if mounts::covering(&below, dir).is_some_and(whole) { Former::Unknown } else { Former::Same }
 }
 
-/// What the superblock of a directory's burst buffer says.
+/// Returns the identity in the superblock of a directory's burst buffer.
 fn identity_of(dir: &Path) -> io::Result<String> {
     let root = rustix::fs::open(dir, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     PosixStore::id_of(root.as_fd())
@@ -174,8 +175,8 @@ fn make(dir: &Path) -> Result<(), Failure> {
     }
 }
 
-/// The burst buffer: must exist, since a missing one is more often a device that is not mounted than a wish for a new
-/// directory on the system disk.
+/// Returns the canonical path of the burst buffer. It must exist: a missing one is more often an unmounted device
+/// than a wish for a new directory on the system disk.
 fn canonical_burst_buffer(path: &Path) -> Result<PathBuf, Failure> {
     let wrong = |e: &io::Error| Failure::io(format_args!("use the burst buffer {}", path.shown()), e);
     let canonical = fs::canonicalize(path).map_err(|e| match e.kind() {
@@ -188,7 +189,7 @@ fn canonical_burst_buffer(path: &Path) -> Result<PathBuf, Failure> {
     if !canonical.is_dir() {
         return Err(Failure::new(failure::NO_INPUT, format!("the burst buffer {} is no directory", path.shown())));
     }
-    // Not access(2): it knows nothing of what makes a file system refuse root.
+    // access(2) does not suffice: some file systems refuse even root.
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     match rustix::fs::open(&canonical, flags, Mode::RUSR) {
         Ok(_) | Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::ISDIR | rustix::io::Errno::NOSPC) => {
@@ -265,7 +266,7 @@ mod tests {
         (root, a, b, buffer)
     }
 
-    /// As an agent that served the directory leaves it.
+    /// Formats a place as an agent that served the directory leaves it.
     fn format(place: &Place) {
         let store = identity_of(&place.dir).unwrap();
         fs::write(place.burst_buffer.join(MARKER), serde_json::json!({ "store_id": store }).to_string()).unwrap();
@@ -313,7 +314,7 @@ mod tests {
                 ..copy(&known[0])
             };
             let former = |served: &Path, dir: &Path, identity: &str| match former(served, dir, identity, &[]) {
-                // As they would be.
+                // The expected relations.
                 Former::Same if served.exists() && served != dir => Former::Another,
                 other => other,
             };

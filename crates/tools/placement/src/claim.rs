@@ -1,8 +1,8 @@
-//! Who chooses a place in a burst buffer.
+//! The claim: permission to choose a place in a burst buffer.
 //!
-//! Two agents that start at once for two directories would both find a fresh burst buffer empty, and both take the first
-//! place. So one at a time looks and takes: the directory of the burst buffer is locked from the look until the chosen places
-//! have superblocks of their own, which is short, since a fresh place has nothing to recover.
+//! Two agents that start at once for two directories would both find a fresh burst buffer empty, and both take the
+//! first place. So one agent at a time looks and chooses. It locks the burst buffer's directory from the look until
+//! the chosen places have superblocks. That is short, since a fresh place has nothing to recover.
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -16,12 +16,13 @@ use crate::failure::Failure;
 use crate::limits::{CLAIM_POLL, CLAIM_WAIT};
 use crate::place::{self, Place};
 
-/// The right to choose, until it is dropped. A process forked meanwhile shares it, and must not drop it.
+/// Permission to choose places, until dropped. A process forked meanwhile shares it and must not drop it.
 pub struct Claim(OwnedFd);
 
 impl Claim {
-    /// Waits for it. `None` where it cannot be had: the directory is not there, its file system has no locks, or somebody
-    /// who is no agent of ours holds it. Then agents that start at once may find the place in use, and are told.
+    /// Waits for the claim. Returns `None` where it cannot be had: the directory is missing, its file system has no
+    /// locks, or somebody who is no agent of ours holds it. Agents that start at once may then find the place in use,
+    /// and report that.
     pub fn wait(burst_buffer: &Path) -> Option<Claim> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let dir = rustix::fs::open(burst_buffer, flags, Mode::empty()).ok()?;
@@ -36,7 +37,8 @@ impl Claim {
     }
 }
 
-/// The places of directories, and the right to them while one is new: keep it until they are opened.
+/// Returns the places of the directories, and the claim if one of them is new. The claim must be kept until the
+/// places are opened.
 pub fn places(dirs: &[PathBuf], burst_buffer: &Path) -> Result<(Vec<Place>, Option<Claim>), Failure> {
     let claim = Claim::wait(burst_buffer);
     let places = choice::places(dirs, burst_buffer)?;

@@ -1,11 +1,11 @@
 //! Numbers in sentences.
 
-/// `1 file`, `2 files`
+/// Formats a count: `1 file`, `2 files`.
 pub fn files(count: u64) -> String {
     format!("{count} file{}", if count == 1 { "" } else { "s" })
 }
 
-/// `1 file was`, `2 files were`
+/// Formats a count with its verb: `1 file was`, `2 files were`.
 pub fn files_were(count: u64) -> String {
     format!("{} {}", files(count), if count == 1 { "was" } else { "were" })
 }

@@ -1,9 +1,9 @@
-//! Windows at a server: what agents of this node that were killed have left in them.
+//! Windows at a server: rings that killed agents of this node have left.
 //!
-//! An agent at a server has no burst buffer in which to note its rings. It notes them in its own directory, beside those of the
-//! other agents of its user, together with the directory that it serves, and holds a lock there as long as it lives. The next
-//! agent for the same directory replays what those that are dead have noted, whatever address their server had; agents that
-//! start at once do that one after the other.
+//! An agent at a server has no burst buffer in which to note its rings. It notes them in its own directory, beside
+//! those of the user's other agents, with the identity of the directory that it serves. It holds a lock there as long
+//! as it lives. The next agent for the same directory replays the rings of dead agents, whatever their server's
+//! address was. Agents that start at once do that one after the other.
 
 use std::fs::{self, File};
 use std::io;
@@ -16,31 +16,31 @@ use rustix::io::Errno;
 
 use crate::place;
 
-/// In an agent's directory: held by the agent as long as it lives.
+/// File in an agent's directory: locked by the agent as long as it lives.
 const ALIVE: &str = "alive";
-/// There too: the identity of the directory that it serves.
+/// File in an agent's directory: identity of the directory that it serves.
 const SERVES: &str = "serves";
-/// There too, the agent's own: its sessions of windows that have not ended.
+/// File in an agent's directory: its sessions of windows that have not ended.
 const WINDOWS: &str = "windows";
 
-/// Says, while it is there, that an agent lives.
+/// Mark that an agent lives, as long as this value exists.
 #[derive(Debug)]
 pub struct Alive {
     _lock: Lock,
 }
 
-/// A lock that is held until it is dropped. A process forked meanwhile shares it, and must not drop it.
+/// Lock that is held until dropped. A process forked meanwhile shares it and must not drop it.
 #[derive(Debug)]
 pub struct Lock(File);
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // Not the close: a child that has not begun its program yet has the descriptor too.
+        // Unlocked explicitly: a child that has not executed its program yet has the descriptor too.
         let _ = flock(&self.0, FlockOperation::Unlock);
     }
 }
 
-/// What was found, and the right to be the only one who looks at it.
+/// Directories that were found, and the locks that keep other agents from looking at them.
 #[derive(Debug)]
 pub struct Left {
     /// Directories of killed agents.
@@ -53,25 +53,25 @@ fn create(path: &Path) -> io::Result<File> {
     File::options().write(true).create(true).truncate(false).custom_flags(libc::O_NOFOLLOW).open(path)
 }
 
-/// Before the first ring: this is the directory of an agent that lives and serves `directory`.
+/// Marks `own` as the directory of a live agent that serves `directory`. Called before the first ring exists.
 pub fn begin(own: &Path, directory: &str) -> io::Result<Alive> {
     let file = create(&own.join(ALIVE))?;
     flock(&file, FlockOperation::NonBlockingLockExclusive)?;
     let lock = Lock(file);
     let serves = own.join(SERVES);
     fs::write(&serves, directory)?;
-    // It may lie on persistent memory.
+    // The directory may lie on persistent memory.
     File::open(&serves)?.sync_all()?;
     sync_directory(own)?;
     Ok(Alive { _lock: lock })
 }
 
-/// Whether an agent has noted windows that it has not ended: then its directory must stay.
+/// Returns whether an agent has noted windows that it has not ended. Its directory must then stay.
 pub fn has_windows(dir: &Path) -> bool {
     fs::metadata(dir.join(WINDOWS)).is_ok_and(|found| found.len() > 0)
 }
 
-/// Whether it is the directory of an agent at a server that noted some.
+/// Returns whether `dir` is the directory of an agent at a server that noted some windows.
 pub fn is_of_agent(dir: &Path) -> bool {
     dir.join(SERVES).exists() && has_windows(dir)
 }
@@ -92,7 +92,8 @@ pub fn find(own: &Path, lasting: Option<&Path>, directory: &str) -> io::Result<L
     let here = place(all)?;
     let lasting = lasting.filter(|dir| place(dir).is_ok_and(|there| there != here));
     let mut left = Left { dirs: Vec::new(), _only: Vec::new(), _dead: Vec::new() };
-    // In this order, always. Who has the first in another place, as each job of a cluster may, meets us at the second.
+    // Always in this order. An agent whose first directory is elsewhere, as in each job of a cluster, meets this one
+    // at the second.
     for dir in [Some(all), lasting].into_iter().flatten() {
         left._only.push(the_only_one(dir, directory)?);
     }
@@ -111,16 +112,16 @@ pub fn find(own: &Path, lasting: Option<&Path>, directory: &str) -> io::Result<L
     Ok(left)
 }
 
-/// The right to be the only one who looks at what was left in `dir` for a directory. Waits for it.
+/// Takes the lock for looking at what was left in `dir` for a directory. Waits for it.
 fn the_only_one(dir: &Path, directory: &str) -> io::Result<Lock> {
     let file = create(&dir.join(format!("replay-{:016x}", place::hash(directory.bytes()))));
-    // It may be full: then whatever directory others look for.
+    // The file system may be full: then the lock is on `dir` itself, whatever directory others look for.
     let file = file.or_else(|_| File::open(dir))?;
     flock(&file, FlockOperation::LockExclusive)?;
     Ok(Lock(file))
 }
 
-/// The right to be the only one who looks at the directory of an agent; `None` while that lives, or somebody else looks.
+/// Takes the lock of an agent's directory. Returns `None` while that agent lives, or somebody else looks.
 pub fn of_dead(dir: &Path) -> io::Result<Option<Lock>> {
     let file = create(&dir.join(ALIVE))?;
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {

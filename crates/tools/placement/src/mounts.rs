@@ -1,4 +1,4 @@
-//! What is mounted where, as `/proc/*/mountinfo` says: read without touching the mounts, which may hang.
+//! Mounts as listed in `/proc/*/mountinfo`, read without touching the mounts, which may hang.
 
 use std::ffi::OsString;
 use std::fs;
@@ -8,41 +8,41 @@ use std::path::{Component, Path, PathBuf};
 
 use crate::limits::LINKS_MAX;
 
-/// The file system type that ours are mounted with.
+/// File system type of our mounts.
 pub const KIND: &str = "fuse.forebay";
 
 /// One line of mountinfo.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mount {
-    /// Unique in the namespace while mounted.
+    /// Number of the mount, unique in the namespace while mounted.
     pub id: u64,
-    /// The mount it is mounted on.
+    /// Number of the mount on which this one is mounted.
     pub parent: u64,
     /// `major:minor` of its files' `st_dev`.
     pub device: String,
-    /// What of the file system shows there: `/` for all of it.
+    /// Part of the file system that is mounted: `/` for all of it.
     pub root: PathBuf,
-    /// Where.
+    /// Mount point.
     pub point: PathBuf,
     /// File system type.
     pub kind: String,
-    /// What `mount` shows before "on": for ours the burst buffer.
+    /// Text that `mount` shows before "on": for our mounts the burst buffer.
     pub source: PathBuf,
 }
 
 impl Mount {
-    /// True for a directory that Forebay accelerates.
+    /// Returns whether the mount is a directory that Forebay accelerates.
     pub fn is_ours(&self) -> bool {
         self.kind == KIND
     }
 }
 
-/// The mounts that this process sees.
+/// Lists the mounts that this process sees.
 pub fn all() -> io::Result<Vec<Mount>> {
     of("/proc/self/mountinfo")
 }
 
-/// The mounts that process `pid` sees.
+/// Lists the mounts that process `pid` sees.
 pub fn seen_by(pid: i32) -> io::Result<Vec<Mount>> {
     of(&format!("/proc/{pid}/mountinfo"))
 }
@@ -51,7 +51,7 @@ fn of(file: &str) -> io::Result<Vec<Mount>> {
     Ok(fs::read(file)?.split(|byte| *byte == b'\n').filter_map(parse).collect())
 }
 
-/// `36 35 98:0 /root /mnt rw,noatime shared:1 - ext4 /dev/sda rw`.
+/// Parses a line such as `36 35 98:0 /root /mnt rw,noatime shared:1 - ext4 /dev/sda rw`.
 fn parse(line: &[u8]) -> Option<Mount> {
     let mut fields = line.split(|byte| *byte == b' ');
     let id = number(fields.next()?)?;
@@ -81,7 +81,7 @@ fn unescape(field: &[u8]) -> PathBuf {
     PathBuf::from(OsString::from_vec(bytes))
 }
 
-/// The mount that shows at `path`: the longest mount point above it and, of several on one point, the upper one.
+/// Returns the mount that shows at `path`: of the mounts with the longest matching mount point, the uppermost.
 pub fn covering<'a>(mounts: &'a [Mount], path: &Path) -> Option<&'a Mount> {
     let above = mounts.iter().filter(|mount| path.starts_with(&mount.point));
     let longest = above.clone().map(|mount| mount.point.as_os_str().len()).max()?;
@@ -89,13 +89,13 @@ pub fn covering<'a>(mounts: &'a [Mount], path: &Path) -> Option<&'a Mount> {
     here.iter().find(|mount| !here.iter().any(|other| other.parent == mount.id)).or(here.last()).copied()
 }
 
-/// Our mount that `path` lies in, whatever is mounted deeper inside.
+/// Returns our mount in which `path` lies, whatever is mounted deeper inside.
 pub fn ours_over<'a>(mounts: &'a [Mount], path: &Path) -> Option<&'a Mount> {
     mounts.iter().rev().find(|mount| mount.is_ours() && path.starts_with(&mount.point))
 }
 
-/// Walks an absolute path as the kernel would, through symbolic links, and calls `enter` with each place before anything in
-/// it is touched: whoever touches a mount whose agent is stopped stands still with it. Ends at the first error.
+/// Walks an absolute path as the kernel would, through symbolic links. Calls `enter` with each directory before
+/// anything in it is touched, since touching a mount with a stopped agent blocks. Ends at the first error.
 pub fn walk<E>(path: &Path, mut enter: impl FnMut(&Path) -> Result<(), E>) -> Result<(), E> {
     let words = |path: &Path| path.components().rev().map(|word| word.as_os_str().to_owned()).collect::<Vec<_>>();
     let (mut rest, mut at, mut links) = (words(path), PathBuf::from("/"), 0);
@@ -122,8 +122,8 @@ pub fn walk<E>(path: &Path, mut enter: impl FnMut(&Path) -> Result<(), E>) -> Re
     Ok(())
 }
 
-/// The mount points strictly below `dir` that are not below another one: what must be moved on top of a mount over
-/// `dir`. With `on`, only those mounted on that mount.
+/// Returns the mount points strictly below `dir` that are not below another one. These must be moved on top of a
+/// mount over `dir`. With `on`, only those mounted on that mount.
 pub fn below(mounts: &[Mount], dir: &Path, on: Option<u64>) -> Vec<PathBuf> {
     let inside = |mount: &&Mount| mount.point != dir && mount.point.starts_with(dir);
     let mut points: Vec<PathBuf> = mounts

@@ -1,8 +1,9 @@
-//! Room in a burst buffer that several directories share: the clean data of one goes for the sake of another.
+//! Room in a burst buffer that several directories share: clean data of one place makes way for another.
 //!
-//! The clean data of runs that ended belongs to nobody who would drop it. So an agent under pressure, and one that starts, frees what was
-//! not used for longest in whatever place: in one that an agent has by its control socket, in one that none has by itself. Only places of
-//! the same user are touched, and no agent that hangs is waited for longer than [`NEIGHBOUR_SILENCE`].
+//! Nobody else would drop the clean data of ended runs. So an agent that is short of room, and one that starts, drops
+//! the data unused for longest from any place. An agent that has the place is asked by its control socket; a place
+//! without an agent is cleaned directly. Only places of the same user are touched. Each agent is waited for at most
+//! [`NEIGHBOUR_SILENCE`].
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -16,15 +17,15 @@ use types::Shown;
 use crate::limits::{NEIGHBOUR_AGES, NEIGHBOUR_SILENCE, NEIGHBOURS_TURN, ROOM_AT_START};
 use crate::place;
 
-/// What cleaning one place came to.
+/// Outcome of cleaning one place.
 pub enum Outcome {
-    /// So much went.
+    /// Clean data of this size was dropped.
     Done(Cleaned),
-    /// It is to be recovered first, or belongs to another user.
+    /// The place was left alone: it must be recovered first, or belongs to another user.
     Left,
 }
 
-/// Drops clean data of a place, through its agent if there is one, which is waited for so long.
+/// Drops clean data of a place, through its agent if there is one. `patience`: longest wait for the agent.
 pub fn clean(place: &Path, which: &Which, patience: Duration) -> io::Result<Outcome> {
     if file_cache::check_owner(place, false).is_err() {
         return Ok(Outcome::Left);
@@ -44,16 +45,16 @@ pub fn clean(place: &Path, which: &Which, patience: Duration) -> io::Result<Outc
     }
 }
 
-/// Now, in seconds since 1970.
+/// Returns the current time, seconds since 1970.
 pub fn now_s() -> u64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |now| now.as_secs())
 }
 
-/// Drops clean data of the other places of the burst buffer that `own` is in: first what was unused for days, then for hours, and so on.
-/// Returns the bytes that this freed.
+/// Drops clean data of the other places of the burst buffer in which `own` lies: first data unused for days, then for
+/// hours, and so on. Returns the bytes freed.
 pub fn free(own: &Path, which: &Which) -> u64 {
     let (until, now) = (Instant::now() + NEIGHBOURS_TURN, now_s());
-    // With when the longest unused data of each was used last, as far as that is known.
+    // Each with the time of last use of its oldest data, as far as known.
     let mut others: Vec<(PathBuf, Option<u64>)> = others(own).into_iter().map(|path| (path, Some(0))).collect();
     let mut freed = 0;
     let ages = NEIGHBOUR_AGES.iter().map(|age| now.saturating_sub(age.as_secs())).chain([u64::MAX]);
@@ -80,7 +81,8 @@ pub fn free(own: &Path, which: &Which) -> u64 {
     freed
 }
 
-/// Before a place is opened, or made: room for its first files, if others have filled the burst buffer with clean data.
+/// Makes room for the first files of a place before it is opened or created, if others have filled the burst buffer
+/// with clean data.
 pub fn make_room_for(own: &Path) {
     let Some(excess) = excess(own).or_else(|| excess(own.parent()?)) else { return };
     if excess > 0 {
@@ -88,7 +90,7 @@ pub fn make_room_for(own: &Path) {
     }
 }
 
-/// How much less is free than a start should find, where that is less than half of it.
+/// Returns how many bytes are missing from the free space that a start wants, if that space is less than half of it.
 fn excess(place: &Path) -> Option<u64> {
     let now = rustix::fs::statvfs(place).ok()?;
     let wanted = now.f_blocks.saturating_mul(now.f_frsize) / ROOM_AT_START;
@@ -96,7 +98,7 @@ fn excess(place: &Path) -> Option<u64> {
     Some(if free < wanted / 2 { wanted - free } else { 0 })
 }
 
-/// The other places of the burst buffer, on the same file system.
+/// Lists the other places of the burst buffer on the same file system.
 fn others(own: &Path) -> Vec<PathBuf> {
     let root = if place::is_subdirectory(own) { own.parent().unwrap_or(own) } else { own };
     let device = |path: &Path| std::fs::metadata(path).map(|found| found.dev()).ok();

@@ -1,9 +1,10 @@
-//! A place whose directory was removed and made anew at the same path (`rm -rf job; mkdir job`): the new directory is another one, and
-//! what the place holds belongs to the former.
+//! Places whose directory was removed and made anew at the same path (`rm -rf job; mkdir job`). The new directory is
+//! another one, and the contents of the place belong to the former.
 //!
-//! Where nothing in it waits for its stage-out the place is emptied, and taken for the new directory. The steps are in an order in which a
-//! crash after any of them leaves a place that is emptied again: replicas first, so that the records left are clean ones without a replica;
-//! the page that says whose place it is last. Rules stay, for they stay with the path (S34), and what `resolve` saved.
+//! If nothing in the place waits for its stage-out, the place is emptied and taken for the new directory. A crash
+//! after any step leaves a place that is emptied again. Replicas go first, so that the remaining records are clean
+//! ones without a replica; the page that names the owner goes last. Rules stay, since they belong to the path (S34),
+//! and so do files that `resolve` saved.
 
 use std::collections::HashSet;
 use std::fs;
@@ -23,18 +24,18 @@ use crate::failure::{self, Failure};
 use crate::lock::lock;
 use crate::{place, served};
 
-/// What goes of a place, in this order.
+/// Parts of a place that are removed, in this order.
 const EMPTIED: [&str; 8] =
     ["sums", "replicas", "departed", "lockers", "catalogue", "superblock.new", place::MARKER, "directory"];
 
-/// What of a former directory is not in the global store.
+/// Data of a former directory that is not in the global store.
 struct Waiting {
-    /// Versions of replicas with the names that their files had.
+    /// Versions of replicas, with the former names of their files.
     files: Vec<(Version, PathBuf)>,
     bytes: u64,
 }
 
-/// Whether a place is that of a former directory at the path of `dir`.
+/// Returns whether a place belongs to a former directory at the path of `dir`.
 pub fn is_of_former(place: &Path, dir: &Path) -> bool {
     let identity = || {
         let root = fs::File::open(dir)?;
@@ -44,7 +45,7 @@ pub fn is_of_former(place: &Path, dir: &Path) -> bool {
         && store_of(place).is_some_and(|store| identity().is_ok_and(|identity| identity != store))
 }
 
-/// Empties a place of a former directory, if nothing waits in it; else the failure says what does.
+/// Empties a place of a former directory. Errors: something waits in it, which the failure names.
 pub fn take_anew(place: &Path, dir: &Path) -> Result<(), Failure> {
     let _lock = lock(place)?;
     let waiting = waiting(place)?;
@@ -77,7 +78,7 @@ pub fn give_up(place: &Path, saving: bool, saved: &mut dyn FnMut(&Path)) -> Resu
     empty(place)
 }
 
-/// Gives dirty replicas second names among the saved files, and has them on the medium.
+/// Links dirty replicas among the saved files, and syncs them.
 fn save(place: &Path, waiting: &Waiting) -> io::Result<Vec<PathBuf>> {
     let saved = place.join("saved");
     let mut paths = Vec::new();
@@ -101,7 +102,7 @@ fn replica(place: &Path, version: Version) -> PathBuf {
     place.join(format!("replicas/{:02x}/{version}", version.0 & 0xff))
 }
 
-/// What is dirty, by the records and by what replicas say themselves.
+/// Returns the dirty files, by the records and by the replicas' own attributes.
 fn waiting(place: &Path) -> Result<Waiting, Failure> {
     let unsure = |what: String| {
         Failure::new(failure::UNAVAILABLE, format!("whether {} holds unsaved data is not known: {what}", place.shown()))
@@ -114,7 +115,7 @@ fn waiting(place: &Path) -> Result<Waiting, Failure> {
     if place.join("catalogue/db").exists() {
         let catalogue = FjallCatalogue::open(place.join("catalogue")).map_err(|e| unsure(e.to_string()))?;
         let listed = catalogue.unclean(&mut |_, record| {
-            // What was being removed is nobody's any more: its directory is gone as well.
+            // Files that were being removed need no owner: their directory is gone as well.
             if !record.removing {
                 waiting.files.push((record.version, record.hint));
             }
@@ -148,7 +149,7 @@ fn empty_some(place: &Path, steps: usize) -> io::Result<()> {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        // In this order on the medium as well.
+        // Synced, so that the order holds on the medium as well.
         sync_directory(place)?;
     }
     Ok(())

@@ -1,19 +1,19 @@
-//! Where a server listens: `unix:PATH` or `tcp:HOST:PORT`.
+//! Addresses at which a server listens: `unix:PATH` or `tcp:HOST:PORT`.
 
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// Where a server listens.
+/// Address at which a server listens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Address {
-    /// A socket in the file system, for processes of this machine.
+    /// Path of a socket in the file system, for processes of this machine.
     Unix(PathBuf),
-    /// Host name or address, and port; an IPv6 address stands in brackets.
+    /// Host name or IP address, and port. An IPv6 address is written in brackets.
     Tcp(String),
 }
 
-/// A text that is no address.
+/// Text that is not an address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is no address: write unix:PATH or tcp:HOST:PORT")]
 pub struct AddressError(pub String);

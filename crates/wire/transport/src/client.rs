@@ -1,5 +1,5 @@
-//! The asking side: one session with a server, over as many connections as its threads need, that comes back by itself
-//! when connection or server are lost.
+//! The client's side: one session with a server, over as many connections as the client's threads need. Lost
+//! connections are made again, also after the server has restarted.
 
 use std::io;
 use std::sync::Arc;
@@ -19,84 +19,87 @@ use crate::pool::{Connection, ConnectionPool, Lane, LaneSlot};
 use crate::secret::{Secret, random};
 use crate::session::SessionInstance;
 
-/// Who connects.
+/// Identity of a connecting client.
 #[derive(Debug, Clone, Default)]
 pub struct Who {
-    /// Identity of the accelerated directory, in hex: the server must serve the same.
+    /// Identity of the accelerated directory, in hex. The server must serve this directory.
     pub store: String,
-    /// A name for people.
+    /// Name of the client, for messages.
     pub agent: String,
 }
 
-/// One request.
+/// One request, with its data and the limits of its wait.
 pub struct Call<'a> {
-    /// What is asked.
+    /// Message to send.
     pub message: &'a Message,
-    /// Data that goes with it.
+    /// Data sent with the message.
     pub data: Data<'a>,
-    /// Where the answer's data goes; more than fits is an error.
+    /// Buffer for the answer's data. A longer answer is an error (`EPROTO`).
     pub into: &'a mut [u8],
-    /// How long it may take, connecting included; `None`: until the server is back, however long.
+    /// Longest wait, connecting included. `None`: waits until the server is back, however long that takes.
     pub within: Option<Duration>,
-    /// Doing it twice would differ from doing it once: if the server has lost its memory since it was sent, ask the caller.
+    /// Whether executing the request twice differs from executing it once. If the server has forgotten the session
+    /// since the request was sent, the call ends with [`CallError::Lost`].
     pub once: bool,
-    /// When the message was made: what it says of time counts from then.
+    /// Time at which the message was made. Durations in the message count from then.
     pub made: Instant,
-    /// Ends the wait with `EINTR`; asked some ten times a second, and between the parts of a frame.
+    /// Whether the caller's wait was interrupted; if so, the call ends with `EINTR`. Called about ten times a second,
+    /// and between the parts of a frame.
     pub interrupted: &'a dyn Fn() -> bool,
 }
 
 impl<'a> Call<'a> {
-    /// A request without data, with no bound and no interruption.
+    /// Returns a request without data, time limit and interruption.
     pub fn new(message: &'a Message) -> Call<'a> {
         let made = Instant::now();
         Call { message, data: Data::Bytes(&[]), into: &mut [], within: None, once: false, made, interrupted: &|| false }
     }
 }
 
-/// An answer.
+/// Answer of the server to one request.
 #[derive(Debug)]
 pub struct Answer {
-    /// What was answered; never [`Message::Failed`].
+    /// Message of the answer; never [`Message::Failed`].
     pub message: Message,
-    /// Bytes of data that were put into [`Call::into`].
+    /// Bytes of data written to [`Call::into`].
     pub data_bytes: usize,
-    /// Whose answer it is: who is answered by two may have been forgotten between.
+    /// Session instance that answered. Two answers with different instances mean that the server may have forgotten
+    /// the session in between.
     pub memory: SessionInstance,
 }
 
-/// Why there is no answer.
+/// Reason why a call has no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
-    /// The server refuses us, and will again.
+    /// The server refuses this client, and would refuse another try.
     #[error("the server refuses: {reason}")]
     Refused {
-        /// Why, for programs.
+        /// Error number.
         errno: i32,
-        /// Why, for people.
+        /// Reason in words.
         reason: String,
     },
-    /// The server says that the request failed.
+    /// The server executed the request, or tried to, and reports an error.
     #[error("{reason}")]
     Failed {
-        /// Why, for programs.
+        /// Error number.
         errno: i32,
-        /// Why, for people.
+        /// Reason in words.
         reason: String,
     },
-    /// No answer in time.
+    /// No answer came within [`Call::within`].
     #[error("the server did not answer in time")]
     TimedOut,
-    /// The wait was interrupted.
+    /// The caller's wait was interrupted.
     #[error("interrupted")]
     Interrupted,
-    /// The request may have been done or not, and the server does not know ([`Call::once`]).
+    /// The request may have been executed or not, and the server has forgotten which ([`Call::once`]).
     #[error("the server has lost its memory of the request")]
     Lost,
 }
 
 impl CallError {
-    /// What a program hears.
+    /// Returns the error number for the calling program.
     pub fn errno(&self) -> i32 {
         match self {
             CallError::Refused { errno, .. } | CallError::Failed { errno, .. } => *errno,
@@ -113,27 +116,28 @@ impl From<CallError> for io::Error {
     }
 }
 
-/// A session with a server. All methods may be called from any thread.
+/// Session with a server. All methods may be called from any thread.
 pub struct Client {
     address: Address,
     secret: Option<Secret>,
     greeting: Greeting,
     pool: Arc<ConnectionPool>,
     outstanding: OutstandingRequests,
-    /// The server that was told last of requests in doubt, by its memory, and of how many.
+    /// Session instance that was last sent [`Message::DoneWith`], and the number of requests in doubt at that time.
     told: Mutex<(SessionInstance, u64)>,
-    /// Since when it does not answer; said once per outage.
+    /// Time since which the server does not answer. Each outage is logged once.
     away: Mutex<Option<Instant>>,
 }
 
-/// How one try of a call ended without an answer.
+/// Reason why one try of a call ended without an answer.
 enum Trouble {
     End(CallError),
     Connection(io::Error),
 }
 
 impl Trouble {
-    /// The caller's patience decides: the kernel says `ETIMEDOUT` of a machine that has vanished as well.
+    /// Decides by the caller's limit whether the call ends. The kernel also reports `ETIMEDOUT` for a machine that
+    /// has vanished, and that is no reason to end the call.
     fn of(error: io::Error, patience: &WaitLimit<'_>) -> Trouble {
         match patience.check() {
             Ok(()) => Trouble::Connection(error),
@@ -143,15 +147,16 @@ impl Trouble {
     }
 }
 
-/// A request that was sent once at least.
+/// Request that was sent at least once.
 struct Sent<'a> {
     number: Number<'a>,
-    /// To whom it was sent last.
+    /// Session instance to which the request was sent last.
     to: SessionInstance,
 }
 
 impl Client {
-    /// Connects once, within `wait`, so that a wrong address, secret or directory is told at once.
+    /// Creates a session and connects once within `wait`, so that a wrong address, secret or directory is reported at
+    /// once.
     pub fn connect(address: Address, secret: Option<Secret>, who: Who, wait: Duration) -> Result<Client, CallError> {
         let session = random().map_err(|e| CallError::Failed { errno: libc::EIO, reason: e.to_string() })?;
         let greeting = Greeting { session, store: Text::cut(who.store), agent: Text::cut(who.agent) };
@@ -162,27 +167,27 @@ impl Client {
         Ok(client)
     }
 
-    /// What it is to every server that it meets.
+    /// Returns the number of this session, which is the same for every server.
     pub fn session(&self) -> [u8; 16] {
         self.greeting.session
     }
 
-    /// Connections to the server now.
+    /// Returns the number of connections to the server, including those being made.
     pub fn connections(&self) -> usize {
         self.pool.made()
     }
 
-    /// Where the server is.
+    /// Returns the server's address.
     pub fn address(&self) -> &Address {
         &self.address
     }
 
-    /// For how long nobody could be connected to; `None`: the last who tried could, or nobody had to.
+    /// Returns for how long connecting has failed. `None`: the last try succeeded, or none was needed.
     pub fn away(&self) -> Option<Duration> {
         self.away.lock().map(|since| since.elapsed())
     }
 
-    /// Asks and waits for the answer. Lost connections are made anew and the request is sent again.
+    /// Sends a request and waits for its answer. A lost connection is made again, and the request is sent again.
     pub fn call(&self, mut call: Call<'_>) -> Result<Answer, CallError> {
         let interrupted = call.interrupted;
         let patience = WaitLimit { until: call.within.map(|within| Instant::now() + within), interrupted };
@@ -207,7 +212,7 @@ impl Client {
                     }
                     return Ok(answer);
                 }
-                // A connection that was good once says nothing about the next.
+                // The failure of a reused connection says nothing about a new one.
                 Err(Trouble::Connection(_)) if reused => {}
                 Err(Trouble::Connection(error)) => {
                     drop(place);
@@ -219,7 +224,7 @@ impl Client {
         }
     }
 
-    /// The connection goes back to its place only if all went well.
+    /// Sends the request once and takes its answer. The connection returns to its slot only if both succeed.
     fn try_once<'a>(
         &'a self,
         place: &mut LaneSlot<'_>,
@@ -234,7 +239,8 @@ impl Client {
             return Err(Trouble::End(CallError::Lost));
         }
         self.tell_doubts(&mut connection, patience)?;
-        // Numbered when it is sent and not before: what has only waited is never taken for what the server forgot.
+        // The number is assigned when the request is first sent. So a request that was never sent is not mistaken for
+        // one that the server forgot.
         let sent = sent.get_or_insert_with(|| Sent { number: self.outstanding.begin(), to });
         sent.to = to;
         let (message, data_bytes) = exchange(&mut connection.framed, &sent.number, call, patience)?;
@@ -242,7 +248,8 @@ impl Client {
         Ok(Answer { message, data_bytes, memory: to })
     }
 
-    /// Before anything that comes after requests of which something may be on its way yet.
+    /// Tells the server which requests the client is done with, if any is in doubt. Called before each request, so
+    /// that the server can order it after the doubtful ones.
     fn tell_doubts(&self, to: &mut Connection, patience: &WaitLimit<'_>) -> Result<(), Trouble> {
         let (doubts, memory) = (self.outstanding.doubts(), to.memory);
         if doubts == 0 || *self.told.lock() == (memory, doubts) {
@@ -261,13 +268,13 @@ impl Client {
         Ok(())
     }
 
-    /// Requests of this lane are about to come: what `count` of them at once need to be connected is done meanwhile.
+    /// Connects ahead, in threads of its own, so that `count` requests of this lane find free connections.
     pub fn prepare(self: &Arc<Client>, lane: Lane, count: usize) {
         for _ in 0..self.pool.prepare(lane, count) {
             let mut prepared = Prepared { client: Arc::clone(self), lane, connection: None };
             let connect = move || {
                 let patience = WaitLimit { until: Some(Instant::now() + CONNECT), interrupted: &|| false };
-                // Whoever needs it finds out why it is not there.
+                // A failure shows again when a request needs the connection.
                 prepared.connection = prepared.client.connection(&patience).ok();
             };
             if let Err(error) = concurrency::spawn("connect", connect) {
@@ -289,7 +296,7 @@ impl Client {
         match handshake::greet(&mut framed, &self.greeting, self.secret.as_ref(), patience) {
             Ok(memory) => Ok(Connection { framed, memory }),
             Err(HandshakeFailure::Broken(error)) => Err(Trouble::of(error, patience)),
-            // It is full for the moment.
+            // `EAGAIN`: the server is full for the moment.
             Err(HandshakeFailure::Refused(Refused { errno: libc::EAGAIN, reason })) => {
                 Err(Trouble::Connection(io::Error::new(io::ErrorKind::ConnectionRefused, reason)))
             }
@@ -314,7 +321,7 @@ impl Client {
     }
 }
 
-/// A connection that is being made for whoever comes.
+/// Connection that is being made ahead for any request of its lane.
 struct Prepared {
     client: Arc<Client>,
     lane: Lane,
@@ -337,7 +344,8 @@ fn end(trouble: Trouble) -> CallError {
     }
 }
 
-/// Waits a little; returns how long to wait the next time.
+/// Waits for `pause`. Returns the next, longer pause. Errors: the caller's limit was reached, or the wait was
+/// interrupted.
 fn rest(pause: Duration, patience: &WaitLimit<'_>) -> Result<Duration, Trouble> {
     let end = Instant::now() + pause;
     loop {
@@ -350,7 +358,7 @@ fn rest(pause: Duration, patience: &WaitLimit<'_>) -> Result<Duration, Trouble> 
     }
 }
 
-/// Sends a request and takes its answer.
+/// Sends a request and takes its answer. Returns the message and the number of data bytes.
 fn exchange(
     framed: &mut Framed,
     number: &Number<'_>,
@@ -370,13 +378,13 @@ fn exchange(
         })?,
     }
     let frame = framed.receive(patience).map_err(trouble)?;
-    // One request at a time: an answer to another one is no conversation.
+    // A connection carries one request at a time, so an answer to another request breaks the protocol.
     if frame.header.request != number.request {
         return Err(Trouble::Connection(io::ErrorKind::InvalidData.into()));
     }
     let (data_bytes, room) = (frame.header.data_bytes as usize, call.into.len());
     if data_bytes > room {
-        // It would be the same again.
+        // Another try would get the same answer.
         let reason = format!("the answer has {data_bytes} bytes, and there is room for {room}");
         return Err(Trouble::End(CallError::Failed { errno: libc::EPROTO, reason }));
     }

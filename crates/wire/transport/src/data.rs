@@ -1,4 +1,4 @@
-//! The data of a request: bytes, or what is sent from where it lies.
+//! Data of a request: bytes, or memory that is sent without a reference to it.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -6,23 +6,24 @@ use std::os::fd::BorrowedFd;
 /// Data that goes with a request, at most `DATA_BYTES_MAX`.
 #[derive(Clone, Copy)]
 pub enum Data<'a> {
-    /// These bytes.
+    /// Bytes in a slice.
     Bytes(&'a [u8]),
-    /// What is sent from where it lies.
+    /// Memory of other writers, sent without being copied here first.
     Gathered(&'a dyn Gathered),
 }
 
-/// Data in memory to which no reference can be made, as others may write there.
+/// Data in memory that others may write at any time, so that no reference to it may exist.
 pub trait Gathered {
-    /// How many bytes.
+    /// Returns the length, bytes.
     fn bytes(&self) -> usize;
-    /// Sends a first part of what is behind `skip` bytes, as sendmsg(2) does, and copies it: whatever is written there afterwards is not
-    /// sent. `EFAULT`: it is not there any more; whoever asked is told, and what was sent of the request is none.
+    /// Sends a first part of the data behind `skip` bytes and returns its length, as sendmsg(2) does. The bytes are
+    /// copied: later writes to the memory are not sent. Errors: `EFAULT` if the memory is gone. The call then fails,
+    /// and the server does not execute the partly sent request.
     fn send(&self, socket: BorrowedFd<'_>, skip: usize) -> io::Result<usize>;
 }
 
 impl Data<'_> {
-    /// Bytes.
+    /// Returns the length, bytes.
     pub fn len(&self) -> usize {
         match self {
             Data::Bytes(bytes) => bytes.len(),
@@ -30,7 +31,7 @@ impl Data<'_> {
         }
     }
 
-    /// Whether there are none.
+    /// Returns whether the data has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

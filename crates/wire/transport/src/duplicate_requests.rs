@@ -1,11 +1,11 @@
-//! What the server remembers of one session's requests, so that a request that is sent again is not done again, and a
-//! lost copy of one that the client is done with changes nothing any more.
+//! Duplicate-request cache of one session. A request that is sent again is not executed again. A late copy of a
+//! request that the client is done with changes nothing.
 //!
-//! 1. A request that the client is *done with* is stale and is not executed: one below the session's *oldest*, or of which that was told
-//!    expressly ([`DuplicateRequestCache::done_with`]).
-//! 2. A request begins only when every running one with a target in common that the client was done with when it was sent, and every running
-//!    copy of itself, has ended.
-//! 3. An answer that is to be remembered is given again, until the session's oldest passes it.
+//! 1. A request that the client is *done with* is stale and is not executed. These are the requests below the
+//!    session's *oldest*, and those named by [`DuplicateRequestCache::done_with`].
+//! 2. A request begins only after two kinds of running requests have ended: copies of itself, and those that share a
+//!    target with it and that the client was done with when it was sent.
+//! 3. An answer that is to be remembered is given again until the session's oldest passes its request.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,35 +18,36 @@ use crate::session::Targets;
 #[derive(Default)]
 struct Inner {
     oldest: u64,
-    /// The client is done with all below, but those that are open.
+    /// The client is done with all requests below this number, except those in `open`.
     below: u64,
     open: BTreeSet<u64>,
     running: Vec<(u64, Targets)>,
     answers: BTreeMap<u64, Message>,
-    /// Answers up to this number were dropped for want of room.
+    /// Highest request whose answer was dropped for want of room.
     dropped: u64,
     closed: bool,
 }
 
-/// The memory of one session.
+/// Duplicate-request cache of one session.
 #[derive(Default)]
 pub(crate) struct DuplicateRequestCache {
     inner: Mutex<Inner>,
     ended: Condvar,
 }
 
-/// What is to be done with a request.
+/// Decision about a request that arrived.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Execute it, then [`DuplicateRequestCache::leave`].
+    /// The request is executed now. The caller then calls [`DuplicateRequestCache::leave`].
     Execute,
-    /// It was executed: this was the answer.
+    /// The request was executed before, with this answer.
     Answer(Message),
-    /// Nobody waits for it any more.
+    /// The client waits for this request no longer.
     Stale,
-    /// It has waited as long as a connection may for a running one; who still wants it sends it again.
+    /// The request has waited for a running one as long as a connection may. A client that still wants the answer
+    /// sends the request again.
     Late,
-    /// It cannot be executed.
+    /// The request cannot be executed; this is the error number.
     Fail(i32),
 }
 
@@ -55,7 +56,7 @@ impl Inner {
         request < self.oldest || (request < self.below && !self.open.contains(&request))
     }
 
-    /// Those for which nobody can ask any more.
+    /// Drops the answers to requests that the client is done with.
     fn drop_answers(&mut self) {
         let mut answers = std::mem::take(&mut self.answers);
         answers.retain(|request, _| !self.is_done_with(*request));
@@ -77,7 +78,8 @@ impl Inner {
 }
 
 impl DuplicateRequestCache {
-    /// The client is done with all of its requests below this number, but for some. What it sends afterwards waits for what of them runs.
+    /// Notes that the client is done with all requests below `below`, except those in `open`. A request that enters
+    /// afterwards waits for those of them that still run and share a target with it.
     pub(crate) fn done_with(&self, below: u64, open: BTreeSet<u64>) {
         let mut inner = self.inner.lock();
         if below > inner.below {
@@ -108,7 +110,7 @@ impl DuplicateRequestCache {
             if let Some(answer) = inner.answers.get(&request) {
                 return Verdict::Answer(answer.clone());
             }
-            // While it runs its answer is to come.
+            // The answer of a running request is still to come, so it is not lost.
             if request <= inner.dropped && !inner.running.iter().any(|(number, _)| *number == request) {
                 return Verdict::Fail(libc::EIO);
             }
@@ -125,7 +127,7 @@ impl DuplicateRequestCache {
         }
     }
 
-    /// The request has ended; `answer` is to be remembered.
+    /// Ends a running request. `answer`: the answer to remember, if any.
     pub(crate) fn leave(&self, request: u64, answer: Option<&Message>) {
         let mut inner = self.inner.lock();
         inner.running.retain(|(number, _)| *number != request);
@@ -136,7 +138,7 @@ impl DuplicateRequestCache {
         self.ended.notify_all();
     }
 
-    /// Nothing of this session is executed any more; waits for what runs.
+    /// Lets no request of this session begin any more, and waits for those that run.
     pub(crate) fn close(&self) {
         let mut inner = self.inner.lock();
         inner.closed = true;
@@ -171,7 +173,7 @@ mod tests {
     fn a_request_waits_for_a_lost_one_that_still_runs_on_its_file_and_for_no_other() {
         let duplicate_requests = Arc::new(DuplicateRequestCache::default());
         assert_eq!(duplicate_requests.enter(1, 1, FILE), Verdict::Execute);
-        // A neighbour that the client sent beside it does not wait, nor does another file's request.
+        // A request beside which the client sent this one does not wait; nor does another file's request.
         assert_eq!(duplicate_requests.enter(2, 1, FILE), Verdict::Execute);
         assert_eq!(duplicate_requests.enter(3, 3, [8, 9]), Verdict::Execute);
         duplicate_requests.leave(2, None);
@@ -195,7 +197,7 @@ mod tests {
         assert_eq!(duplicate_requests.enter_until(4, 1, FILE, Instant::now()), Verdict::Execute, "a neighbour");
         duplicate_requests.leave(4, None);
         duplicate_requests.done_with(6, [1, 5].into());
-        // An older word, that came late.
+        // An older message that arrives late.
         duplicate_requests.done_with(5, [1, 2, 4].into());
         assert_eq!(duplicate_requests.enter_until(5, 1, FILE, Instant::now()), Verdict::Late, "the second runs");
         for lost in [2, 3, 4] {
@@ -221,7 +223,7 @@ mod tests {
     fn a_request_that_waits_too_long_has_not_failed() {
         let duplicate_requests = DuplicateRequestCache::default();
         assert_eq!(duplicate_requests.enter(1, 1, FILE), Verdict::Execute);
-        // A copy of it, and another one after it was given up.
+        // First a copy of the request, then another one sent after the client gave it up.
         assert_eq!(duplicate_requests.enter_until(1, 1, FILE, Instant::now()), Verdict::Late);
         assert_eq!(duplicate_requests.enter_until(2, 2, FILE, Instant::now()), Verdict::Late);
         duplicate_requests.leave(1, None);
@@ -254,7 +256,7 @@ mod tests {
         assert_eq!(duplicate_requests.enter(1, 1, FILE), Verdict::Answer(Message::Written { offset: 5 }));
         assert_eq!(duplicate_requests.enter(90, 1, [8, 8]), Verdict::Fail(libc::EIO));
         assert_eq!(duplicate_requests.enter(last, 1, [8, 8]), Verdict::Answer(Message::Done {}));
-        // What its client is done with is in nobody's way.
+        // Answers to requests that the client is done with make room.
         duplicate_requests.done_with(last, [1, 1000].into());
         assert_eq!(duplicate_requests.inner.lock().answers.len(), 3);
     }

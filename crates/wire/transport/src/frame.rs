@@ -12,11 +12,11 @@ use crate::limits::{BUFFER_BYTES, FRAME};
 use crate::link::Link;
 use crate::session::InFile;
 
-/// How long a wait may last.
+/// Limit of a wait: a deadline, and a check for interruption.
 pub(crate) struct WaitLimit<'a> {
-    /// `None`: for ever.
+    /// Deadline. `None`: no deadline.
     pub(crate) until: Option<Instant>,
-    /// Asked about every tick, and between the parts of a frame.
+    /// Whether the wait was interrupted. Called every tick, and between the parts of a frame.
     pub(crate) interrupted: &'a dyn Fn() -> bool,
 }
 
@@ -25,13 +25,13 @@ impl WaitLimit<'_> {
         WaitLimit { until: Some(Instant::now() + wait), interrupted: &|| false }
     }
 
-    /// The same, and no longer than this from now on.
+    /// Returns this limit, shortened to `wait` from now if it would last longer.
     pub(crate) fn at_most(&self, wait: Duration) -> WaitLimit<'_> {
         let end = Instant::now() + wait;
         WaitLimit { until: Some(self.until.map_or(end, |until| until.min(end))), interrupted: self.interrupted }
     }
 
-    /// `ETIMEDOUT` or `EINTR` once it has ended.
+    /// Returns an error once the wait has to end. Errors: `EINTR` if interrupted, `ETIMEDOUT` after the deadline.
     pub(crate) fn check(&self) -> io::Result<()> {
         if (self.interrupted)() {
             return Err(io::Error::from_raw_os_error(libc::EINTR));
@@ -43,23 +43,23 @@ impl WaitLimit<'_> {
     }
 }
 
-/// A received frame without its data, which waits in the connection.
+/// Received frame without its data. The data is still to be taken from the connection.
 #[derive(Debug)]
 pub struct Frame {
-    /// Its header; the data that follows must be taken before the next frame.
+    /// Header of the frame. The data that follows must be taken before the next frame is received.
     pub header: Header,
-    /// Its message.
+    /// Message of the frame.
     pub message: Message,
 }
 
-/// A link that speaks in frames.
+/// Link on which frames are sent and received.
 pub struct Framed {
     link: Box<dyn Link>,
     buffer: Box<[u8]>,
-    /// The bytes of the buffer that have come and were not taken.
+    /// Range of the buffer whose bytes were received and not yet taken.
     filled: std::ops::Range<usize>,
     body: Vec<u8>,
-    /// What is spoken, once agreed.
+    /// Protocol version; [`wire::VERSION_MIN`] until the handshake has agreed on one.
     pub(crate) version: u16,
 }
 
@@ -73,7 +73,7 @@ fn is_wait(error: &io::Error) -> bool {
 }
 
 impl Framed {
-    /// Over a fresh link.
+    /// Returns a framed connection over a new link.
     pub fn new(link: Box<dyn Link>) -> Framed {
         let buffer = vec![0; BUFFER_BYTES].into_boxed_slice();
         Framed { link, buffer, filled: 0..0, body: Vec::new(), version: wire::VERSION_MIN }
@@ -83,7 +83,7 @@ impl Framed {
         &*self.link
     }
 
-    /// Sends one frame. `request` and `oldest` go into the header.
+    /// Sends one frame. `numbers`: the header's `request` and `oldest`.
     pub(crate) fn send(
         &mut self,
         numbers: (u64, u64),
@@ -94,7 +94,8 @@ impl Framed {
         self.send_frame(numbers, message, (data.len(), data), patience)
     }
 
-    /// The same with data that lies in a file. `UnexpectedEof`: it is shorter than it was, and the frame is not whole.
+    /// Sends one frame whose data is read from a file. Errors: `UnexpectedEof` if the file became shorter; the frame
+    /// is then incomplete.
     pub(crate) fn send_in_file(
         &mut self,
         numbers: (u64, u64),
@@ -108,7 +109,8 @@ impl Framed {
         })
     }
 
-    /// The same with data that is sent from where it lies. `EFAULT`: it is not there any more, and the frame is not whole.
+    /// Sends one frame whose data is gathered from memory. Errors: `EFAULT` if the memory is gone; the frame is then
+    /// incomplete.
     pub(crate) fn send_gathered(
         &mut self,
         numbers: (u64, u64),
@@ -120,7 +122,7 @@ impl Framed {
         self.send_behind(data.bytes(), patience, |link, done| link.send_gathered(data, done))
     }
 
-    /// The data of a frame, whose head is sent, by `send` from so many bytes on.
+    /// Sends a frame's data after its head, by calls of `send` with the number of bytes sent so far.
     fn send_behind(
         &mut self,
         bytes: usize,
@@ -142,7 +144,8 @@ impl Framed {
         Ok(())
     }
 
-    /// A frame whose data has so many bytes, of which these are sent, or none.
+    /// Sends header, message and `data` of a frame that has `data_bytes` bytes of data. `data` is all of them, or
+    /// empty if the caller sends them afterwards.
     fn send_frame(
         &mut self,
         (request, oldest): (u64, u64),
@@ -171,7 +174,8 @@ impl Framed {
                 Err(error) if is_wait(&error) => {}
                 Err(error) => return Err(error),
             }
-            // After progress too: a peer that takes a byte at a time never lets a wait end.
+            // Checked after progress too: a peer that takes one byte at a time could otherwise prolong the wait for
+            // ever.
             if !parts.is_empty() {
                 patience.check()?;
             }
@@ -179,7 +183,7 @@ impl Framed {
         Ok(())
     }
 
-    /// Waits for the beginning of the next frame.
+    /// Waits until the first bytes of the next frame have arrived.
     pub(crate) fn wait(&mut self, patience: &WaitLimit<'_>) -> io::Result<()> {
         while self.filled.is_empty() {
             self.fill(patience)?;
@@ -187,8 +191,8 @@ impl Framed {
         Ok(())
     }
 
-    /// Waits for the next frame for as long as `patience` says, and for the rest of it, once begun, no longer than a frame
-    /// may take. `UnexpectedEof`: the peer has ended. `InvalidData`: it does not speak our protocol.
+    /// Waits for the next frame as long as `patience` lasts, and receives the rest of it within [`FRAME`]. Errors:
+    /// `UnexpectedEof` if the peer has closed the connection, `InvalidData` if it does not speak this protocol.
     pub(crate) fn receive(&mut self, patience: &WaitLimit<'_>) -> io::Result<Frame> {
         self.wait(patience)?;
         let rest = patience.at_most(FRAME);
@@ -204,7 +208,7 @@ impl Framed {
         Ok(Frame { header, message: message? })
     }
 
-    /// Takes bytes of the frame's data.
+    /// Receives `into.len()` bytes of the frame's data.
     pub(crate) fn take(&mut self, mut into: &mut [u8], patience: &WaitLimit<'_>) -> io::Result<()> {
         while !into.is_empty() {
             let part = if self.filled.is_empty() && into.len() >= self.buffer.len() {
@@ -213,7 +217,7 @@ impl Framed {
                 self.take_filled(into, patience)?
             };
             into = &mut into[part..];
-            // As in `send`: progress is no excuse.
+            // Checked after progress too, as in `send`.
             if !into.is_empty() {
                 patience.check()?;
             }
@@ -221,7 +225,7 @@ impl Framed {
         Ok(())
     }
 
-    /// Through the buffer; how many bytes.
+    /// Copies received bytes out of the buffer, and fills it first if it is empty. Returns the number of bytes.
     fn take_filled(&mut self, into: &mut [u8], patience: &WaitLimit<'_>) -> io::Result<usize> {
         if self.filled.is_empty() {
             self.fill(patience)?;

@@ -9,32 +9,32 @@ use crate::limits::HANDSHAKE;
 use crate::link::Peer;
 use crate::secret::{Role, Secret, equal, random};
 
-/// What a client says of itself.
+/// Claims of a client about itself, from its `Hello`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Greeting {
-    /// Its session.
+    /// Session number of the client.
     pub session: [u8; 16],
-    /// Identity of its directory.
+    /// Identity of the client's accelerated directory, in hex.
     pub store: Text,
-    /// Its name, for people.
+    /// Name of the client, for messages.
     pub agent: Text,
 }
 
-/// A refusal, by us or by the peer: trying again is of no use.
+/// Refusal by this side or the peer. Another try would be refused again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused {
-    /// Why, for programs.
+    /// Error number.
     pub errno: i32,
     /// Why, for people.
     pub reason: String,
 }
 
-/// How a handshake ends without a connection.
+/// Reason why a handshake ended without a connection.
 #[derive(Debug)]
 pub enum HandshakeFailure {
-    /// For good.
+    /// One side refused the other.
     Refused(Refused),
-    /// By an accident of the network.
+    /// The network failed.
     Broken(io::Error),
 }
 
@@ -56,7 +56,7 @@ fn spoken(version: u16, session: &[u8; 16]) -> Vec<u8> {
     [version.to_le_bytes().as_slice(), session].concat()
 }
 
-/// Sends what the other side must answer, and waits for that.
+/// Waits for the peer's next handshake message. Errors: `Refused` if that is `Failed` or carries data.
 fn next(framed: &mut Framed, patience: &WaitLimit<'_>) -> Result<Message, HandshakeFailure> {
     let frame = framed.receive(patience)?;
     match frame.message {
@@ -66,8 +66,8 @@ fn next(framed: &mut Framed, patience: &WaitLimit<'_>) -> Result<Message, Handsh
     }
 }
 
-/// The client's side; returns the session's memory that the server has. Waits as long as `patience` says, and no longer than
-/// a handshake may take.
+/// Performs the client's side of the handshake. Returns the session instance at the server. Waits as long as
+/// `patience` lasts, at most [`HANDSHAKE`].
 pub(crate) fn greet(
     framed: &mut Framed,
     greeting: &Greeting,
@@ -105,7 +105,8 @@ pub(crate) fn greet(
     Ok(instance)
 }
 
-/// The server's side up to the proof; `admit` then says which memory the session has.
+/// Performs the server's side of the handshake. `admit` is called once the client's proof is right, and returns the
+/// session instance or a refusal. A refusal is sent to the client.
 pub fn receive(
     framed: &mut Framed,
     secret: Option<&Secret>,
@@ -114,7 +115,7 @@ pub fn receive(
     let result = converse(framed, secret, admit);
     if let Err(HandshakeFailure::Refused(Refused { errno, reason })) = &result {
         let last = Message::Failed { code: Code::from_errno(*errno), reason: Text::cut(reason.as_str()) };
-        // It may have gone already.
+        // The client may have disconnected already.
         let _ = framed.send((0, 0), &last, &[], &WaitLimit::within(HANDSHAKE));
     }
     result

@@ -1,18 +1,19 @@
-//! How messages travel: blocking sockets, Unix and TCP, behind the trait [`Link`]; a client that comes back by itself,
-//! and a server that stays bounded whatever its peers do. It knows frames and sessions, not what a message means.
+//! Transport of messages over blocking Unix and TCP sockets, behind the trait [`Link`]. The client reconnects by
+//! itself. The server's memory and threads stay bounded, however its peers behave. This crate knows frames and
+//! sessions, not the meaning of messages.
 //!
-//! A connection carries one request at a time, so nothing waits behind a large request but who waits for a connection;
-//! small, large and slow requests have connections of their own. A client has one *session*, whatever becomes of its
-//! connections; the server remembers in it what must not happen twice.
+//! A connection carries one request at a time, so a large request delays only those that wait for a connection.
+//! Quick, small, large and slow requests have connections of their own. A client has one *session* over all of its
+//! connections. In the session the server remembers answers to requests that must not be executed twice.
 //!
 //! # Invariants
 //!
-//! 1. A request is executed at most once within a session's memory, however often it is sent, if doing it twice would
-//!    differ from doing it once ([`Service::remembers`]).
-//! 2. Once a client was answered, or has given up, no lost copy of that request changes anything after a later change of
-//!    the same file has begun ([`Service::targets`]).
-//! 3. Nothing is read from a peer that has not proved who it is, but a handshake of bounded size and time.
-//! 4. Every wait ends: by its deadline, by an interruption, or - where a caller wants neither - by an answer.
+//! 1. Within a session instance, a request is executed at most once, however often it is sent, if a second execution
+//!    would differ from the first ([`Service::remembers`]).
+//! 2. A client was answered or has given up, and a later change of the same file has begun: no late copy of the
+//!    request changes anything any more ([`Service::targets`]).
+//! 3. From a peer that has not proved its identity, only a handshake of bounded size and time is read.
+//! 4. Every wait ends: at its deadline, by an interruption, or - where the caller sets neither - with an answer.
 
 // Locks, clocks and threads are those of the crate `concurrency` (clippy.toml); tests may take the system's.
 #![cfg_attr(not(test), deny(clippy::disallowed_types, clippy::disallowed_methods))]

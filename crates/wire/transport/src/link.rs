@@ -1,4 +1,5 @@
-//! The seam under the protocol: something that moves bytes to one peer and back. Sockets today; RDMA fits here.
+//! The seam under the protocol: a link moves bytes to one peer and back. Links are sockets today; RDMA would fit
+//! here.
 
 use std::io::{self, IoSlice, Read};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
@@ -18,33 +19,34 @@ use crate::data::Gathered;
 use crate::frame::WaitLimit;
 use crate::limits::{FILE_COPY_BYTES, KEEP_ALIVE, TICK, UNCONFIRMED_MS};
 
-/// Who is at the other end.
+/// Peer at the other end of a link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Peer {
-    /// A process of this machine, as the kernel says.
+    /// Process of this machine, as the kernel identifies it.
     Local {
-        /// Its user.
+        /// User id of the process.
         uid: u32,
-        /// Its process id.
+        /// Process id.
         pid: i32,
     },
-    /// Somebody on the network.
+    /// Network address of a process on another machine.
     Remote(String),
 }
 
-/// Moves bytes to one peer and back. Both calls return `WouldBlock` after about a tick without progress.
+/// Connection that moves bytes to one peer and back. Calls return `WouldBlock` after about a [`TICK`] without
+/// progress.
 pub trait Link: Send {
-    /// Takes what has come, at least one byte; 0 once the peer has ended.
+    /// Receives at least one byte and returns the number. Returns 0 once the peer has closed its end.
     fn receive(&mut self, buffer: &mut [u8]) -> io::Result<usize>;
-    /// Sends a first part of the parts. `more`: other bytes follow at once.
+    /// Sends a first part of `parts` and returns its length. `more`: further bytes follow at once.
     fn send(&mut self, parts: &[IoSlice<'_>], more: bool) -> io::Result<usize>;
-    /// Sends a first part of so many bytes of a file; 0: the file ends there.
+    /// Sends a first part of `bytes` bytes of a file and returns its length. Returns 0 if the file ends at `offset`.
     fn send_file(&mut self, file: BorrowedFd<'_>, offset: u64, bytes: usize) -> io::Result<usize> {
         copy(self, file, offset, bytes)
     }
-    /// Sends a first part of what lies in memory, from `skip` on.
+    /// Sends a first part of data in memory, from `skip` on, and returns its length.
     fn send_gathered(&mut self, data: &dyn Gathered, skip: usize) -> io::Result<usize>;
-    /// Who is at the other end.
+    /// Returns the peer at the other end.
     fn peer(&self) -> io::Result<Peer>;
 }
 
@@ -53,7 +55,7 @@ fn send(socket: impl AsFd, parts: &[IoSlice<'_>], more: bool) -> io::Result<usiz
     Ok(net::sendmsg(socket, parts, &mut SendAncillaryBuffer::default(), flags)?)
 }
 
-/// `None`: this file system does not lend its pages.
+/// Sends from a file by sendfile(2). Returns `None` if the file system does not support that.
 fn lend(socket: impl AsFd, file: BorrowedFd<'_>, offset: u64, bytes: usize) -> Option<io::Result<usize>> {
     match rustix::fs::sendfile(socket, file, Some(&mut { offset }), bytes) {
         Err(Errno::INVAL | Errno::NOSYS) => None,
@@ -112,14 +114,14 @@ impl Link for TcpStream {
     }
 }
 
-/// Makes a Unix socket a link.
+/// Returns a link over a Unix socket.
 pub(crate) fn unix(stream: UnixStream) -> io::Result<Box<dyn Link>> {
     stream.set_read_timeout(Some(TICK))?;
     stream.set_write_timeout(Some(TICK))?;
     Ok(Box::new(stream))
 }
 
-/// Makes a TCP socket a link.
+/// Returns a link over a TCP socket.
 pub(crate) fn tcp(stream: TcpStream) -> io::Result<Box<dyn Link>> {
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(TICK))?;
@@ -133,7 +135,8 @@ pub(crate) fn tcp(stream: TcpStream) -> io::Result<Box<dyn Link>> {
     Ok(Box::new(stream))
 }
 
-/// Connects at once or not at all: a server that stands still has a queue that may be full, in which others wait for ever.
+/// Connects to a Unix socket, without waiting. A stopped server's queue may be full, and a blocking connect would
+/// wait for ever.
 fn connect_unix(path: &Path) -> io::Result<UnixStream> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let socket = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -143,8 +146,8 @@ fn connect_unix(path: &Path) -> io::Result<UnixStream> {
     Ok(stream)
 }
 
-/// Connects while `patience` lasts: a network that swallows everything, and a server that stands still with a full queue, answer
-/// nothing, and who is killed meanwhile must not wait for that.
+/// Connects to a TCP address while `patience` lasts. A network that drops every packet and a stopped server with a
+/// full queue never answer. A caller that is killed must not wait for them.
 fn connect_tcp(address: &SocketAddr, patience: &WaitLimit<'_>) -> io::Result<TcpStream> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
     let socket = net::socket_with(family, SocketType::STREAM, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC, None)?;
@@ -169,7 +172,7 @@ fn connect_tcp(address: &SocketAddr, patience: &WaitLimit<'_>) -> io::Result<Tcp
 }
 
 impl Address {
-    /// Connects, in at most about `wait` for each address that a name has, and as long as `patience` says.
+    /// Connects to the server. Each IP address of a host name is tried for about `wait`, while `patience` lasts.
     pub(crate) fn connect(&self, wait: Duration, patience: &WaitLimit<'_>) -> io::Result<Box<dyn Link>> {
         match self {
             Address::Unix(path) => unix(connect_unix(path)?),
@@ -196,10 +199,10 @@ mod tests {
 
     use super::*;
 
-    /// An address where nobody answers: its queue is full, and is never taken from.
+    /// Returns an address where nobody answers: the listener's queue is full, and no connection is ever accepted.
     fn silent() -> (TcpListener, Vec<TcpStream>, Address) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        // As short as the kernel makes it.
+        // The shortest queue that the kernel allows.
         net::listen(&listener, 0).unwrap();
         let address = listener.local_addr().unwrap();
         let short = Duration::from_millis(200);

@@ -1,4 +1,4 @@
-//! The answering side: sockets that accept, and a thread for each connection.
+//! The server's side: listening sockets, and a thread for each connection.
 
 use std::io;
 use std::net::TcpListener;
@@ -25,12 +25,12 @@ use crate::secret::Secret;
 use crate::session::{ClientEntry, InFile, Service, Sessions};
 use crate::strangers::{From, Strangers};
 
-/// Who may connect.
+/// Rule for which clients may connect.
 #[derive(Clone, Default)]
 pub struct AllowedPeers {
-    /// What clients on the network must prove to have.
+    /// Secret that clients on the network must prove to have.
     pub secret: Option<Secret>,
-    /// Clients on the network need no secret: whoever reaches the port may read and write every file.
+    /// Whether clients on the network need no secret. If so, whoever reaches the port may read and write every file.
     pub anonymous: bool,
 }
 
@@ -39,7 +39,7 @@ enum Socket {
     Tcp(TcpListener),
 }
 
-/// A running server; ends when dropped.
+/// Running server. Ends when dropped.
 pub struct Server {
     addresses: Vec<Address>,
     sockets: Vec<PathBuf>,
@@ -52,18 +52,18 @@ struct Shared<V: Service> {
     access: AllowedPeers,
     sessions: Sessions<V::Session>,
     end: Arc<AtomicBool>,
-    /// Threads of connections.
+    /// Number of threads of connections.
     threads: AtomicUsize,
-    /// Those of clients.
+    /// Number of connections of clients that passed the handshake.
     connections: AtomicUsize,
     strangers: Strangers,
 }
 
-/// Counts one while it lives.
+/// Count of one in a counter, until dropped.
 struct Counted<'a>(&'a AtomicUsize);
 
 impl<'a> Counted<'a> {
-    /// `None`: there are `most`.
+    /// Adds one to `counter`. Returns `None` if it is at `most`.
     fn below(counter: &'a AtomicUsize, most: usize) -> Option<Counted<'a>> {
         let count = |now| (now < most).then_some(now + 1);
         counter.try_update(Ordering::AcqRel, Ordering::Acquire, count).ok().map(|_| Counted(counter))
@@ -77,8 +77,8 @@ impl Drop for Counted<'_> {
 }
 
 impl Server {
-    /// Listens on all the addresses and serves from now on. Errors name the address. `PermissionDenied` among others: a TCP
-    /// address without a secret and without leave for anonymous clients.
+    /// Listens on all `addresses` and serves from now on. Errors name the address. `PermissionDenied`: for instance a
+    /// TCP address without a secret, unless anonymous clients are allowed.
     pub fn start<V: Service>(service: V, addresses: &[Address], access: AllowedPeers) -> io::Result<Server> {
         let end = Arc::new(AtomicBool::new(false));
         let shared = Arc::new(Shared {
@@ -127,7 +127,7 @@ impl Server {
         }
     }
 
-    /// Where it listens, with the ports that the system chose.
+    /// Returns the addresses of the listening sockets, with the ports that the system chose.
     pub fn addresses(&self) -> &[Address] {
         &self.addresses
     }
@@ -137,7 +137,7 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.end.store(true, Ordering::Release);
         for thread in self.threads.drain(..) {
-            // A thread that panicked has ended as well.
+            // A thread that panicked has ended, too.
             let _ = thread.join();
         }
         for socket in &self.sockets {
@@ -146,7 +146,7 @@ impl Drop for Server {
     }
 }
 
-/// Takes the place of a socket that nobody listens on any more.
+/// Binds a Unix socket with mode 0600. Replaces a socket file on which nobody listens any more.
 fn bind_unix(path: &Path) -> io::Result<UnixListener> {
     let bound = match UnixListener::bind(path) {
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
@@ -162,11 +162,11 @@ fn bind_unix(path: &Path) -> io::Result<UnixListener> {
     Ok(bound)
 }
 
-/// Who comes: his connection, a descriptor of it, and where from.
+/// New connection: its link, a descriptor of its socket, and its origin.
 type Comer = (Box<dyn Link>, OwnedFd, From);
 
 impl Socket {
-    /// The next connection within a tick, with its socket and where it comes from.
+    /// Waits for the next connection, at most a tick. Returns its link, a descriptor of its socket, and its origin.
     fn next(&self) -> io::Result<Option<Comer>> {
         let fd = match self {
             Socket::Unix(socket) => socket.as_fd(),
@@ -203,7 +203,7 @@ impl<V: Service> Shared<V> {
             match socket.next() {
                 Ok(None) => {}
                 Ok(Some((link, socket, from))) => self.start(link, socket, from),
-                // Out of descriptors, or a client that went at once: the next one may fare better.
+                // No descriptors are left, or the client disconnected at once. The next connection may succeed.
                 Err(error) => {
                     tracing::debug!(%error, "a connection could not be accepted");
                     concurrency::sleep(Duration::from_millis(5));
@@ -214,10 +214,10 @@ impl<V: Service> Shared<V> {
 
     fn start(self: &Arc<Self>, link: Box<dyn Link>, socket: OwnedFd, from: From) {
         if self.threads.load(Ordering::Acquire) >= CONNECTIONS_MAX + THREADS_ENDING_MAX {
-            tracing::debug!("too many connections: one is closed");
+            tracing::debug!("too many connections: closed a new one");
             return;
         }
-        // Counted before the next is accepted.
+        // Counted before the next connection is accepted.
         let Some(stranger) = self.strangers.come(from, socket) else { return };
         self.threads.fetch_add(1, Ordering::AcqRel);
         let shared = Arc::clone(self);
@@ -242,14 +242,16 @@ impl<V: Service> Shared<V> {
                 Err(HandshakeFailure::Refused(Refused { reason, .. })) => {
                     tracing::info!(reason, "a client was refused")
                 }
-                Err(HandshakeFailure::Broken(error)) => tracing::debug!(%error, "a client went before it was known"),
+                Err(HandshakeFailure::Broken(error)) => {
+                    tracing::debug!(%error, "a client disconnected before the handshake was done")
+                }
                 Ok(()) => {}
             }
             return;
         };
         if met.is_ok() {
             let error = self.converse(&mut framed, &held);
-            tracing::debug!(%error, "a connection has ended");
+            tracing::debug!(%error, "a client connection ended");
         }
         self.sessions.leave(&session, &self.service);
     }
@@ -263,7 +265,7 @@ impl<V: Service> Shared<V> {
         connection: &mut Option<Counted<'a>>,
     ) -> Result<(), HandshakeFailure> {
         let local = match framed.link().peer()? {
-            // What the kernel says of a process of this machine is its proof.
+            // For a process of this machine, the user that the kernel reports is proof enough.
             Peer::Local { uid, pid } => {
                 let ours = rustix::process::geteuid().as_raw();
                 if uid != ours && uid != 0 {
@@ -290,20 +292,20 @@ impl<V: Service> Shared<V> {
         handshake::receive(framed, secret, admit).map(|_| ())
     }
 
-    /// Serves until the connection ends; says why it did.
+    /// Serves requests until the connection ends. Returns the reason for its end.
     fn converse(&self, framed: &mut Framed, held: &ClientEntry<V::Session>) -> io::Error {
         let (mut room, mut out): (Vec<u8>, Vec<u8>) = (Vec::new(), Vec::new());
         let ended = || self.ends();
         loop {
-            // Asked here too: a client that always has something to say never lets us wait.
+            // Checked here too: a client that always has a request ready never makes us wait.
             if ended() {
                 return io::Error::from_raw_os_error(libc::ESHUTDOWN);
             }
-            // A client that has nothing to say is no burden; one that begins must go on.
+            // A quiet client may wait as long as it likes; once a frame has begun, the rest must follow in time.
             if room.capacity() + out.capacity() > 0
                 && framed.wait(&WaitLimit { until: Some(Instant::now() + IDLE), interrupted: &ended }).is_err()
             {
-                // An error says the same again.
+                // An error shows again in `receive` below.
                 (room, out) = (Vec::new(), Vec::new());
             }
             let frame = match framed.receive(&WaitLimit { until: None, interrupted: &ended }) {
@@ -312,7 +314,7 @@ impl<V: Service> Shared<V> {
             };
             let bytes = frame.header.data_bytes as usize;
             if room.len() < bytes {
-                room.resize(bytes, 0); // and never again while it is used
+                room.resize(bytes, 0); // grows only; not zeroed again for later requests
             }
             let data = &mut room[..bytes];
             if let Err(error) = framed.take(data, &WaitLimit::within(FRAME)) {
@@ -335,7 +337,8 @@ impl<V: Service> Shared<V> {
         }
     }
 
-    /// `None`: nobody waits for an answer any more, or has waited too long on this connection.
+    /// Answers one request. Returns `None` if nobody waits for the answer any more, or the request has waited too
+    /// long on this connection.
     fn answer(&self, held: &ClientEntry<V::Session>, frame: Frame, data: &[u8], out: &mut Vec<u8>) -> Option<Message> {
         let Frame { header, message } = frame;
         if let Message::DoneWith { below } = message {
@@ -357,11 +360,12 @@ impl<V: Service> Shared<V> {
     }
 
     fn in_file(&self, held: &ClientEntry<V::Session>, message: &Message) -> Option<(Message, InFile)> {
-        // After a panic the other way answers, or fails as it does.
+        // After a panic `handle` is asked instead, and answers or fails.
         catch_unwind(AssertUnwindSafe(|| self.service.in_file(&held.state, message))).ok().flatten()
     }
 
-    /// A handler that panics has failed; who waits for its end still hears of it.
+    /// Calls the service's handler. A panic becomes the answer `EIO`, so that requests waiting for this one are
+    /// released.
     fn handle(&self, held: &ClientEntry<V::Session>, message: Message, data: &[u8], out: &mut Vec<u8>) -> Message {
         let name = message.name();
         let handled = catch_unwind(AssertUnwindSafe(|| self.service.handle(&held.state, message, data, &mut *out)));
@@ -377,7 +381,7 @@ impl<V: Service> Shared<V> {
             concurrency::sleep(TICK);
             self.sessions.expire(false);
         }
-        // The connections look up within a tick; what they had open is closed with them.
+        // Connections notice the end within a tick. Files that they had open are closed with them.
         while self.threads.load(Ordering::Acquire) > 0 {
             self.strangers.close();
             concurrency::sleep(Duration::from_millis(2));
@@ -388,7 +392,7 @@ impl<V: Service> Shared<V> {
     }
 }
 
-/// What a client says of its own requests.
+/// Handles a client's [`Message::DoneWith`].
 fn done_with<S>(held: &ClientEntry<S>, below: u64, open: &[u8]) -> Message {
     if open.len() > OPEN_MAX * 8 {
         return Message::failed(libc::EINVAL, "more requests than may be open");

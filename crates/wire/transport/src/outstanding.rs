@@ -1,7 +1,8 @@
-//! The client's requests that are not done with: their numbers rise, and the server is told the lowest.
+//! Outstanding requests of the client. Their numbers rise, and each request tells the server the lowest.
 //!
-//! Of one that was given up, or was sent more than once, something may be on its way yet, or run at the server. An older one that is
-//! waited for long keeps the lowest number from telling: the server is told expressly then.
+//! A request is *in doubt* if it was given up or sent more than once: a copy may still be on its way or run at the
+//! server. Usually the lowest outstanding number tells the server to ignore it. While an older request waits for
+//! long, that number does not rise, and the server is told expressly.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -17,29 +18,29 @@ struct Numbers {
     open: BTreeSet<u64>,
 }
 
-/// The numbers of a session's requests.
+/// Numbers of a session's requests.
 #[derive(Default)]
 pub(crate) struct OutstandingRequests {
     numbers: Mutex<Numbers>,
-    /// Requests of which something may be on its way yet that nobody waits for.
+    /// Number of requests that ended in doubt so far.
     doubts: AtomicU64,
 }
 
-/// All below are done with, but those that are `open`.
+/// Statement that the client is done with all requests below `below`, except those in `open`.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct DoneWith {
     pub(crate) below: u64,
     pub(crate) open: Vec<u64>,
-    /// How many were in doubt by then.
+    /// Value of [`OutstandingRequests::doubts`] at that time.
     pub(crate) doubts: u64,
 }
 
-/// One request; done with when dropped.
+/// Outstanding request. The client is done with it when this is dropped.
 pub(crate) struct Number<'a> {
     all: &'a OutstandingRequests,
-    /// Its number.
+    /// Number of the request.
     pub(crate) request: u64,
-    /// How often it was sent, as far as that matters.
+    /// How often the request was sent; stops at 255.
     sent: Cell<u8>,
     answered: Cell<bool>,
 }
@@ -53,33 +54,33 @@ impl OutstandingRequests {
         Number { all: self, request, sent: Cell::new(0), answered: Cell::new(false) }
     }
 
-    /// How many requests are in doubt so far.
+    /// Returns the number of requests that ended in doubt so far.
     pub(crate) fn doubts(&self) -> u64 {
         self.doubts.load(Ordering::Acquire)
     }
 
-    /// What there is to be told of them.
+    /// Returns the current statement for the server.
     pub(crate) fn done_with(&self) -> DoneWith {
         let numbers = self.numbers.lock();
         let open: Vec<u64> = numbers.open.iter().copied().take(OPEN_MAX).collect();
-        // Of more nothing is said.
+        // Requests beyond the bound are not mentioned.
         let below = numbers.open.iter().nth(OPEN_MAX).copied().unwrap_or(numbers.last + 1);
         DoneWith { below, open, doubts: self.doubts() }
     }
 }
 
 impl Number<'_> {
-    /// The lowest number that is not done with, at this moment.
+    /// Returns the lowest outstanding number at this moment.
     pub(crate) fn oldest(&self) -> u64 {
         self.all.numbers.lock().open.first().copied().unwrap_or(self.request)
     }
 
-    /// It is about to be sent, or sent again.
+    /// Notes that the request is about to be sent, for the first time or again.
     pub(crate) fn is_sent(&self) {
         self.sent.set(self.sent.get().saturating_add(1));
     }
 
-    /// Its answer has come.
+    /// Notes that the answer has arrived.
     pub(crate) fn is_answered(&self) {
         self.answered.set(true);
     }
@@ -89,7 +90,7 @@ impl Drop for Number<'_> {
     fn drop(&mut self) {
         let mut numbers = self.all.numbers.lock();
         numbers.open.remove(&self.request);
-        // Sent once, and that was answered: nothing of it is left.
+        // A request that was sent once and answered leaves nothing behind.
         if self.sent.get() > u8::from(self.answered.get()) {
             self.all.doubts.fetch_add(1, Ordering::AcqRel);
         }

@@ -1,5 +1,6 @@
-//! A client's connections: each carries one request at a time; who finds none free waits for one. What nobody uses for a while is given
-//! back, but for one of each lane: a server has connections for so many clients, and forgets one that has none.
+//! Connections of a client. Each carries one request at a time, and a request that finds none free waits for one.
+//! Unused connections are closed after a while, except one of each lane. The server has room for a limited number,
+//! and forgets a client that has none.
 
 use std::collections::VecDeque;
 use std::io;
@@ -15,21 +16,21 @@ use crate::frame::{Framed, WaitLimit};
 use crate::limits::{IDLE, LANE_CONNECTIONS, SMALL_BYTES, TICK};
 use crate::session::SessionInstance;
 
-/// Which connections a request takes: what is quick never waits for what is large or slow.
+/// Group of connections for one kind of request. Quick requests never wait for large or slow ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lane {
-    /// No data, and no disk: what is known of a file.
+    /// No data and no disk, such as attributes of a file.
     Quick = 0,
-    /// Little data.
+    /// Data of at most [`SMALL_BYTES`].
     Small = 1,
-    /// Much data.
+    /// More data than [`SMALL_BYTES`].
     Large = 2,
-    /// It waits by its nature: for disks, for the global store, for others.
+    /// Requests that wait by their nature: for disks, for the global store, for other clients.
     Slow = 3,
 }
 
 impl Lane {
-    /// Where a message with so much data goes.
+    /// Returns the lane for a message with `data_bytes` bytes of data.
     pub fn of(message: &Message, data_bytes: usize) -> Lane {
         let bytes = match message {
             Message::Read { len, .. } => *len as usize,
@@ -45,13 +46,13 @@ impl Lane {
         Lane::of_data(bytes)
     }
 
-    /// Where data goes.
+    /// Returns the lane for a read or write of `bytes` bytes.
     pub fn of_data(bytes: usize) -> Lane {
         if bytes > SMALL_BYTES { Lane::Large } else { Lane::Small }
     }
 }
 
-/// A connection with what the server knew of the session when it was made.
+/// Connection, with the session instance that the server had when it was made.
 pub(crate) struct Connection {
     pub(crate) framed: Framed,
     pub(crate) memory: SessionInstance,
@@ -59,11 +60,13 @@ pub(crate) struct Connection {
 
 #[derive(Default)]
 struct Idle {
-    /// The one that was used last is taken first, so those that nobody needs are at the front.
+    /// Free connections, and since when. The last used is taken first, so those that are not needed collect at the
+    /// front.
     free: VecDeque<(Connection, Instant)>,
-    /// Those that there are, those that somebody makes for himself, and those of `prepared`.
+    /// Number of connections: existing ones, those that a caller is making for its own request, and those of
+    /// `prepared`.
     made: usize,
-    /// Those that are being made for whoever comes.
+    /// Number of connections that are being made ahead.
     prepared: usize,
 }
 
@@ -77,19 +80,20 @@ struct Track {
 #[derive(Default)]
 pub(crate) struct ConnectionPool {
     lanes: [Track; LANE_CONNECTIONS.len()],
-    /// A thread looks for what can be given back.
+    /// Whether a thread is closing unused connections.
     looked_after: AtomicBool,
 }
 
-/// A place in a lane, with a connection or the right to make one.
+/// Slot in a lane: a connection, or permission to make one.
 pub(crate) struct LaneSlot<'a> {
     track: &'a Track,
-    /// `None` until one is made, and after a failure.
+    /// `None` until the connection is made, and after a failure.
     pub(crate) connection: Option<Connection>,
 }
 
 impl ConnectionPool {
-    /// After a connection was made: what nobody uses for a while is given back, by a thread that ends with the last of it.
+    /// Starts a thread that closes unused connections, if there is none and some lane has more than one. The thread
+    /// ends when nothing more can be closed. Called after a connection was made.
     pub(crate) fn look_after(self: &Arc<ConnectionPool>) {
         if self.looked_after.load(Ordering::Relaxed)
             || !self.has_many()
@@ -104,7 +108,7 @@ impl ConnectionPool {
         }
     }
 
-    /// Takes a place; waits for one as long as `patience` says.
+    /// Takes a slot. Waits for one as long as `patience` lasts.
     pub(crate) fn take(&self, lane: Lane, patience: &WaitLimit<'_>) -> io::Result<LaneSlot<'_>> {
         let track = &self.lanes[lane as usize];
         let mut idle = track.idle.lock();
@@ -122,7 +126,8 @@ impl ConnectionPool {
         }
     }
 
-    /// Gives back the connections that nobody has used for so long, but for one of each lane. Whether there may be more to give back later.
+    /// Closes the connections that were unused for `idle_for`, except one of each lane. Returns whether there may be
+    /// more to close later.
     pub(crate) fn give_back(&self, idle_for: Duration) -> bool {
         let mut more = false;
         for track in &self.lanes {
@@ -143,17 +148,18 @@ impl ConnectionPool {
         more
     }
 
-    /// Connections that there are, or are being made.
+    /// Returns the number of connections that exist or are being made.
     pub(crate) fn made(&self) -> usize {
         self.lanes.iter().map(|track| track.idle.lock().made).sum()
     }
 
-    /// Whether some lane has more than the one that it keeps.
+    /// Returns whether some lane has more than the one connection that is always retained.
     fn has_many(&self) -> bool {
         self.lanes.iter().any(|track| track.idle.lock().made > 1)
     }
 
-    /// How many connections are to be made so that `count` are free; each is then told by [`ConnectionPool::prepared`].
+    /// Reserves slots so that `count` connections will be free. Returns how many the caller has to make; each ends
+    /// with a call of [`ConnectionPool::prepared`].
     pub(crate) fn prepare(&self, lane: Lane, count: usize) -> usize {
         let mut idle = self.lanes[lane as usize].idle.lock();
         let missing = count.saturating_sub(idle.free.len() + idle.prepared);
@@ -163,7 +169,7 @@ impl ConnectionPool {
         missing
     }
 
-    /// One that was to be made is there, or could not be made.
+    /// Adds a connection that was made ahead. `None`: making it failed.
     pub(crate) fn prepared(&self, lane: Lane, connection: Option<Connection>) {
         let track = &self.lanes[lane as usize];
         track.idle.lock().prepared -= 1;
@@ -171,14 +177,14 @@ impl ConnectionPool {
     }
 }
 
-/// Until nothing more can be given back, or the client is gone.
+/// Closes unused connections until no more can be closed, or the client is gone.
 fn give_back(pool: &Weak<ConnectionPool>) {
     loop {
         concurrency::sleep(IDLE / 5);
         let Some(pool) = pool.upgrade() else { return };
         if !pool.give_back(IDLE) {
             pool.looked_after.store(false, Ordering::Release);
-            // One that was made meanwhile found this thread.
+            // A connection made in the meantime found this thread still marked as running.
             if !pool.has_many() || pool.looked_after.swap(true, Ordering::AcqRel) {
                 return;
             }
@@ -230,7 +236,7 @@ mod tests {
         drop(places);
         assert!(pool.give_back(Duration::from_secs(60)), "there may be some later");
         assert_eq!(pool.made(), 5);
-        // The one that is in use counts as the one that stays.
+        // The connection in use counts as the one that is retained.
         assert!(!pool.give_back(Duration::ZERO));
         assert_eq!((pool.made(), is_open(&lone), is_open(&far[3])), (2, true, true));
         assert!(far[..3].iter().all(|far| !is_open(far)));

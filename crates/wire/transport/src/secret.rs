@@ -1,7 +1,8 @@
-//! The secret that two machines share, and how each proves that it has it.
+//! Secret that two machines share, and the proof that each has it.
 //!
-//! Both sides send 32 random bytes and answer with a keyed BLAKE3 hash of their role and both. A proof of one side or of
-//! another connection is none of the other. What follows is not encrypted: the secret keeps strangers out, not listeners.
+//! Both sides send 32 random bytes. Each answers with a keyed BLAKE3 hash of its role and both. A proof of one side
+//! or one connection is useless for any other. The traffic that follows is not encrypted: the secret keeps out
+//! strangers, not eavesdroppers.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -10,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use crate::limits::{SECRET_BYTES_MAX, SECRET_BYTES_MIN};
 
-/// A shared secret.
+/// Secret shared by server and clients, as a derived key.
 #[derive(Clone)]
 pub struct Secret([u8; 32]);
 
@@ -20,36 +21,36 @@ impl std::fmt::Debug for Secret {
     }
 }
 
-/// Why a file is no secret.
+/// Reason why a file is not accepted as a secret.
 #[derive(Debug, thiserror::Error)]
 pub enum SecretError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("cannot read the secret {path}")]
     Read {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system said.
+        /// Error of the system.
         source: io::Error,
     },
-    /// Others could have read it.
+    /// Users other than the owner have permission to read the file.
     #[error("the secret {path} may be read by others (mode {mode:o}): chmod 600 {path}")]
     Open {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// Its permission bits.
+        /// Permission bits of the file.
         mode: u32,
     },
-    /// It can be guessed.
+    /// The secret is short enough to be guessed.
     #[error("the secret {path} has {bytes} bytes, at least 16 are needed: head -c 32 /dev/urandom | base64 >{path}")]
     Short {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// How many there are.
+        /// Length of the secret, bytes.
         bytes: usize,
     },
 }
 
-/// Which side proves.
+/// Side of a connection that proves.
 #[derive(Clone, Copy)]
 pub(crate) enum Role {
     Client,
@@ -57,12 +58,12 @@ pub(crate) enum Role {
 }
 
 impl Secret {
-    /// From bytes of any number.
+    /// Derives a secret from any number of bytes.
     pub fn new(bytes: &[u8]) -> Secret {
         Secret(blake3::derive_key("forebay 2026-11-22 connection secret", bytes))
     }
 
-    /// Reads a file that nobody but its owner may read. White space at its end does not count.
+    /// Reads a secret file, which only its owner may have permission to read. White space at its end is ignored.
     pub fn read(path: &Path) -> Result<Secret, SecretError> {
         let failed = |source| SecretError::Read { path: path.to_owned(), source };
         let file = File::open(path).map_err(failed)?;
@@ -79,7 +80,7 @@ impl Secret {
         Ok(Secret::new(bytes))
     }
 
-    /// The proof of one side. `spoken`: the version that was chosen, and the session: neither can be exchanged.
+    /// Returns the proof of one side. `spoken`: the agreed version and the session, so that neither can be exchanged.
     pub(crate) fn proof(&self, role: Role, client: &[u8; 32], server: &[u8; 32], spoken: &[u8]) -> [u8; 32] {
         let mut hash = blake3::Hasher::new_keyed(&self.0);
         hash.update(match role {
@@ -91,12 +92,12 @@ impl Secret {
     }
 }
 
-/// Compares without telling by its time where the difference is.
+/// Compares in constant time, so that the duration does not reveal where the difference is.
 pub(crate) fn equal(proof: &[u8; 32], wanted: &[u8; 32]) -> bool {
     blake3::Hash::from_bytes(*proof) == blake3::Hash::from_bytes(*wanted)
 }
 
-/// Random bytes of the kernel.
+/// Returns random bytes of the kernel.
 pub(crate) fn random<const N: usize>() -> io::Result<[u8; N]> {
     let mut bytes = [0; N];
     File::open("/dev/urandom")?.read_exact(&mut bytes)?;

@@ -1,4 +1,4 @@
-//! The server's sessions: what is remembered of each client beyond its connections.
+//! The server's sessions: state of each client that outlasts its connections.
 
 use std::collections::HashMap;
 use std::io;
@@ -14,63 +14,67 @@ use crate::handshake::{Greeting, Refused};
 use crate::limits::{SESSION_IDLE, SESSIONS_MAX};
 use crate::secret::random;
 
-/// What a request changes, as numbers: a file, and for an open and a close the handle too. One that has but one thing to say says
-/// it twice.
+/// Objects that a request changes, as numbers: a file, and for an open or close also the handle. A request with one
+/// target gives that number twice.
 pub type Targets = [u64; 2];
 
-/// What a server remembers of one client, as a number: random, made when that began. A server that was started again, or has forgotten the
-/// client, has another.
+/// Number of the server's memory of one client: random, made when that began. After the server has restarted or
+/// forgotten the client, the number is another.
 pub type SessionInstance = [u8; 16];
 
-/// Bytes of a file that go into an answer without being copied here.
+/// Range of a file that is sent as an answer's data without being copied here.
 #[derive(Debug, Clone)]
 pub struct InFile {
-    /// Open for reading.
+    /// File, open for reading.
     pub file: Arc<OwnedFd>,
-    /// The first of them.
+    /// Offset of the first byte.
     pub offset: u64,
-    /// How many; not 0.
+    /// Length, bytes; never 0.
     pub bytes: usize,
 }
 
-/// What a server does with requests. The calls come from many threads.
+/// Handler of a server's requests. Its methods are called from many threads.
 pub trait Service: Send + Sync + 'static {
-    /// What it keeps for a client; dropped when the client is gone.
+    /// State kept for one client. Dropped when the client is gone.
     type Session: Send + Sync;
 
-    /// A new client, whose directory has this identity. `session` is its own number, random, and the same for every server that it
-    /// meets. The error is told to it.
+    /// Begins a new client's session. `store`: identity of its directory. `session`: the client's own random number,
+    /// which is the same for every server. An error (error number and reason) refuses the client and is sent to it.
     fn begin(&self, session: &[u8; 16], store: &str, agent: &str) -> Result<Self::Session, (i32, String)>;
 
-    /// The last connection of a client has gone, which may be for good, or the first after that has come. It must not wait.
+    /// Notes that a client's last connection has ended (`silent`), perhaps for good, or that the first one after that
+    /// was made. Must not wait.
     fn is_silent(&self, _session: &Self::Session, _silent: bool) {}
 
-    /// The server ends, and nobody reaches it any more: the clients that are dropped now are not gone.
+    /// Notes that the server ends and no client reaches it any more. Sessions dropped from now on belong to clients
+    /// that still exist.
     fn ends(&self) {}
 
-    /// What a request changes; `None` for what changes nothing.
+    /// Returns the objects that a request changes. `None`: it changes nothing.
     fn targets(&self, session: &Self::Session, message: &Message) -> Option<Targets>;
 
-    /// Whether doing it twice differs from doing it once. What is not remembered and sent again is done again, also over
-    /// what somebody else has written between: where programs answer each other in one file, its writes are remembered too.
+    /// Returns whether executing the request twice differs from executing it once. Answers to other requests are not
+    /// remembered: a request sent again is executed again, even over another client's write in between. So writes to
+    /// files through which programs answer each other must be remembered too.
     fn remembers(&self, message: &Message) -> bool;
 
-    /// The answer to what changes nothing, where its data lies in a file; `None`: [`Service::handle`] is asked. If the file has
-    /// become shorter when they are sent, or cannot be read, the connection ends, and when the request comes again [`Service::handle`] is asked.
+    /// Returns the answer to a request that changes nothing and whose data lies in a file. `None`:
+    /// [`Service::handle`] is called instead. If the file turns out shorter or unreadable while it is sent, the
+    /// connection ends. The client sends the request again, and [`Service::handle`] answers it.
     fn in_file(&self, _session: &Self::Session, _message: &Message) -> Option<(Message, InFile)> {
         None
     }
 
-    /// Does what is asked. `data` came with it; `out`, empty, takes the data of the answer.
+    /// Executes a request and returns the answer. `data`: the request's data. `out`: empty; takes the answer's data.
     fn handle(&self, session: &Self::Session, message: Message, data: &[u8], out: &mut Vec<u8>) -> Message;
 }
 
-/// One client.
+/// State of one client.
 pub(crate) struct ClientEntry<S> {
     pub(crate) memory: SessionInstance,
     pub(crate) duplicate_requests: DuplicateRequestCache,
     pub(crate) state: S,
-    /// A request whose answer broke off in a file: the next time it is answered, or refused, without.
+    /// Request whose answer from a file broke off. The next try is answered by [`Service::handle`].
     broken_off: AtomicU64,
 }
 
@@ -87,11 +91,11 @@ impl<S> ClientEntry<S> {
 struct Slot<S> {
     held: Arc<ClientEntry<S>>,
     connections: u32,
-    /// When the last connection went.
+    /// Time at which the last connection ended.
     idle: Instant,
 }
 
-/// All clients.
+/// State of all clients.
 pub(crate) struct Sessions<S>(Mutex<HashMap<[u8; 16], Slot<S>>>);
 
 impl<S> Default for Sessions<S> {
@@ -101,7 +105,7 @@ impl<S> Default for Sessions<S> {
 }
 
 impl<S: Send + Sync> Sessions<S> {
-    /// One more connection of a client, which is new or known.
+    /// Adds a connection of a new or known client. Errors: the server is full, or the service refuses the client.
     pub(crate) fn join<V: Service<Session = S>>(
         &self,
         greeting: &Greeting,
@@ -129,7 +133,7 @@ impl<S: Send + Sync> Sessions<S> {
             broken_off: AtomicU64::new(0),
         });
         let slot = Slot { held: Arc::clone(&held), connections: 1, idle: Instant::now() };
-        // It may have been forgotten in the meantime.
+        // The service may have known this client before, and its session was dropped since.
         service.is_silent(&held.state, false);
         slots.insert(greeting.session, slot);
         Ok(held)
@@ -145,7 +149,8 @@ impl<S: Send + Sync> Sessions<S> {
         }
     }
 
-    /// Forgets the clients that have been gone for long - all of them, if `all` - and what they had open.
+    /// Forgets the clients that had no connection for [`SESSION_IDLE`], or all clients if `all`. Files that they had
+    /// open are closed.
     pub(crate) fn expire(&self, all: bool) {
         let gone: Vec<Slot<S>> = {
             let mut slots = self.0.lock();

@@ -1,8 +1,9 @@
-//! Connections that have not said who they are. Anybody who reaches the port can make them, as many as he likes.
+//! Strangers: connections whose peer has not said who it is. Anybody who reaches the port can make any number of
+//! them.
 //!
-//! There are at most [`STRANGERS_MAX`]. One that comes when there are as many takes the place of another, of the address that has the most:
-//! of the one that has said nothing for longest, else of the first whose handshake lasts longer than [`STRANGER_SPOKEN`]. So clients that
-//! come all at once do not throw each other out, and who says nothing keeps nobody out who speaks at once.
+//! There are at most [`STRANGERS_MAX`]. A further one replaces another of the address that has the most. The longest
+//! silent one is replaced, else the first whose handshake lasts longer than [`STRANGER_SPOKEN`]. So clients that
+//! arrive all at once do not replace each other. A silent peer does not keep out one that speaks at once.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -13,21 +14,21 @@ use rustix::net::{Shutdown, shutdown};
 
 use crate::limits::{STRANGER_SPOKEN, STRANGERS_MAX};
 
-/// From where a connection comes: an address of the network without its port; `None`: this machine.
+/// Origin of a connection: a network address without port. `None`: this machine.
 pub(crate) type From = Option<std::net::IpAddr>;
 
 struct Stranger {
     number: u64,
     from: From,
     since: Instant,
-    /// Its socket, to end it from here.
+    /// Socket of the connection, by which another thread can end it.
     socket: OwnedFd,
-    /// Its greeting has come.
+    /// Whether the greeting was received.
     has_spoken: bool,
 }
 
 impl Stranger {
-    /// Whether its greeting has come, or is there to be read.
+    /// Returns whether the greeting was received or is ready to be read.
     fn has_spoken(&self) -> bool {
         self.has_spoken || ioctl_fionread(&self.socket).is_ok_and(|bytes| bytes > 0)
     }
@@ -36,23 +37,24 @@ impl Stranger {
 #[derive(Default)]
 struct State {
     last: u64,
-    /// The longest ago first.
+    /// All strangers, oldest first.
     all: Vec<Stranger>,
 }
 
-/// All of them.
+/// All connections whose peer has not said who it is.
 #[derive(Default)]
 pub(crate) struct Strangers(Mutex<State>);
 
 impl Strangers {
-    /// Another one; returns its number. One of those that are there may be closed for it. `None`: there is no place for it now.
+    /// Adds a stranger and returns its number. May close another one to make room. Returns `None` if no slot can be
+    /// freed now.
     pub fn come(&self, from: From, socket: OwnedFd) -> Option<u64> {
         let mut state = self.0.lock();
         if state.all.len() >= STRANGERS_MAX {
             let gone = state.one_too_many(from)?;
             let gone = state.all.remove(gone);
-            tracing::debug!(from = ?gone.from, "too many connections that have not said who they are: one is closed");
-            // Its thread sees the end; nothing else comes of a failure.
+            tracing::debug!(from = ?gone.from, "too many connections in their handshake: closed one");
+            // The closed connection's thread sees the end; a failure has no further effect.
             let _ = shutdown(&gone.socket, Shutdown::Both);
         }
         state.last += 1;
@@ -61,17 +63,17 @@ impl Strangers {
         Some(number)
     }
 
-    /// Its greeting has come.
+    /// Notes that the stranger's greeting was received.
     pub fn spoke(&self, number: u64) {
         self.0.lock().all.iter_mut().filter(|one| one.number == number).for_each(|one| one.has_spoken = true);
     }
 
-    /// It has said who it is, or has gone.
+    /// Removes a stranger that has said who it is, or has disconnected.
     pub fn leave(&self, number: u64) {
         self.0.lock().all.retain(|one| one.number != number);
     }
 
-    /// Ends all.
+    /// Closes all strangers' connections.
     pub fn close(&self) {
         self.0.lock().all.iter().for_each(|one| _ = shutdown(&one.socket, Shutdown::Both));
     }
@@ -85,7 +87,8 @@ impl State {
         let among = || self.all.iter().enumerate().filter(|(_, one)| each[&one.from] == most);
         let silent = among().find(|(_, one)| !one.has_spoken());
         let slow = || among().find(|(_, one)| one.since.elapsed() >= STRANGER_SPOKEN);
-        // Whoever has fewer gets the place of one that has most, whatever that has said.
+        // A newcomer from an address with fewer strangers replaces one of the address that has most, even one that
+        // has spoken.
         let is_modest = each.get(&newcomer).copied().unwrap_or(0) + 1 < most;
         let oldest = || among().next().filter(|_| is_modest);
         silent.or_else(slow).or_else(oldest).map(|(place, _)| place)

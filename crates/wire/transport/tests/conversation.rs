@@ -1,4 +1,4 @@
-//! A client and a server that talk, lose each other and find each other again.
+//! A client and a server that converse, lose their connection and find each other again.
 
 mod support;
 
@@ -90,7 +90,7 @@ fn threads_that_append_over_a_cable_that_is_cut_again_and_again_append_each_once
         scope.spawn(move || {
             let mut seen = 0;
             while !done.load(Ordering::SeqCst) {
-                // A cut whenever something got through.
+                // The cable is cut whenever something got through.
                 let now = log.bytes.lock().len();
                 if now > seen + 100 {
                     seen = now;
@@ -118,7 +118,7 @@ fn writes_wait_for_a_server_that_is_started_again_and_what_must_not_be_done_twic
     let client = client_of(&cable.address);
     write(&client, 0, b"before");
     cable.lose_next_answer();
-    // The append is done, its answer lost, and the server with it.
+    // The append is executed; its answer and the server are lost.
     log.hold();
     std::thread::scope(|scope| {
         let append = scope.spawn(|| append(&client, b"tail"));
@@ -129,7 +129,7 @@ fn writes_wait_for_a_server_that_is_started_again_and_what_must_not_be_done_twic
         cable.cut();
         cable.lead_to(&second.addresses()[0]);
         let outcome = append.join().unwrap();
-        // It was sent again to the first server, or the second one says that it does not know.
+        // Either the first server got it again, or the second one says that it does not know.
         assert!(matches!(outcome, Ok(6) | Err(CallError::Lost)), "{outcome:?}");
         write(&client, 0, b"BEFORE");
         assert_eq!(*log.bytes.lock(), b"BEFOREtail");
@@ -197,7 +197,7 @@ fn a_write_that_was_given_up_changes_nothing_after_a_later_one_while_an_older_on
             assert!(matches!(given_up, Err(CallError::TimedOut)));
             wait_until("it runs as well", BOUND, || log.standing.load(Ordering::SeqCst) == 2);
             let later = scope.spawn(|| write(&client, 0, b"new"));
-            // It waits for the one and not for the other, or it has not come yet.
+            // It waits for the request on its own file and not for the other one, or has not arrived yet.
             let mut beside = 0;
             for _ in 0..20 {
                 beside += usize::from(log.standing.load(Ordering::SeqCst) > 2);
@@ -237,7 +237,7 @@ fn what_was_connected_ahead_carries_requests_while_nobody_can_connect() {
     let cable = Cable::to(&server.addresses()[0]);
     let client = Arc::new(client_of(&cable.address));
     client.prepare(Lane::Large, 3);
-    // They are there, or on their way.
+    // Connections made ahead exist or are being made.
     client.prepare(Lane::Large, 2);
     wait_until("three are connected ahead", BOUND, || cable.connections() == 4);
     cable.lead_to(&Address::Tcp("127.0.0.1:1".to_owned()));
@@ -251,7 +251,7 @@ fn what_was_connected_ahead_carries_requests_while_nobody_can_connect() {
         log.release();
     });
     assert_eq!(cable.connections(), 4);
-    // What could not be made ahead is made when it is needed.
+    // A connection that could not be made ahead is made when needed.
     client.prepare(Lane::Small, limits::LANE_CONNECTIONS[Lane::Small as usize] + 1);
     assert!(matches!(read(&client, 0, &mut [0; 8], Duration::from_millis(300)), Err(CallError::TimedOut)));
     cable.lead_to(&server.addresses()[0]);
@@ -281,7 +281,7 @@ fn what_is_known_of_a_file_is_told_though_every_small_request_hangs() {
 fn a_server_that_accepts_and_says_nothing_costs_no_more_than_the_callers_patience() {
     let directory = tempfile::tempdir().unwrap();
     let socket = directory.path().join("socket");
-    // As a stopped server does: the kernel takes connections for it, until there are too many.
+    // As with a stopped server: the kernel accepts connections for it until the queue is full.
     let mute = std::os::unix::net::UnixListener::bind(&socket).unwrap();
     let tcp = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let tcp_address = Address::Tcp(tcp.local_addr().unwrap().to_string());
@@ -353,7 +353,7 @@ fn a_request_that_only_waited_is_not_taken_for_one_that_was_forgotten() {
     let connections = limits::LANE_CONNECTIONS[Lane::Large as usize];
     log.hold();
     std::thread::scope(|scope| {
-        // The last of them finds no connection, and is not sent while others fill the server's memory.
+        // The last request finds no free connection, and is not sent while others fill the server's memory.
         for _ in 0..=connections {
             let client = &client;
             scope.spawn(move || write(client, 1 << 20, &vec![1; 256 << 10]));

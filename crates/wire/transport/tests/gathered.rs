@@ -1,4 +1,5 @@
-//! Requests whose data is sent from where it lies: the same bytes, in however many parts, once or again.
+//! Requests whose data is gathered from memory: the server gets the same bytes, in however many parts they are sent,
+//! once or again.
 
 mod support;
 
@@ -10,11 +11,11 @@ use support::{BOUND, Cable, Log, client_of, serve};
 use transport::{Call, CallError, Client, Data, Gathered};
 use wire::Message;
 
-/// Bytes that are sent a part at a time.
+/// Bytes that are sent one part at a time.
 struct Lying {
     bytes: Vec<u8>,
     part: usize,
-    /// From here on they are not there, while this is set.
+    /// Offset from which on the bytes are missing while this is set.
     gone_from: usize,
     gone: AtomicBool,
     sent: AtomicUsize,

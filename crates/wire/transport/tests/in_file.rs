@@ -1,4 +1,4 @@
-//! Answers whose data lies in a file: the same bytes, whatever carries them.
+//! Answers whose data lies in a file: the client gets the same bytes, whatever the file system and the link.
 
 mod support;
 
@@ -12,11 +12,11 @@ use support::{BOUND, anonymous, any_port, client_of};
 use transport::{Address, Call, InFile, Link, Server, Service, Targets};
 use wire::Message;
 
-/// A file, read from where it lies.
+/// A service that answers reads from a file without copying.
 struct Lent {
     file: Arc<OwnedFd>,
     size: usize,
-    /// So many answers promise more bytes than the file has.
+    /// Number of answers that promise more bytes than the file has.
     lies: AtomicUsize,
     asked: Arc<AtomicUsize>,
 }
@@ -63,7 +63,7 @@ fn bytes(len: usize) -> Vec<u8> {
     (0..len).map(|at| (at % 251) as u8 ^ (at >> 12) as u8).collect()
 }
 
-/// A file of so many bytes, served; the number of requests that were made.
+/// Serves a file of `size` bytes. Returns the server and a counter of requests.
 fn lend(file: &mut File, size: usize, lies: usize, at: &[Address]) -> (Server, Arc<AtomicUsize>) {
     file.write_all(&bytes(size)).unwrap();
     let asked = Arc::new(AtomicUsize::new(0));
@@ -85,7 +85,7 @@ fn read(client: &transport::Client, offset: u64, len: usize) -> Vec<u8> {
 fn what_lies_in_a_file_is_sent_as_it_lies_there() {
     let dir = tempfile::tempdir().unwrap();
     let size = 3 << 20;
-    // Another file system each: not all lend their pages.
+    // On another file system, since not all support sendfile(2).
     let other = tempfile::tempfile_in("/dev/shm").unwrap();
     for mut file in [tempfile::tempfile().unwrap(), other] {
         let socket = Address::Unix(dir.path().join("socket"));
@@ -113,7 +113,7 @@ fn an_answer_that_breaks_off_in_a_file_costs_a_connection_and_no_byte() {
 
 #[test]
 fn a_file_that_cannot_be_lent_is_copied() {
-    // Text that the kernel makes when it is read has no pages.
+    // Text that the kernel makes when it is read has no pages to send.
     let made = File::open("/proc/self/stat").unwrap();
     let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
     assert!(rustix::fs::sendfile(&ours, &made, Some(&mut 0), 10).is_err(), "then the way round it is not taken");

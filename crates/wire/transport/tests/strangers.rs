@@ -1,4 +1,4 @@
-//! Peers that should not be served, and peers that try to make the server hang, swell or fall.
+//! Peers that should not be served, and peers that try to make the server hang, grow or crash.
 
 mod support;
 
@@ -17,7 +17,7 @@ use transport::{Address, AllowedPeers, Call, CallError, Client, Server, Who};
 use wire::limits::BODY_BYTES_MAX;
 use wire::{HEADER_BYTES, Header, Message, Text, Versions};
 
-/// What a peer speaks that has nothing in common with us.
+/// Protocol versions of a peer that has none in common with this crate.
 const THEIRS: Versions = Versions { min: 900, max: 901 };
 
 fn refusal(outcome: Result<Client, CallError>) -> i32 {
@@ -34,7 +34,7 @@ fn socket(server: &Server) -> TcpStream {
     stream
 }
 
-/// What the server says before it closes the connection; fails if it does not close it.
+/// Reads all that the server sends before it closes the connection; fails if it does not close it.
 fn last_words(mut stream: TcpStream) -> Vec<u8> {
     let mut words = Vec::new();
     match stream.read_to_end(&mut words) {
@@ -44,7 +44,7 @@ fn last_words(mut stream: TcpStream) -> Vec<u8> {
     }
 }
 
-/// A frame without data, from a peer that says this version in its header.
+/// Encodes a frame without data whose header names `version`.
 fn frame(version: u16, message: &Message) -> Vec<u8> {
     let mut body = Vec::new();
     message.encode(&mut body);
@@ -53,7 +53,7 @@ fn frame(version: u16, message: &Message) -> Vec<u8> {
     [header.encode().as_slice(), &body].concat()
 }
 
-/// The one message that these bytes are.
+/// Decodes the single message in `words`.
 fn only_message(words: &[u8]) -> Message {
     let (head, body) = words.split_first_chunk::<HEADER_BYTES>().expect("nothing was said");
     Message::decode(Header::decode(head).unwrap().kind, body).unwrap()
@@ -68,7 +68,8 @@ fn reason(Versions { min, max }: Versions, client: Versions) -> String {
     format!("the server speaks versions {min} to {max}, the client {} to {}", client.min, client.max)
 }
 
-/// A server that gives this answer to a greeting, whoever comes; ends after so many connections with what was said after the answers.
+/// Runs a server that answers every greeting with `answer`. After `connections` connections it ends and returns the
+/// bytes received after the answers.
 fn answering(answer: Message, connections: usize) -> (Address, JoinHandle<Vec<u8>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = Address::Tcp(listener.local_addr().unwrap().to_string());
@@ -132,7 +133,7 @@ fn a_process_of_another_user_is_refused_whatever_the_sockets_mode() {
     assert!(Client::connect(address.clone(), None, who(), BOUND).is_ok(), "its own user is let in");
     let stranger = std::thread::spawn(move || {
         let nobody = rustix::process::Uid::from_raw(65534);
-        // This thread alone.
+        // Sets the ids of this thread alone.
         rustix::thread::set_thread_res_uid(nobody, nobody, nobody).expect("run the tests as root");
         Client::connect(address, None, who(), Duration::from_millis(500)).err()
     });
@@ -208,7 +209,7 @@ fn a_flood_of_silent_connections_keeps_no_client_out() {
     std::thread::scope(|scope| {
         for _ in 0..STRANGERS_MAX + 40 {
             scope.spawn(|| {
-                // They come again as soon as they are closed.
+                // The peers connect again as soon as they are closed.
                 while !ends.load(Ordering::SeqCst) {
                     let mut stream = socket(&server);
                     stream.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
@@ -237,7 +238,7 @@ fn clients_without_a_version_of_ours_are_told_what_we_speak_and_hold_up_nobody()
     let server = serve(&log);
     let before = client_of(&server.addresses()[0]);
     let began = Instant::now();
-    // More than may be in their handshake at once; none keeps its place.
+    // More peers than may be in their handshake at once; none keeps its slot.
     for turn in 0..=STRANGERS_MAX as u16 {
         let theirs = [THEIRS, Versions { min: 0, max: 0 }, Versions { min: 2, max: 1 }][usize::from(turn % 3)];
         let mut stream = socket(&server);

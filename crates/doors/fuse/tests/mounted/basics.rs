@@ -1,4 +1,4 @@
-//! What every program does with files: write, read, map, execute, truncate, append, copy.
+//! Basic operations on files: write, read, map, execute, truncate, append, copy.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -171,7 +171,7 @@ fn appends_of_two_descriptors_never_overlap() {
             let open = || OpenOptions::new().append(true).create(true).open(stand.path("log")).unwrap();
             let mut both = [open(), open()];
             for round in 0..50 {
-                // 4096 at once, so that appends also begin at block boundaries.
+                // Writes of 4096 bytes, so that appends also begin at block boundaries.
                 both[round % 2].write_all(&[round as u8; 4096]).unwrap();
             }
             let all = fs::read(stand.path("log")).unwrap();
@@ -317,7 +317,7 @@ fn changes_of_time_and_size_move_ctime() {
                 let stat = file.metadata().unwrap();
                 (stat.ctime(), stat.ctime_nsec())
             };
-            // Again and again: two changes within one tick of the store's clock have the same time.
+            // Repeated, since two changes within one tick of the store's clock have the same time.
             let moves = |what: &str, change: &dyn Fn()| {
                 let before = ctime();
                 testkit::wait_until(what, testkit::PATIENCE, || {
@@ -361,7 +361,7 @@ fn bytes_spliced_through_a_pipe_arrive_even_when_it_runs_short() {
 #[test] // S15
 fn a_write_that_asks_to_be_durable_is_so_whoever_carries_it() {
     in_private_namespace(|| {
-        // Durable means here: in the global store, where it can be seen.
+        // Here "durable" means in the global store, where the test can see it.
         let stand = Stand::new(How { rule: Some("fsync=global"), ..DIRECT });
         let below = |text: &[u8]| fs::read(stand.below("file")).unwrap() == text;
         let mut file = OpenOptions::new().write(true).create_new(true).open(stand.path("file")).unwrap();

@@ -1,4 +1,4 @@
-//! When a file was last read, as programs see it and as it arrives below (policy `atime`).
+//! Time of last access, as programs see it and as it arrives below (policy `atime`).
 
 use std::fs::{self, File, OpenOptions};
 use std::os::fd::AsRawFd;
@@ -10,7 +10,7 @@ use testkit::{PATIENCE, in_private_namespace, wait_until};
 
 use crate::stand::{CACHED, DIRECT, How, PASSTHROUGH, Stand};
 
-/// Reads at the front, in each way that the kernel has.
+/// Ways of reading a file's first byte: a call, and a mapping.
 const READS: [fn(&File); 2] = [read, map];
 
 fn read(file: &File) {
@@ -40,7 +40,7 @@ fn ago(hours: u64) -> SystemTime {
     SystemTime::now() - Duration::from_secs(hours * 3600)
 }
 
-/// Sets both times, of a file below or of one as programs see it.
+/// Sets both times of a file, below or as programs see it.
 fn set(path: &Path, accessed: SystemTime, modified: SystemTime) {
     let times = fs::FileTimes::new().set_accessed(accessed).set_modified(modified);
     OpenOptions::new().write(true).open(path).unwrap().set_times(times).unwrap();
@@ -54,7 +54,7 @@ fn every_way_to_read_is_told_at_once_and_is_below_once_the_file_is_closed() {
         for (rule, way) in ways {
             let stand = Stand::new(How { rule: Some(rule), ..way });
             for (number, reads) in READS.into_iter().enumerate() {
-                // Small, or staged in by ranges while it is read.
+                // One file is small; the other is staged in by ranges while it is read.
                 for len in [10, 3 << 20] {
                     let name = format!("{number}-{len}");
                     let label = format!("{rule} {way:?} {name}");
@@ -64,7 +64,7 @@ fn every_way_to_read_is_told_at_once_and_is_below_once_the_file_is_closed() {
                     let before = atime(&stand.below(&name));
                     let file = File::open(stand.path(&name)).unwrap();
                     assert_eq!(atime(&stand.path(&name)), before, "{label}: opened");
-                    // The kernel's clock for files is some milliseconds behind.
+                    // The kernel's clock for files lags by some milliseconds.
                     let start = at(ago(0)) - 1;
                     reads(&file);
                     let told = atime(&stand.path(&name));
@@ -79,7 +79,8 @@ fn every_way_to_read_is_told_at_once_and_is_below_once_the_file_is_closed() {
     });
 }
 
-/// A program that reads again and again, until the file's time of last access has moved or `for_ms` are over.
+/// Reads repeatedly until the file's time of last access has moved, or `for_ms` have passed. Returns whether it
+/// moved.
 fn moves(file: &File, path: &Path, for_ms: u64) -> bool {
     let (before, start) = (atime(path), SystemTime::now());
     while start.elapsed().is_ok_and(|passed| passed < Duration::from_millis(for_ms)) {
@@ -94,7 +95,7 @@ fn moves(file: &File, path: &Path, for_ms: u64) -> bool {
 #[test] // S36
 fn strict_tells_every_read_and_relative_the_first_after_a_change() {
     in_private_namespace(|| {
-        // Else the kernel reads out of its page cache, of which nobody is told.
+        // In other modes the kernel reads from its page cache, and the agent is not told.
         for way in [PASSTHROUGH, DIRECT].into_iter().filter(How::is_served) {
             let strict = Stand::new(How { rule: Some("atime=strict"), ..way });
             fs::write(strict.path("file"), "data").unwrap();

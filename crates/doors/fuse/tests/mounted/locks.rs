@@ -38,9 +38,9 @@ fn ranges_exclude_other_processes_and_end_with_any_close() {
             assert_eq!((held.l_type as i32, held.l_start, held.l_len), (libc::F_WRLCK, 10, 10));
             assert_eq!(held.l_pid as u32, std::process::id());
         });
-        // That process is gone with its locks.
+        // The other process has ended, and its locks with it.
         fcntl(file.as_raw_fd(), libc::F_SETLK, libc::F_WRLCK, 0, 10).unwrap();
-        // Closing any other descriptor of the file ends all of ours.
+        // Closing any other descriptor of the file ends all locks of this process.
         drop(open(&stand, "file"));
         as_process(|| {
             let other = open(&stand, "file");
@@ -88,7 +88,7 @@ fn a_circle_of_waiting_processes_is_refused() {
                 let other = open(stand, "file");
                 fcntl(other.as_raw_fd(), libc::F_SETLK, libc::F_WRLCK, 1, 1).unwrap();
                 holding.send(()).unwrap();
-                // Whoever of the two comes second is refused; its end lets the other go on.
+                // The second of the two is refused; its end lets the other go on.
                 fcntl(other.as_raw_fd(), libc::F_SETLKW, libc::F_WRLCK, 0, 1).map(|_| ())
             });
             wait_holding.recv_timeout(PATIENCE).unwrap();
@@ -127,7 +127,7 @@ fn a_signal_ends_the_wait_for_a_lock() {
                 fcntl(other.as_raw_fd(), libc::F_SETLKW, libc::F_WRLCK, 0, 0).unwrap_err()
             });
             let thread = wait_started.recv_timeout(PATIENCE).unwrap();
-            // Again and again: the first may come before the wait.
+            // Repeated, since the first signal may arrive before the wait.
             testkit::wait_until("the interrupted wait", PATIENCE, || {
                 // SAFETY: a signal with a handler, to a thread of this process that is not joined yet.
                 unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, libc::SIGUSR1) };
@@ -135,7 +135,7 @@ fn a_signal_ends_the_wait_for_a_lock() {
             });
             assert_eq!(waiter.join().unwrap(), libc::EINTR);
         });
-        // And it holds nothing.
+        // The interrupted thread holds no lock.
         fcntl(file.as_raw_fd(), libc::F_SETLK, libc::F_UNLCK, 0, 0).unwrap();
         as_process(|| fcntl(open(&stand, "file").as_raw_fd(), libc::F_SETLK, libc::F_WRLCK, 0, 0).map(|_| ())).unwrap();
     });
@@ -148,7 +148,7 @@ fn locks_of_open_file_descriptions_end_with_them() {
         let (first, second) = (open(&stand, "file"), open(&stand, "file"));
         fcntl(first.as_raw_fd(), libc::F_OFD_SETLK, libc::F_WRLCK, 0, 0).unwrap();
         assert_eq!(fcntl(second.as_raw_fd(), libc::F_OFD_SETLK, libc::F_WRLCK, 0, 0).unwrap_err(), libc::EAGAIN);
-        // Not with another descriptor of the same file, as POSIX locks do.
+        // Closing another descriptor of the file does not end the lock, unlike a POSIX lock.
         drop(open(&stand, "file"));
         assert_eq!(fcntl(second.as_raw_fd(), libc::F_OFD_SETLK, libc::F_WRLCK, 0, 0).unwrap_err(), libc::EAGAIN);
         drop(first);
@@ -200,11 +200,11 @@ fn the_lock_of_a_process_is_its_own_though_the_open_file_is_shared() {
         fcntl(file.as_raw_fd(), libc::F_SETLK, libc::F_WRLCK, 0, 10).unwrap();
         let shared = file.as_raw_fd();
         as_process(|| {
-            // The same open file description, inherited as by fork: another owner nevertheless.
+            // The same open file description, inherited as by fork, but another lock owner.
             assert_eq!(fcntl(shared, libc::F_SETLK, libc::F_WRLCK, 0, 10).unwrap_err(), libc::EAGAIN);
             fcntl(shared, libc::F_SETLK, libc::F_WRLCK, 20, 10).unwrap();
         });
-        // Its descriptors, and with them its locks, go a moment after the join.
+        // The thread's descriptors, and with them its locks, are closed a moment after the join.
         testkit::wait_until("its end", PATIENCE, || fcntl(shared, libc::F_SETLK, libc::F_WRLCK, 20, 10).is_ok());
         as_process(|| {
             let other = open(&stand, "file");

@@ -1,4 +1,5 @@
-//! A real mount, served by a process of its own, used by programs' calls. Each test runs in a private mount namespace.
+//! Tests on a real mount, served by a process of its own and used through system calls. Each test runs in a private
+//! mount namespace.
 
 mod basics;
 mod last_access;

@@ -1,5 +1,5 @@
-//! The same random operations on an accelerated directory and on a plain one must have the same outcomes: results and
-//! errors at once, all names and contents at the end, above and below.
+//! Random operations, executed on an accelerated directory and on a plain one, must have equal outcomes. Results and
+//! errors are compared at once; all names and contents at the end, above and below.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
@@ -10,11 +10,11 @@ use testkit::{PATIENCE, TempTree, in_private_namespace, wait_until};
 
 use crate::stand::{DIRECT, How, PASSTHROUGH, Stand};
 
-/// Operations of one story.
+/// Operations per story.
 const STEPS: u32 = 1500;
-/// Open files kept at once.
+/// Most files open at once.
 const OPEN_MAX: usize = 8;
-/// Longest file.
+/// Longest file, bytes.
 const LENGTH_MAX: u64 = 300_000;
 
 struct Random(u64);
@@ -27,7 +27,7 @@ impl Random {
         self.0 % bound
     }
 
-    /// One of a few names in a few directories, so that operations meet.
+    /// Draws one of a few names in a few directories, so that operations meet.
     fn name(&mut self) -> PathBuf {
         let file = format!("f{}", self.below(5));
         match self.below(4) {
@@ -42,7 +42,7 @@ impl Random {
     }
 }
 
-/// What an operation came to, for comparison.
+/// Outcome of an operation, for comparison.
 type Outcome = Result<String, i32>;
 
 fn outcome<T: std::fmt::Debug>(result: std::io::Result<T>) -> Outcome {
@@ -53,7 +53,7 @@ fn described(stat: &fs::Metadata) -> (u32, u64, u32, u64) {
     (stat.mode(), stat.nlink(), stat.uid(), if stat.is_dir() { 0 } else { stat.len() })
 }
 
-/// An operation with all its arguments drawn, to be done twice.
+/// Operation with all its arguments drawn, to be executed on both sides.
 enum Operation {
     Create(PathBuf, Vec<u8>),
     Open(PathBuf, bool),
@@ -131,7 +131,7 @@ impl Side {
         self.open[at].as_ref().map_or(Ok("not open".into()), |file| outcome(act(file)))
     }
 
-    /// Opens a file and keeps it if there is room.
+    /// Opens a file, and leaves it open if there is room.
     fn open(&mut self, path: &Path, append: bool) -> Outcome {
         let opened =
             OpenOptions::new().read(true).write(!append).append(append).create(true).truncate(false).open(path);
@@ -219,14 +219,14 @@ fn set_time(path: &Path, seconds: u64) -> std::io::Result<i64> {
     Ok(file.metadata()?.mtime())
 }
 
-/// Length and a sum: enough to compare, short enough to read.
+/// Returns length and a sum: enough to compare, short enough to read.
 fn fingerprint(data: &[u8]) -> (usize, u64) {
     let sum =
         data.iter().fold(0xcbf2_9ce4_8422_2325_u64, |sum, &byte| (sum ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
     (data.len(), sum)
 }
 
-/// Every name below a directory with what it is.
+/// Lists every name below a directory with its type and content.
 fn manifest(root: &Path) -> Vec<String> {
     let mut lines = Vec::new();
     let mut left = vec![root.to_owned()];
@@ -242,7 +242,7 @@ fn manifest(root: &Path) -> Vec<String> {
                 Ok((stat, content))
             });
             let (stat, content) = match found {
-                // Hidden, and has taken another's place since it was listed.
+                // The name was hidden, and has replaced another since it was listed.
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                     lines.push(format!("{:?} is gone", path.strip_prefix(root).unwrap()));
                     continue;
@@ -260,7 +260,7 @@ fn manifest(root: &Path) -> Vec<String> {
 }
 
 fn story(stand: &Stand, plain: &Path, name: &str, seed: u64) {
-    // One level down: links that are moved may lead one level up.
+    // The tests run one level down, since moved links may lead one level up.
     fs::create_dir_all(stand.path(name).join("inner")).unwrap();
     fs::create_dir_all(plain.join(name).join("inner")).unwrap();
     let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
@@ -302,10 +302,10 @@ fn told(operation: &Operation) -> String {
     }
 }
 
-/// Stories at the same time.
+/// Number of concurrent stories.
 const THREADS: u64 = 4;
 
-/// Tells how many stories, for long runs.
+/// Environment variable with the number of stories, for long runs.
 const STORIES: &str = "FUSE_TEST_STORIES";
 
 fn stories(how: How, first: u64, count: u64) {

@@ -1,4 +1,4 @@
-//! Names, links, special files, listings, attributes, users.
+//! Names, links, special files, listings, attributes and users.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -73,7 +73,7 @@ fn a_name_that_was_not_there_is_trusted_as_long_as_the_policy_says_but_never_whe
             fs::write(stand.below(name), b"others").unwrap();
             assert!(!stand.path(name).exists(), "{name}: asked again");
         }
-        // Who makes a name learns the truth, and nobody's file is replaced unseen.
+        // Creating a name always finds the truth, and no existing file is replaced unseen.
         let opened = File::options().read(true).write(true).create(true).truncate(false).open(stand.path("opened"));
         assert_eq!(std::io::read_to_string(opened.unwrap()).unwrap(), "others");
         let there = |made: std::io::Result<()>| made.is_err_and(|error| error.kind() == ErrorKind::AlreadyExists);
@@ -82,7 +82,7 @@ fn a_name_that_was_not_there_is_trusted_as_long_as_the_policy_says_but_never_whe
         assert!(there(symlink("opened", stand.path("link"))));
         let moved = renameat_with(CWD, stand.path("opened"), CWD, stand.path("target"), RenameFlags::NOREPLACE);
         assert_eq!(moved, Err(rustix::io::Errno::EXIST));
-        // Our own names are there as soon as they are made, and gone as soon as they are removed.
+        // Names that are made or removed through the mount appear and vanish at once.
         fs::write(stand.path("own"), b"own").unwrap();
         assert_eq!(fs::read(stand.path("own")).unwrap(), b"own");
         fs::rename(stand.path("own"), stand.path("other")).unwrap();
@@ -270,7 +270,7 @@ fn the_umask_holds_unless_a_default_acl_does() {
         let mode = |path: &str| fs::metadata(stand.below(path)).unwrap().mode() & 0o7777;
         assert_eq!((mode("plain"), mode("plain/file")), (0o750, 0o640));
         fs::create_dir(stand.path("ruled")).unwrap();
-        // Version 2; user, group, mask and other may read and write.
+        // An ACL of version 2: user, group, mask and other may read and write.
         let acl: Vec<u8> = [2u32.to_le_bytes().to_vec()]
             .into_iter()
             .chain([(1u16, 6u16), (4, 6), (0x10, 6), (0x20, 6)].map(|(tag, permissions)| {
@@ -317,7 +317,7 @@ fn permission_taken_away_below_holds_at_the_next_open() {
         fs::write(stand.path("file"), b"x").unwrap();
         fs::set_permissions(stand.path("file"), PermissionsExt::from_mode(0o644)).unwrap();
         as_user(1234, &[], || File::open(stand.path("file")).unwrap());
-        // The kernel still believes the old mode for a second.
+        // The kernel trusts the old mode for another second.
         fs::set_permissions(stand.below("file"), PermissionsExt::from_mode(0o600)).unwrap();
         as_user(1234, &[], || assert!(File::open(stand.path("file")).is_err()));
     });

@@ -1,4 +1,4 @@
-//! Opens and mappings in every order, and a file that changes below under who has it open.
+//! Opens and mappings in every order, and a file that changes below while it is open.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Seek, Write};
@@ -9,7 +9,7 @@ use testkit::{PATIENCE, in_private_namespace, wait_until};
 
 use crate::stand::{DIRECT, PASSTHROUGH, Stand};
 
-/// One shared mapping of a file's first page, unmapped when dropped.
+/// Shared mapping of a file's first page. Unmapped when dropped.
 struct Mapping(*mut u8);
 
 impl Mapping {
@@ -209,7 +209,7 @@ fn a_write_goes_where_the_descriptor_says_now_and_not_when_it_was_opened() {
             let log = OpenOptions::new().append(true).open(stand.path("log")).unwrap();
             fcntl_setfl(&log, fcntl_getfl(&log).unwrap() - OFlags::APPEND).unwrap();
             log.write_all_at(b"ONE", 0).unwrap();
-            // Exception: where the kernel writes the replica it goes by the flags of the open.
+            // Exception: under passthrough the kernel writes by the flags of the open.
             let now: &[u8] = if how.passthrough && how.is_served() { b"one two threeONE" } else { b"ONE two three" };
             assert_eq!(fs::read(stand.path("log")).unwrap(), now, "{how:?}");
         }

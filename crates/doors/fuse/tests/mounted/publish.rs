@@ -1,4 +1,4 @@
-//! Files that take the places of others below (`publish=atomic`).
+//! Files that replace others below (`publish=atomic`).
 
 use std::fs::{self, File, OpenOptions};
 use std::io::ErrorKind;
@@ -11,7 +11,7 @@ use testkit::{PATIENCE, in_private_namespace, wait_until};
 use crate::stand::{How, PASSTHROUGH, Stand};
 
 const ATOMIC: How = How { rule: Some("publish=atomic"), ..PASSTHROUGH };
-/// Each version has as many bytes as this, all of them its number.
+/// Length of each version, bytes. Every byte of a version is its number.
 const LEN: usize = 700_000;
 const VERSIONS: u8 = 25;
 
@@ -35,7 +35,7 @@ fn who_reads_below_sees_whole_versions_and_programs_see_nothing_of_it() {
             });
             for version in 2..=VERSIONS {
                 fs::write(&path, [version; LEN]).unwrap();
-                // By a name that the kernel may know as the former file's: whatever comes between.
+                // Changed by a name that the kernel may still know as the former file's.
                 fs::set_permissions(&path, PermissionsExt::from_mode(0o600 + u32::from(version % 8))).unwrap();
                 assert_eq!(fs::read(&path).unwrap()[LEN - 1], version);
                 wait_until("the version below", PATIENCE, || fs::read(&below).unwrap()[0] == version);

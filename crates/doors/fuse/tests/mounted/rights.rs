@@ -1,4 +1,4 @@
-//! What the caller may, as it is at each call, and what the store itself refuses.
+//! The caller's rights at each call, and refusals of the store itself.
 
 use std::ffi::CString;
 use std::fs::{self, File, OpenOptions};
@@ -44,7 +44,7 @@ fn files_that_are_immutable_or_append_only_below_are_so_for_programs() {
             for (name, flag) in [("fixed", IFlags::IMMUTABLE), ("log", IFlags::APPEND)] {
                 fs::write(stand.path(name), b"old\n").unwrap();
                 wait_until("the stage-out", PATIENCE, || fs::read(stand.below(name)).unwrap() == b"old\n");
-                // A replica is there: nothing but the store's word keeps the program from it.
+                // The replica exists, so only the store's check keeps the program from it.
                 assert_eq!(fs::read(stand.path(name)).unwrap(), b"old\n");
                 set_flags(&stand.below(name), flag);
                 let path = stand.path(name);
@@ -110,7 +110,7 @@ fn a_cut_that_fails_takes_no_set_id_bits_away() {
         let stand = Stand::new(MANUAL);
         fs::write(stand.path("file"), b"program").unwrap();
         fs::set_permissions(stand.below("file"), PermissionsExt::from_mode(0o6777)).unwrap();
-        // Its data is lost: no open that needs it succeeds.
+        // The file's data is lost: no open that needs it succeeds.
         for shelf in fs::read_dir(stand.beside("burst-buffer/replicas")).unwrap() {
             for replica in fs::read_dir(shelf.unwrap().path()).unwrap() {
                 fs::remove_file(replica.unwrap().path()).unwrap();
@@ -203,7 +203,7 @@ fn who_removes_a_directory_removes_no_hidden_file_that_he_could_not() {
             assert_eq!(errno(fs::rename(stand.path("above/other"), stand.path("above/inner"))), Some(libc::ENOTEMPTY));
         });
         assert_eq!(fs::read(stand.below(hidden)).unwrap(), b"thesis");
-        // Its owner may, and sees an empty directory.
+        // The owner has access and sees an empty directory.
         chown(stand.below("above"), Some(Uid::from_raw(7001)), None).unwrap();
         as_user(7001, &[], || fs::remove_dir(stand.path("above/inner")).unwrap());
     });
@@ -230,7 +230,7 @@ fn flags_of_files_and_directories_are_the_stores() {
             assert_eq!(errno(File::create(stand.path("dir/new"))), Some(libc::EPERM));
             ["file", "dir"].iter().for_each(|name| set_flags(&stand.path(name), IFlags::empty()));
             File::create(stand.path("dir/new")).unwrap();
-            // The owner's own, and nobody else's.
+            // The directory's own owner may, and nobody else.
             chown(stand.path("file"), Some(Uid::from_raw(1234)), None).unwrap();
             let no_dump = |id: u32| {
                 as_user(id, &[], || {
@@ -252,7 +252,7 @@ fn what_the_kernel_asks_no_fuse_server_is_refused_in_its_words() {
         fs::write(stand.path("file"), b"x").unwrap();
         let file = File::open(stand.path("file")).unwrap();
         let other = File::create(stand.path("other")).unwrap();
-        // `FS_IOC_FIEMAP` of no extents, and a clone.
+        // `FS_IOC_FIEMAP` of no extents, and a clone of a range.
         let mut fiemap = [0u64; 4];
         // SAFETY: the kernel reads and writes a header of 32 bytes.
         let asked = unsafe { libc::ioctl(file.as_raw_fd(), 0xc020_660b, fiemap.as_mut_ptr()) };
@@ -272,11 +272,11 @@ fn what_the_kernel_asks_no_fuse_server_is_refused_in_its_words() {
                 0,
             )
         };
-        // Kernels before 6.9 cannot be told to give none.
+        // Kernels before 6.9 cannot be told to give no handles.
         if named == -1 || kernel_has((6, 9), "giving no handles") {
             assert_eq!((named, std::io::Error::last_os_error().raw_os_error()), (-1, Some(libc::EOPNOTSUPP)));
         }
-        // An ioctl of a store of its own.
+        // An ioctl that only some store knows.
         // SAFETY: no memory is read or written before it is known.
         let asked = unsafe { libc::ioctl(file.as_raw_fd(), 0x4008_669a, std::ptr::null::<u8>()) };
         assert_eq!(asked, -1);

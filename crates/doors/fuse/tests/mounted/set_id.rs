@@ -1,4 +1,4 @@
-//! Set-id bits and capabilities, which writes take away.
+//! Set-id bits and capabilities, which writes remove.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -10,7 +10,7 @@ use testkit::{PATIENCE, in_private_namespace, wait_until};
 use crate::stand::{DIRECT, PASSTHROUGH, Stand};
 use crate::who::as_user;
 
-/// A program that everybody may write to, with both set-id bits.
+/// Creates a program that everybody may write to, with both set-id bits.
 fn privileged(stand: &Stand, name: &str) {
     fs::write(stand.path(name), b"program").unwrap();
     fs::set_permissions(stand.path(name), PermissionsExt::from_mode(0o6777)).unwrap();
@@ -67,7 +67,7 @@ fn a_second_write_after_roots_takes_them_too() {
     });
 }
 
-/// Version 2, effective, CAP_NET_RAW.
+/// Returns a capability attribute: version 2, effective, CAP_NET_RAW.
 fn capability() -> Vec<u8> {
     [0x0200_0001u32, 1 << 13, 0, 0, 0].map(u32::to_le_bytes).concat()
 }
@@ -105,7 +105,8 @@ fn writing_takes_capabilities_away() {
     });
 }
 
-/// What a new file cannot have is told without a look below, but only until it may have it.
+/// An attribute that a new file cannot have yet is answered without a look below, but only until one may have been
+/// set.
 #[test] // S7
 fn a_capability_given_to_a_new_file_is_there_at_once() {
     in_private_namespace(|| {

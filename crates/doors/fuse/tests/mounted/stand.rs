@@ -1,4 +1,4 @@
-//! The test stand: a directory, a burst buffer, and a process that serves one over the other.
+//! Test stand: a directory, a burst buffer, and a process that serves one over the other.
 
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -15,29 +15,29 @@ use rustix::mount::{OpenTreeFlags, UnmountFlags, mount_bind, open_tree, unmount}
 use rustix::process::Signal;
 use testkit::{PATIENCE, ProcessGuard, TempTree, kernel_has, wait_until};
 
-/// Tells the serving process what to serve.
+/// Environment variable that tells the serving process what to serve.
 const SERVE: &str = "FUSE_TEST_SERVE";
 const WITHOUT_PASSTHROUGH: &str = "FUSE_TEST_WITHOUT_PASSTHROUGH";
 const WITHOUT_DIRECT_MMAP: &str = "FUSE_TEST_WITHOUT_DIRECT_MMAP";
 const RULE: &str = "FUSE_TEST_RULE";
-/// The name of the windows' session.
+/// Name of the windows' session.
 const SESSION: &str = "session";
 const NODES_MAX: &str = "FUSE_TEST_NODES_MAX";
 
-/// A mounted directory. Unmounted, and the server's end awaited, when dropped.
+/// Mounted directory. When dropped, it is unmounted and the server's end awaited.
 pub struct Stand {
     tree: TempTree,
     server: ProcessGuard,
 }
 
-/// How the stand is set up.
+/// Setup of a stand.
 #[derive(Debug, Clone, Copy)]
 pub struct How {
-    /// Give replicas to the kernel.
+    /// Whether to give replicas to the kernel.
     pub passthrough: bool,
-    /// Without passthrough: past the page cache.
+    /// Without passthrough: whether to bypass the page cache.
     pub direct_mmap: bool,
-    /// Nodes that the kernel may know.
+    /// Most nodes that the kernel may know.
     pub nodes_max: Option<usize>,
     /// A rule of the policy, `KEY=VALUE`.
     pub rule: Option<&'static str>,
@@ -45,11 +45,11 @@ pub struct How {
 
 pub const PASSTHROUGH: How = How { passthrough: true, direct_mmap: true, nodes_max: None, rule: None };
 pub const DIRECT: How = How { passthrough: false, ..PASSTHROUGH };
-/// As on a kernel before 6.6.
+/// Setup as on a kernel before 6.6.
 pub const CACHED: How = How { direct_mmap: false, ..DIRECT };
 
 impl How {
-    /// Whether this kernel serves it so; else it is served as by old ones.
+    /// Returns whether this kernel supports the setup. If not, files are served as on old kernels.
     pub fn is_served(&self) -> bool {
         (!self.passthrough || kernel_has((6, 9), "passthrough"))
             && (!self.direct_mmap || kernel_has((6, 6), "a mapping of direct files"))
@@ -88,37 +88,37 @@ impl Stand {
         stand
     }
 
-    /// The directory as programs see it, or a path in it.
+    /// Returns the directory as programs see it, or a path in it.
     pub fn path(&self, relative: impl AsRef<Path>) -> PathBuf {
         self.tree.path("data").join(relative)
     }
 
-    /// The same below, past the agent.
+    /// Returns a path below, not through the agent.
     pub fn below(&self, relative: impl AsRef<Path>) -> PathBuf {
         self.tree.path("below").join(relative)
     }
 
-    /// Where programs register for windows.
+    /// Returns the socket at which programs register for windows.
     pub fn window_socket(&self) -> PathBuf {
         self.tree.path("windows").join(SESSION).join("socket")
     }
 
-    /// A path that is not accelerated.
+    /// Returns a path that is not accelerated.
     pub fn beside(&self, relative: &str) -> PathBuf {
         self.tree.path(relative)
     }
 
-    /// Lets the server stand still, as a machine under load does.
+    /// Stops the server, as if its machine were under load.
     pub fn pause(&self) {
         self.server.signal(Signal::STOP);
     }
 
-    /// Lets it go on.
+    /// Continues the server.
     pub fn resume(&self) {
         self.server.signal(Signal::CONT);
     }
 
-    /// How many descriptors the server has open.
+    /// Returns the number of descriptors that the server has open.
     pub fn server_descriptors(&self) -> usize {
         std::fs::read_dir(format!("/proc/{}/fd", self.server.pid())).unwrap().count()
     }
@@ -137,7 +137,7 @@ impl Drop for Stand {
     }
 }
 
-/// Not a test: the serving process.
+/// Not a test: runs the serving process.
 #[test]
 #[ignore = "the server of the other tests"]
 fn serve() {
@@ -181,7 +181,7 @@ fn serve() {
     cache.shutdown();
 }
 
-/// The descriptor as a path.
+/// Returns a path that leads to the descriptor.
 pub fn proc_path(file: &File) -> PathBuf {
     format!("/proc/self/fd/{}", file.as_raw_fd()).into()
 }

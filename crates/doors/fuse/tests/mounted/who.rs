@@ -1,4 +1,4 @@
-//! Acting as another user or another process, in a thread: Linux keeps both per thread.
+//! Threads that act as another user or process: Linux has both per thread.
 
 /// Runs `act` in a thread whose user and group are `id`, with the supplementary `groups` and no capability.
 pub fn as_user<T: Send>(id: u32, groups: &[u32], act: impl FnOnce() -> T + Send) -> T {
@@ -17,11 +17,11 @@ pub fn as_user<T: Send>(id: u32, groups: &[u32], act: impl FnOnce() -> T + Send)
     })
 }
 
-/// A thread of root's that acts as one user after another.
+/// Thread of root that acts as one user after another.
 pub struct Who(std::marker::PhantomData<*const ()>);
 
 impl Who {
-    /// It is this user from now on, with these supplementary groups and no capability in force.
+    /// Becomes this user, with these supplementary groups and no effective capability.
     pub fn become_user(&self, id: u32, groups: &[u32]) {
         // SAFETY: the raw calls change this thread's credentials only; the pointer and count describe `groups`.
         let done = unsafe {
@@ -42,10 +42,11 @@ pub fn in_thread<T: Send>(act: impl FnOnce(&Who) -> T + Send) -> T {
     })
 }
 
-/// [`as_user`] with the capabilities that concern files in force.
+/// Runs `act` like [`as_user`], with the capabilities for files effective.
 pub fn as_capable_user<T: Send>(id: u32, act: impl FnOnce() -> T + Send) -> T {
     in_thread(|_| {
-        // `CAP_CHOWN` to `CAP_FOWNER`, in each of the three sets; and what the other threads of the C library cannot be told.
+        // `CAP_CHOWN` to `CAP_FOWNER`, in each of the three sets. Raw calls, since the C library would tell all
+        // threads.
         let (header, data) = ([0x2008_0522u32, 0], [[0b1111u32; 3], [0; 3]]);
         // SAFETY: the raw calls change this thread's credentials only; the kernel reads a header and two sets of three words.
         let done = unsafe {
@@ -71,7 +72,8 @@ pub fn as_process<T: Send>(act: impl FnOnce() -> T + Send) -> T {
     })
 }
 
-/// Gives this thread a copy of the descriptor table. What it opens dies with it; what it inherits it must not own.
+/// Gives this thread its own copy of the descriptor table. Files opened afterwards are closed with the thread.
+/// Inherited descriptors must not be owned by it.
 pub fn own_descriptors() {
     // SAFETY: the thread gets a copy of the table; numbers stay valid, and no Rust object is closed twice in one table.
     assert_eq!(unsafe { libc::unshare(libc::CLONE_FILES) }, 0);

@@ -1,4 +1,4 @@
-//! Programs with windows over a real mount, beside programs without.
+//! Programs with windows on a real mount, beside programs without.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::fd::AsFd;
@@ -20,7 +20,7 @@ fn register(socket: &Path) -> Registration {
     Registration::connect(socket.as_os_str().as_encoded_bytes()).unwrap()
 }
 
-/// Opens as a preloaded program does.
+/// Opens a file as a preloaded program does.
 fn open(registration: &Registration, path: &Path) -> (File, bool) {
     let thread = rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs();
     let announcement = registration.announce(thread);
@@ -54,14 +54,14 @@ fn a_program_with_a_window_and_one_without_see_the_same_bytes() {
         file.write_all_at(b"BY", 0).unwrap();
         window.append(3, b"THE").unwrap();
         assert!(!window.is_revoked(), "its own descriptor ends no window");
-        // Another program, without windows.
+        // A read by another program, without windows.
         let seen = fs::read(&path).unwrap();
         assert_eq!((&seen[..13], seen.len()), (&b"BY THE window"[..], 101));
         assert!(window.is_revoked());
         assert!(window.append(0, b"xx").is_err());
         file.write_all_at(b"xx", 0).unwrap();
         assert_eq!(&fs::read(&path).unwrap()[..3], b"xx ");
-        // Somebody may still have it mapped: not on this descriptor.
+        // A mapping of the file may be left, so this descriptor gets no window.
         assert_eq!(registration.attach(file.as_fd(), 0).unwrap_err().raw_os_error(), Some(libc::EAGAIN));
         drop(file);
         let (file, _) = wait_windowed(&registration, &path);
@@ -100,7 +100,7 @@ fn who_has_a_file_open_already_is_not_passed_by() {
     });
 }
 
-/// The kernel tells of a last close when it has time.
+/// Opens until a window is allowed: the kernel reports a last close with some delay.
 fn wait_windowed(registration: &Registration, path: &Path) -> (File, bool) {
     let mut opened = None;
     wait_until("the last close", PATIENCE, || {
@@ -161,7 +161,7 @@ fn without_passthrough_who_writes_alone_has_a_window_and_others_see_what_it_writ
             assert!(window.is_revoked());
             let seen = map(&reader, libc::PROT_READ).unwrap();
             let other = OpenOptions::new().read(true).write(true).open(&path).unwrap();
-            // What it stored would be written over what goes past it.
+            // Stores through this mapping would overwrite writes that bypass the page cache.
             let refused = map(&other, libc::PROT_READ | libc::PROT_WRITE).err().map(|refused| refused.raw_os_error());
             assert_eq!(refused, (!direct_mmap).then_some(Some(libc::ENODEV)));
             let expect = |at: u64, expected: [u8; 2]| {
@@ -186,7 +186,7 @@ fn without_passthrough_who_writes_alone_has_a_window_and_others_see_what_it_writ
     });
 }
 
-/// The first two pages of a file, shared.
+/// Shared mapping of a file's first two pages.
 struct Pages(*mut libc::c_void);
 
 impl Pages {
@@ -211,13 +211,13 @@ fn map(file: &File, access: i32) -> std::io::Result<Pages> {
     if at == libc::MAP_FAILED { Err(std::io::Error::last_os_error()) } else { Ok(Pages(at)) }
 }
 
-/// What the `number`th write of the killed program is.
+/// Returns offset and bytes of the killed program's write `number`.
 fn write(number: u64) -> (u64, Vec<u8>) {
     let len = 1 + (number * 7919 % 9000) as usize;
     (number * 104_729 % 500_000, vec![(number % 251) as u8; len])
 }
 
-/// Not a test: the program that is killed.
+/// Not a test: runs the program that is killed.
 #[test]
 #[ignore = "run by the test below, in a process of its own"]
 fn writer() {

@@ -1,4 +1,4 @@
-//! What was agreed with the kernel, and that a server that has forgotten it agrees to the same.
+//! Features agreed with the kernel. A server that has forgotten this node must agree to the same ones.
 
 use std::sync::atomic::Ordering;
 
@@ -18,7 +18,7 @@ pub(super) struct Agreement {
 }
 
 impl Relay {
-    /// Attaches the kernel, whose INIT this is; the answer to that.
+    /// Attaches the kernel whose INIT this is. Returns the answer to INIT.
     pub(super) fn agree(&self, init: &[u8]) -> Result<Vec<u8>, Errno> {
         if init.len() > PIECE_BYTES_MAX {
             return Err(Errno(libc::EPROTO));
@@ -32,9 +32,10 @@ impl Relay {
         Ok(self.agreement.lock().answer.clone())
     }
 
-    /// Attaches the kernel, unless somebody has since it was `seen` attached.
+    /// Attaches the kernel, unless another thread has done so since the count of attachments was `seen`.
     pub(super) fn attach(&self, seen: u64, interrupted: &dyn Fn() -> bool) -> Result<(), CallError> {
-        // Whoever has it may be waiting for the server, one after the other: who is killed meanwhile does not.
+        // The lock's holder may be waiting for the server, and others queue behind it. A killed caller must not wait
+        // for them.
         let mut agreement = loop {
             match self.agreement.try_lock_for(LOOK) {
                 Some(agreement) => break agreement,
@@ -63,7 +64,8 @@ impl Relay {
         Ok(())
     }
 
-    /// Before the kernel may ask: whether the server's machine has crashed, and what it had not synced may be lost.
+    /// Asks for the server's boot verifier, before the kernel may send requests. If the server's machine has crashed,
+    /// unsynced changes may be lost.
     fn meet(&self, interrupted: &dyn Fn() -> bool) -> Result<(), CallError> {
         let asked = Message::AskBootVerifier {};
         let answer = self.client.call(Call { within: Some(ATTACH), interrupted, ..Call::new(&asked) })?;

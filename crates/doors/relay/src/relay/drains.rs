@@ -1,4 +1,4 @@
-//! What programs of this node have written, brought to the global store.
+//! Draining: staging out everything that programs of this node have written.
 
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -16,18 +16,19 @@ impl Relay {
         Drainer { client: &self.client, written: &self.written, numbers: &self.jobs, patience: self.patience }
     }
 
-    /// Has the server stage out what was written through this node, and waits for it; what did not reach the global store. With the
-    /// session ended the server closes first what was open.
+    /// Has the server stage out everything that was written through this node, and waits for that. Returns the files
+    /// that did not reach the global store. After the session's end, the server closes open files first.
     pub fn drain(&self, progress: &mut dyn FnMut(DrainProgress), interrupted: &dyn Fn() -> bool) -> Vec<Stuck> {
         if self.has_ended() {
-            // It may not have heard it the first time. An error is found by the next question.
+            // Repeated, since the server may have missed the first one. The next request reports an error, if there
+            // is one.
             let farewell = Message::Detach {};
             let _ = self.client.call(Call { interrupted, ..Call::new(&farewell) });
         }
         self.drainer().drain_all(progress, interrupted)
     }
 
-    /// A file is open for writing.
+    /// Notes that a file is open for writing.
     pub(super) fn begin_write(&self, identity: &Identity, hint: &Path) {
         if self.written.begin(identity, hint) {
             self.drainer().forget_clean(&|| self.ended.load(Ordering::SeqCst));

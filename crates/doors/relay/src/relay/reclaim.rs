@@ -1,4 +1,5 @@
-//! What the kernel has of a server that has forgotten it, claimed again: docs/adr/0011 has the steps, and what a death after each leaves.
+//! Reclaim of the kernel's nodes, open files and locks at a server that has forgotten them. docs/adr/0011 lists the
+//! steps, and the state after a crash in each.
 
 use fuse_protocol::{release, set_lock};
 use transport::{Call, CallError, SessionInstance};
@@ -20,24 +21,26 @@ fn lock(node: u64, change: &LockChange) -> Message {
     Message::ReclaimLock { head: piece(&set_lock(node, change.handle, &change.args())) }
 }
 
-/// Whether a claim that failed so may be granted later: the server is in want of something. What is wrong with one file is no reason to
-/// keep the others from being claimed.
+/// Returns whether a claim that failed with this error may be granted later, since the server lacks a resource. A
+/// problem with one file must not keep the others from being claimed.
 fn passes(errno: i32) -> bool {
     matches!(errno, libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::EAGAIN | libc::EINTR)
 }
 
 impl Relay {
-    /// Claims everything from `memory` and lets the kernel ask again; `TimedOut` also where the server has died again, and the next begins anew.
+    /// Claims everything from `memory` and lets the kernel continue. Errors: `TimedOut` also if the server has
+    /// crashed again, and the next reclaim starts from the beginning.
     pub(super) fn reclaim(&self, memory: SessionInstance, interrupted: &dyn Fn() -> bool) -> Result<(), CallError> {
         let mut withdrawn = Vec::new();
-        // Whatever was to be told meant something to the former memory alone.
+        // Deferred requests had a meaning only for the former session instance.
         let claims = self.held.claims(memory, || withdrawn = self.deferred.clear());
         withdrawn.into_iter().for_each(|number| self.open.end(number));
-        // They wait on, also where this is broken off after the server opened its door: it forgets nothing then, and nobody would claim again.
+        // Requests that wait continue to wait. They are queued now: if this call is interrupted after the server lets
+        // the kernel in, no further reclaim would do it.
         self.waiting.parked().into_iter().for_each(|unique| self.deferred.add(DeferredRequest::Await(unique)));
         let (mut claimed, mut lost) = (0, claims.lost.len());
         claims.lost.into_iter().for_each(|held| self.closed(Some(held)));
-        // First: other nodes wait for it, and not for ever.
+        // Locked files are claimed first: other nodes wait for their locks, and only for the grace period.
         let mut locked = Vec::new();
         for file in claims.locked {
             match self.claim_locked(&file, interrupted)? {
@@ -60,14 +63,20 @@ impl Relay {
                 self.closed(claim.open.and_then(|(handle, _)| self.held.remove(handle)));
             }
         }
-        // Not broken off by a signal: the server opens its door, and who does not know that would claim again.
+        // Not ended by a signal: the server now lets the kernel in, and a caller that does not know that would claim
+        // again.
         self.claim(&Message::Reclaimed {}, &|| self.has_ended())?;
         let server = self.client.address();
-        tracing::warn!(%server, claimed, lost, "the server had forgotten this node: what was open is open again, but for what is lost");
+        tracing::warn!(
+            %server,
+            claimed,
+            lost,
+            "the server had forgotten this node: its open files were restored, except the lost ones"
+        );
         Ok(())
     }
 
-    /// A file with what is locked of it; false: not all of it can be had again.
+    /// Claims a file with all its locks. Returns false if any of them cannot be had again.
     fn claim_locked(&self, file: &LockedFile, interrupted: &dyn Fn() -> bool) -> Result<bool, CallError> {
         let locks = file.locks.iter().map(|change| lock(file.node, change));
         for claim in file.opens.iter().map(message).chain(locks) {
@@ -78,13 +87,13 @@ impl Relay {
         Ok(true)
     }
 
-    /// Nothing of a file is open or locked any more, whatever was claimed of it. How many open files that were.
+    /// Gives up a file: undoes its claimed opens and locks. Returns the number of its open files.
     fn lose(&self, file: &LockedFile, interrupted: &dyn Fn() -> bool) -> Result<usize, CallError> {
         let unlocks = file.locks.iter().map(|change| lock(file.node, &LockChange { kind: None, ..*change }));
         let handles = file.opens.iter().filter_map(|claim| claim.open);
         let closes = handles.map(|(handle, _)| Message::ReclaimLock { head: piece(&release(file.node, handle)) });
         for undone in unlocks.chain(closes) {
-            // What is not there is undone.
+            // Undoing a claim that was never made has no effect.
             self.claim(&undone, interrupted)?;
         }
         let lost = self.held.lose(file.node);
@@ -93,7 +102,7 @@ impl Relay {
         Ok(count)
     }
 
-    /// Whether it is granted.
+    /// Makes one claim. Returns whether it was granted. Errors: `TimedOut` if it may be granted later.
     fn claim(&self, message: &Message, interrupted: &dyn Fn() -> bool) -> Result<bool, CallError> {
         match self.client.call(Call { within: Some(ATTACH), interrupted, ..Call::new(message) }) {
             Ok(answer) => match answer.message {
@@ -101,7 +110,7 @@ impl Relay {
                 Message::Unknown {} => Err(CallError::TimedOut),
                 other => Err(unexpected(&other)),
             },
-            // Not what may pass: who asks next claims all of it again.
+            // The next reclaim makes all claims again.
             Err(CallError::Failed { errno, .. }) if passes(errno) => Err(CallError::TimedOut),
             Err(CallError::Failed { .. }) => Ok(false),
             Err(error) => Err(error),

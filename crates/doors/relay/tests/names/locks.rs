@@ -14,7 +14,7 @@ const SETLK: u32 = 32;
 const SETLKW: u32 = 33;
 const INTERRUPT: u32 = 36;
 
-/// A file and its open file.
+/// Node and handle of an open file.
 type Opened = (u64, u64);
 
 fn set_lock(opcode: u32, (node, handle): Opened, kind: i32) -> Vec<u8> {
@@ -38,7 +38,7 @@ impl Node<'_> {
         (node, number(&opened, 0))
     }
 
-    /// 0, or the error; `None` in a grace period.
+    /// Requests a lock. Returns 0 or the error; `None` in a grace period.
     fn locks(&mut self, file: Opened, kind: i32) -> Option<i32> {
         match self.send(&set_lock(SETLK, file, kind), &[]).0 {
             Message::Grace {} => None,
@@ -53,7 +53,7 @@ impl Node<'_> {
     }
 }
 
-/// A node has a file open and locked at a server that ends; the file, and which it is.
+/// Opens and locks a file from a node, at a server that then ends. Returns node, handle and identity of the file.
 fn held(stand: &Stand) -> (Opened, types::Identity) {
     let server = stand.server();
     let mut node = Node::new(&server);

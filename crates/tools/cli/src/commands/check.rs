@@ -1,4 +1,4 @@
-//! `forebay check`: whether a burst buffer that no agent uses is sound.
+//! `forebay check`: checks a burst buffer that no agent uses.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,10 +21,10 @@ use crate::limits::LISTED_MAX;
 use crate::serving::{self, How};
 use crate::{forget, lower, place, shell};
 
-/// The catalogue's directory in a burst buffer.
+/// Directory of the catalogue in a burst buffer.
 const CATALOGUE: &str = "catalogue";
 
-/// What is found in one burst buffer.
+/// Findings in one burst buffer.
 #[derive(Debug, Default)]
 struct Findings {
     clean: u64,
@@ -32,24 +32,25 @@ struct Findings {
     stuck: u64,
     replicas: u64,
     bytes: u64,
-    /// Clean records without a replica: dropped at the next start.
+    /// Clean records without a replica; dropped at the next start.
     stale: u64,
-    /// Files that were written and not synced when the machine crashed, and whose replica went with it.
+    /// Files that were written but not synced when the machine crashed, and whose replica was lost with it.
     unsynced: u64,
-    /// Files that were being removed when the agent ended, or published (S53): the next start looks whether they are gone.
+    /// Files that were being removed or published when the agent ended (S53). The next start checks whether they are
+    /// gone.
     removed: u64,
-    /// Replicas without a record that hold nothing unsaved: removed at the next start.
+    /// Replicas without a record and without unsaved data; removed at the next start.
     unknown: u64,
-    /// Where windows of killed agents may hold what is not here yet.
+    /// Directories in which windows of killed agents may hold writes that are not in the burst buffer yet.
     windows: Vec<PathBuf>,
-    /// What costs data, or may.
+    /// Problems that have cost data, or may.
     problems: Vec<String>,
-    /// What waits for a decision: which file, why, and how it is told. The first of so many.
+    /// The first [`LISTED_MAX`] files that wait for a decision: the file, the reason, and the command to decide.
     decisions: Vec<String>,
     undecided: usize,
 }
 
-/// Checks every burst buffer in the directory. 69 if one has a problem that `--repair` did not mend.
+/// Checks every burst buffer in the directory. Returns 69 if one has a problem that `--repair` did not fix.
 pub fn run(args: &CheckArgs) -> Result<u8, Failure> {
     let root = existing(&args.burst_buffer)?;
     let buffers = place::formatted(&root);
@@ -110,8 +111,8 @@ fn look(buffer: &Path) -> Result<Findings, Failure> {
     Ok(findings)
 }
 
-/// Whether the first start was cut short before anything could be kept: the next one makes what is missing. What cannot be read
-/// may hold something.
+/// Returns whether the first start was interrupted before the place could hold anything; the next start creates the
+/// missing parts. An unreadable place may hold something.
 pub fn holds_nothing(buffer: &Path) -> bool {
     let missing = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;
     let mut begun = ["FORMAT", "db"].iter().map(|part| fs::symlink_metadata(buffer.join(CATALOGUE).join(part)));
@@ -130,7 +131,7 @@ fn mend(buffer: &Path) -> String {
     format!("forebay check {} --repair", shell::word(buffer))
 }
 
-/// Opens the catalogue if there is one; a missing one is not made, so that the next start knows that it is lost.
+/// Opens the catalogue if there is one. A missing one is not created, so that the next start knows that it is lost.
 fn catalogue(buffer: &Path, findings: &mut Findings) -> Option<FjallCatalogue> {
     let path = buffer.join(CATALOGUE);
     if holds_nothing(buffer) {
@@ -178,7 +179,7 @@ impl Findings {
     }
 }
 
-/// What is to be told of a file that waits for a decision.
+/// Describes a file that waits for a decision. Returns `None` if it does not.
 fn decision(buffer: &Path, dir: &Path, identity: &Identity, record: &Record, there: bool) -> Option<String> {
     let named = || dir.join(&record.hint);
     let (file, why) = match record.state {
@@ -190,7 +191,7 @@ fn decision(buffer: &Path, dir: &Path, identity: &Identity, record: &Record, the
     Some(format!("{}: {why}\n    to decide: forebay resolve {words}", named().shown()))
 }
 
-/// How many files a burst buffer without an agent holds that are not in the global store.
+/// Returns the number of files in a burst buffer without an agent that are not in the global store.
 pub fn undrained(buffer: &Path) -> Result<u64, Failure> {
     let findings = look(buffer)?;
     Ok(findings.dirty + findings.stuck)
@@ -214,8 +215,9 @@ fn replicas(buffer: &Path, findings: &mut Findings) -> BTreeMap<String, PathBuf>
     files
 }
 
-/// Makes what the burst buffer lost anew, opens the cache as an agent would, which adopts and tidies, then compares
-/// everything with the global store and mends what can be mended. Nothing is staged out, and dirty data is never touched.
+/// Recreates lost parts of the burst buffer, and opens the cache as an agent would, which adopts and tidies. Then
+/// compares everything with the global store and repairs what it can. Stages nothing out and never changes dirty
+/// data.
 fn repair(buffer: &Path, asked: Option<&Path>) -> Result<(), Failure> {
     let no_dir = || {
         Failure::new(exit::NO_INPUT, format!("{} does not say which directory it serves", buffer.shown()))
@@ -243,14 +245,14 @@ fn repair(buffer: &Path, asked: Option<&Path>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A new superblock, for the store that `below` is the root of.
+/// Creates a new superblock for the store whose root is `below`.
 fn remake_superblock(buffer: &Path, below: BorrowedFd<'_>) -> Result<(), Failure> {
     let failed = |e: &io::Error| Failure::io(format_args!("mend {}", buffer.shown()), e);
     let store = PosixStore::id_of(below).map_err(|e| failed(&e))?;
     let mut last = file_cache::last_version(buffer).map_err(|e| failed(&e))?;
     {
         let _lock = lock(buffer)?;
-        // Records may know later versions than the replicas that are left.
+        // Records may name later versions than the remaining replicas.
         if let Some(catalogue) = catalogue(buffer, &mut Findings::default()) {
             let _ = catalogue.scan(
                 &mut |_, record| {
@@ -266,7 +268,7 @@ fn remake_superblock(buffer: &Path, below: BorrowedFd<'_>) -> Result<(), Failure
     Ok(())
 }
 
-/// Moves a catalogue out of the way that cannot be read; one of another version stays.
+/// Moves an unreadable catalogue aside. A catalogue of another format version stays.
 fn set_catalogue_aside(buffer: &Path) -> Result<(), Failure> {
     let _lock = lock(buffer)?;
     let path = buffer.join(CATALOGUE);

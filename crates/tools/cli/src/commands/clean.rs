@@ -1,4 +1,4 @@
-//! `forebay clean`: drops clean data from a burst buffer, whoever's agent has it or none.
+//! `forebay clean`: drops clean data from a burst buffer, with or without an agent.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ use crate::limits::SILENCE;
 use crate::neighbours::{self, Outcome};
 use crate::{place, serving, shell};
 
-/// Cleans every place in the burst buffer, or that of one directory. 69 if one could not be.
+/// Cleans every place in the burst buffer, or the place of one directory. Returns 69 if one could not be cleaned.
 pub fn run(args: &CleanArgs) -> Result<u8, Failure> {
     let root = existing(&args.burst_buffer)?;
     let asked = args.dir.as_ref().map(|dir| std::fs::canonicalize(dir).unwrap_or_else(|_| dir.clone()));
@@ -69,7 +69,7 @@ fn clean(place: &Path, which: &Which) -> Result<Cleaned, Failure> {
             }
             Outcome::Done(some) => {
                 (all.files, all.bytes) = (all.files + some.files, all.bytes + some.bytes);
-                // It is done by turns, so that who wants to use the place waits for one.
+                // Cleaned in turns, so that whoever wants to use the place waits for one turn only.
                 if which.dry_run || some.files == 0 {
                     return Ok(all);
                 }

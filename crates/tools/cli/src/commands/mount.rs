@@ -1,4 +1,4 @@
-//! `forebay mount`: a directory accelerated for the whole node, by an agent in the background.
+//! `forebay mount`: accelerates a directory for the whole node, by an agent in the background.
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -23,7 +23,7 @@ use crate::serving::{self, How, Serving};
 use crate::signals::Signals;
 use crate::{apart, dead, heap, log, open_files, privilege};
 
-/// Mounts it; returns when it works, or with `--foreground` when it has ended.
+/// Mounts the directory. Returns when it works, or with `--foreground` when the mount has ended.
 pub fn run(args: &MountArgs) -> Result<u8, Failure> {
     let buffer = args.server.directory(&args.burst_buffer)?;
     let server = args.server.get()?;
@@ -43,8 +43,8 @@ pub fn run(args: &MountArgs) -> Result<u8, Failure> {
     in_background(args.foreground, &place.burst_buffer, |started| agent(place, claim, &how, started))
 }
 
-/// Does `work` in the background, unless it is to stay in the foreground; returns when it says that it works. Its messages go to
-/// the log of `directory` then.
+/// Runs `work` in the background, unless `foreground`. Returns when `work` reports that it has started. Messages then
+/// go to the log of `directory`.
 pub fn in_background(
     foreground: bool,
     directory: &Path,
@@ -73,7 +73,8 @@ pub fn in_background(
     }
 }
 
-/// In the forked child: its own session, then a grandchild that cannot get a terminal again.
+/// Runs `work` in the forked child: in a session of its own, and then in a grandchild that cannot get a terminal
+/// again.
 fn background(work: impl FnOnce(Option<&Channel>) -> Result<u8, Failure>, channel: &Channel) -> ! {
     let detached = rustix::process::setsid().map_err(io::Error::from);
     // SAFETY: still no other thread.
@@ -81,7 +82,7 @@ fn background(work: impl FnOnce(Option<&Channel>) -> Result<u8, Failure>, channe
         Ok(0) => match work(Some(channel)) {
             Ok(code) => code,
             Err(failure) => {
-                // Whoever mounted has gone if it had started already; then the log has it.
+                // If the caller has already gone after a successful start, the log has the error.
                 tracing::error!("{}", failure.message);
                 let code = failure.code;
                 let _ = channel.send(&Message::Failed(failure));
@@ -120,7 +121,7 @@ fn agent(place: &Place, claim: Option<Claim>, how: &How, started: Option<&Channe
     for mount in lost {
         tell(started, &format!("a file system mounted inside is hidden: {mount}"));
     }
-    // The first request through the mount: it works, or the caller hears why not.
+    // The first request through the mount: either it works, or the caller gets the error.
     apart::look_into(&place.dir).map_err(|e| Failure::io(format_args!("look into {}", place.dir.shown()), &e))?;
     tracing::info!("serving {}", place.dir.shown());
     if let Some(windows) = &how.windows {
@@ -130,15 +131,15 @@ fn agent(place: &Place, claim: Option<Claim>, how: &How, started: Option<&Channe
     serve(place, serving, mounted, &signals)
 }
 
-/// Tells who waits for the start that it works, and lets the terminal go.
+/// Reports a successful start to the waiting caller, and closes the terminal.
 pub fn say_started(started: Option<&Channel>) -> Result<(), Failure> {
     let Some(channel) = started else { return Ok(()) };
     close_terminal();
-    // Whoever asked for the mount was interrupted: then it shall not be.
+    // Fails if the caller of the mount was interrupted; then the mount must not stay.
     channel.send(&Message::Go).map_err(|_| Failure::silent(exit::UNAVAILABLE))
 }
 
-/// Names the processes that will not notice the mount until they enter the directory anew.
+/// Names the processes that will not notice the mount until they enter the directory again.
 fn stay_below(place: &Place) {
     let inside = holders::inside(&place.dir);
     if inside.is_empty() {
@@ -158,7 +159,8 @@ pub fn tell(started: Option<&Channel>, text: &str) {
     }
 }
 
-/// Serves until unmounted, or told to end: then drains and unmounts. Told again, it leaves what is in use or not drained.
+/// Serves until unmounted, or asked to end; then drains and unmounts. The second request ends it even if files are in
+/// use or not drained.
 fn serve(place: &Place, serving: Serving, mounted: Mounted<'_>, signals: &Signals) -> Result<u8, Failure> {
     let mut told = false;
     while !serving.has_ended() {
@@ -190,8 +192,8 @@ fn serve(place: &Place, serving: Serving, mounted: Mounted<'_>, signals: &Signal
     finish(place, serving, signals, None)
 }
 
-/// Drains what was written to the last moment - unless somebody wants no more of it, and `left` is what is left - and
-/// lets the burst buffer go.
+/// Drains everything written until now, and releases the burst buffer. `left`: what remains undrained if the caller
+/// has interrupted the drain.
 fn finish(place: &Place, serving: Serving, signals: &Signals, left: Option<Vec<Stuck>>) -> Result<u8, Failure> {
     let requests = if left.is_some() { Requests::over(signals) } else { Requests::one(signals, true) };
     let requests = if serving.is_forced() { requests.with_patience(FORCED_END) } else { requests };
@@ -208,23 +210,23 @@ fn finish(place: &Place, serving: Serving, signals: &Signals, left: Option<Vec<S
     Ok(exit::UNDRAINED)
 }
 
-/// For the terminal, if there is one, and the log.
+/// Writes a line to the terminal, if there is one, and to the log.
 pub fn note(text: &str) {
     say!("forebay: {text}");
     tracing::info!("{text}");
 }
 
-/// A mount that is taken back if the start fails.
+/// Mount that is undone when dropped, if the start fails.
 pub struct Mounted<'a>(pub &'a Path);
 
 impl Drop for Mounted<'_> {
     fn drop(&mut self) {
-        // Nobody can have become a user of a mount that never answered.
+        // Nobody can be using a mount that never answered.
         let _ = fuse_protocol::mount::unmount(self.0, true);
     }
 }
 
-/// Ends our mount at `dir` with the file systems on top of it. `EBUSY` while somebody uses it.
+/// Unmounts our mount at `dir` with the file systems on top of it. Errors: `EBUSY` while it is in use.
 pub fn unmount(dir: &Path) -> io::Result<()> {
     let seen = mounts::all()?;
     let ours = seen.iter().rev().find(|mount| mount.is_ours() && mount.point == dir);
@@ -232,13 +234,13 @@ pub fn unmount(dir: &Path) -> io::Result<()> {
     let mut inside = mounts::below(&seen, dir, Some(ours.id));
     inside.reverse();
     for point in inside {
-        // A clone of what stays mounted below: taking it away loses nothing, even while it is used.
+        // A clone of a file system that stays mounted below: detaching it loses nothing, even while it is in use.
         fuse_protocol::mount::unmount(&point, true)?;
     }
     fuse_protocol::mount::unmount(dir, false)
 }
 
-/// Lets the terminal go: an agent that held it would keep pipes of scripts open.
+/// Closes the terminal: an agent that held it would keep pipes of scripts open.
 fn close_terminal() {
     let Ok(null) = std::fs::File::options().read(true).write(true).open("/dev/null") else { return };
     for fd in 0..=2 {

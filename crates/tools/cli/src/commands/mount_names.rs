@@ -1,4 +1,4 @@
-//! `forebay mount --names server`: the server's directory on a node that does not see the global store.
+//! `forebay mount --names server`: mounts the server's directory on a node that does not see the global store.
 
 use std::fs;
 use std::path::Path;
@@ -18,7 +18,8 @@ use crate::server::ServerAt;
 use crate::signals::Signals;
 use crate::{apart, dead, heap, log, mounts, open_files, privilege};
 
-/// Mounts it, with `own` for what is this process's; returns when it works, or in the foreground when it has ended.
+/// Mounts the directory, with `own` for this process's files. Returns when it works, or in the foreground when it has
+/// ended.
 pub fn run(args: &MountArgs, own: &Path) -> Result<u8, Failure> {
     let Some(server) = args.server.get()? else {
         return Err(Failure::new(exit::USAGE, "no server is named").remedy("add --server ADDR"));
@@ -32,7 +33,7 @@ pub fn run(args: &MountArgs, own: &Path) -> Result<u8, Failure> {
     mount::in_background(args.foreground, own, |started| relay(&place, &server, patience, started))
 }
 
-/// A directory that is to be shown, and what is this process's.
+/// Returns the place of a directory to be mounted. `own`: directory for this process's files.
 pub fn place_of(dir: &Path, own: &Path) -> Result<Place, Failure> {
     let seen = mounts::all().map_err(|e| Failure::io("read the mounts", &e))?;
     let dir = choice::canonical_dir(dir, &seen)?;
@@ -53,9 +54,9 @@ fn relay(place: &Place, server: &ServerAt, patience: Duration, started: Option<&
     let mounted = Mounted(&place.dir);
     let mut relaying = prepared.serve(device)?;
     relaying.agreed()?;
-    // The first request through the mount: it works, or the caller hears why not.
+    // The first request through the mount: either it works, or the caller gets the error.
     match apart::look_into(&place.dir) {
-        // It has answered before. Others may be in there already, and wait for it as they do later.
+        // The server answered before. Other programs may be on the mount already and wait for it, as they do later.
         Err(error) if error.raw_os_error() == Some(libc::ETIMEDOUT) => {
             let (dir, server) = (place.dir.shown(), relaying.address());
             mount::tell(started, &format!("{server} does not answer any more: {dir} is there when it does"));
@@ -65,7 +66,7 @@ fn relay(place: &Place, server: &ServerAt, patience: Duration, started: Option<&
     tracing::info!("{} is the directory of {}", place.dir.shown(), relaying.address());
     mount::say_started(started)?;
     wait(&relaying, &signals);
-    // It is gone already, or has no users.
+    // The mount is gone already, or has no users.
     std::mem::forget(mounted);
     relaying.join();
     relaying.stop();
@@ -73,7 +74,8 @@ fn relay(place: &Place, server: &ServerAt, patience: Duration, started: Option<&
     Ok(0)
 }
 
-/// Until it is unmounted, or asked to end and nobody uses it; or asked twice.
+/// Waits until the directory is unmounted, or until a request to end finds it unused. A second request ends it even
+/// if it is in use.
 fn wait(relaying: &Relaying, signals: &Signals) {
     let (mut told, dir) = (false, &relaying.place.dir);
     while !relaying.has_ended() {

@@ -1,4 +1,4 @@
-//! `forebay policy`: the rules of directories.
+//! `forebay policy`: rules of directories.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -35,7 +35,7 @@ pub fn run(command: &PolicyCommand) -> Result<u8, Failure> {
     }
 }
 
-/// What the agent says of a path, with the path.
+/// Adds the path to a failure that the agent reported.
 fn of_path(path: &Path, failure: Failure) -> Failure {
     let message = format!("cannot set rules of {}: {}", path.shown(), failure.message);
     let remedy = if path.is_file() { "rules are those of directories: name the one that the file is in" } else { "" };

@@ -1,4 +1,4 @@
-//! `forebay recover`: drains what an agent that was killed, or a machine that crashed, left in a burst buffer.
+//! `forebay recover`: drains what a killed agent or a crashed machine left in a burst buffer.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -15,10 +15,10 @@ use crate::serving::{self, How, Prepared};
 use crate::signals::Signals;
 use crate::{forget, log, lower, mounts, open_files, place, privilege, replaced, shell};
 
-/// An exit status above it tells of a signal, as shells do.
+/// Largest exit status that does not stand for a signal, as in shells.
 const ENDED_BY_SIGNAL: u8 = 128;
 
-/// Recovers every burst buffer in the directory. 75 if data is left.
+/// Recovers every burst buffer in the directory. Returns 75 if data is left.
 pub fn run(args: &RecoverArgs) -> Result<u8, Failure> {
     let root = existing(&args.burst_buffer)?;
     let signals = Signals::block();
@@ -28,11 +28,11 @@ pub fn run(args: &RecoverArgs) -> Result<u8, Failure> {
     let forgotten = &forgotten.map_err(|error| Failure::io("find what windows are to be given up", &error))?[..];
     let (asked, single) = (args.dir.as_deref(), buffers.len() == 1);
     if !forgotten.is_empty() {
-        // What is wrong with a directory is told in its turn.
+        // A problem with one of the directories is reported in its turn.
         let is_chosen = |buffer: &Path| !matches!(directory(buffer, asked, single), Ok(None));
         forget::may_ask(&root, &buffers, is_chosen, forgotten)?;
     }
-    // Nothing is left in a directory that was named by mistake.
+    // Nothing is created in a directory that was named by mistake.
     if !buffers.is_empty() || !forgotten.is_empty() {
         log::start(&root);
     }
@@ -49,7 +49,7 @@ pub fn run(args: &RecoverArgs) -> Result<u8, Failure> {
             served += 1;
             one(&Place { dir, burst_buffer: buffer }, forgotten, &signals, &requests)
         });
-        // What is wrong with one directory's place keeps no other from being recovered.
+        // A problem with one directory's place does not keep others from being recovered.
         code = code.max(exit::status(done));
         if code > ENDED_BY_SIGNAL || requests.give_up() {
             break;
@@ -68,7 +68,7 @@ pub fn run(args: &RecoverArgs) -> Result<u8, Failure> {
     Ok(code)
 }
 
-/// A burst buffer that exists.
+/// Returns the canonical path of a burst buffer. Errors: it does not exist or is no directory.
 pub fn existing(path: &Path) -> Result<PathBuf, Failure> {
     let root = std::fs::canonicalize(path)
         .map_err(|e| Failure::io(format_args!("use the burst buffer {}", path.shown()), &e))?;
@@ -79,7 +79,8 @@ pub fn existing(path: &Path) -> Result<PathBuf, Failure> {
     }
 }
 
-/// The directory that a burst buffer, the single one or one of several, serves; `None` if another one is asked for.
+/// Returns the directory that a burst buffer serves. `single`: it is the only one. Returns `None` if another
+/// directory is `asked` for.
 fn directory(buffer: &Path, asked: Option<&Path>, single: bool) -> Result<Option<PathBuf>, Failure> {
     let known = serving::directory_of(buffer);
     let Some(asked) = asked else {
@@ -92,7 +93,8 @@ fn directory(buffer: &Path, asked: Option<&Path>, single: bool) -> Result<Option
         });
     };
     let dir = std::fs::canonicalize(asked).map_err(|e| Failure::io(format_args!("use {}", asked.shown()), &e))?;
-    // A store may be mounted elsewhere now: with one burst buffer the cache itself tells whether the directory fits.
+    // A store may be mounted elsewhere now: with a single burst buffer the cache itself checks whether the directory
+    // fits.
     Ok((single || known.is_none_or(|known| known == dir)).then_some(dir))
 }
 
@@ -124,8 +126,8 @@ fn one(place: &Place, forget: &[PathBuf], signals: &Signals, requests: &Requests
     Ok(if stuck.is_empty() { 0 } else { exit::UNDRAINED })
 }
 
-/// Opens a place, as long as nobody asks for the end. `None`: the directory that it served was made anew and nothing waited, so it was
-/// taken for the new one.
+/// Opens a place, unless a request to end comes first. Returns `None` if the directory was made anew and nothing
+/// waited: the place was then taken for the new one.
 fn prepare(place: &Place, forget: &[PathBuf], signals: &Signals) -> Result<Option<Prepared>, Failure> {
     let ours = place.clone();
     let how = How { thorough: true, forget_windows: forget.to_vec(), ..How::default() };

@@ -1,6 +1,6 @@
-//! `forebay resolve`: which copy stays of a file that changed in both places, or whose stage-out cannot finish.
+//! `forebay resolve`: decides which copy stays of a file that changed in both places, or that cannot be staged out.
 //!
-//! A running agent is asked; without one the burst buffer is opened here.
+//! A running agent is asked. Without one this process opens the burst buffer.
 
 use std::path::{Path, PathBuf};
 
@@ -17,21 +17,21 @@ use crate::place;
 use crate::replaced;
 use crate::serving::{self, How};
 
-/// Resolves it; prints where the burst buffer's copy was saved, if it was.
+/// Resolves a file. Prints where the burst buffer's copy was saved, if it was.
 pub fn run(args: &ResolveArgs) -> Result<u8, Failure> {
     let buffer = args.burst_buffer.get();
     if let Some((place, dir)) = of_former(&args.path, buffer.as_deref()) {
         return give_up(&place, &dir, args.keep);
     }
     let (target, file) = match identity(&args.path, buffer.as_deref())? {
-        // The burst buffer, or the directory that we are in, says whose identity it is.
+        // The identity belongs to the burst buffer, or to the directory in which this process runs.
         Some(identity) => (of_identity(buffer.as_deref())?, PathBuf::from(identity)),
         None => link::target(&args.path, buffer.as_deref())?,
     };
     match link::connect(target.clone()) {
         Ok(link) => by_agent(link, &file, args),
         Err(failure) if failure.code == exit::UNAVAILABLE && buffer.is_some() => {
-            // One that is only stopped has its mount over the directory.
+            // A stopped agent still has its mount over the directory.
             link::answers(&target)?;
             by_hand(target, &file, copy_of(args.keep))
         }
@@ -39,7 +39,7 @@ pub fn run(args: &ResolveArgs) -> Result<u8, Failure> {
     }
 }
 
-/// The place of a former directory at a path that is a directory, if the burst buffer has one, and that directory.
+/// Returns the place of a former directory at `path` and the path, if the burst buffer has one.
 fn of_former(path: &Path, buffer: Option<&Path>) -> Option<(PathBuf, PathBuf)> {
     let buffer = std::fs::canonicalize(buffer?).ok()?;
     let of_it = |place: &PathBuf| {
@@ -87,7 +87,7 @@ fn by_agent(mut link: Link, file: &Path, args: &ResolveArgs) -> Result<u8, Failu
     Ok(0)
 }
 
-/// No agent runs: opens the burst buffer, decides, and stages out what the decision made dirty.
+/// Resolves without an agent: opens the burst buffer, decides, and stages out what became dirty.
 fn by_hand(target: Target, file: &Path, keep: Keep) -> Result<u8, Failure> {
     let below = lower::open(&target.dir).map_err(|e| Failure::io(format_args!("use {}", target.dir.shown()), &e))?;
     let place = Place { dir: target.dir, burst_buffer: target.burst_buffer };
@@ -99,7 +99,7 @@ fn by_hand(target: Target, file: &Path, keep: Keep) -> Result<u8, Failure> {
         if let Some(path) = saved {
             out!("{}", path.shown());
         }
-        // Other files may be stuck still; this one's own failure is what the caller wants to hear.
+        // Other files may still be stuck; the caller wants to know of this file's own failure.
         cache.drain_file(&identity, &|| false).map_err(|stuck| Failure::new(exit::UNDRAINED, stuck.reason))
     });
     cache.shutdown();

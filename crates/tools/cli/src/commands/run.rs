@@ -1,8 +1,8 @@
-//! `forebay run`: one command with directories accelerated, for it and its descendants alone.
+//! `forebay run`: runs one command with directories accelerated for it and its descendants only.
 //!
 //! This process stays outside and is the agent. Its child ([`Guest`]) enters a private namespace and becomes the
-//! command. When the command has ended, whoever it left behind with open files is waited for, everything dirty is
-//! staged out, and a report says what happened.
+//! command. After the command's end, processes that it left behind with open files are waited for. Then everything
+//! dirty is staged out, and a report is printed.
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ use crate::signals::Signals;
 use crate::supervise::{Lingered, Supervised};
 use crate::{heap, log, lower, open_files, preload, privilege};
 
-/// Runs it. The exit status is the command's, or 75 when data could not be drained.
+/// Runs the command. Returns the command's exit status, or 75 if data could not be drained.
 pub fn run(args: &RunArgs) -> Result<u8, Failure> {
     if args.names == NamesAt::Server {
         return run_names::run(args);
@@ -64,32 +64,33 @@ pub fn run(args: &RunArgs) -> Result<u8, Failure> {
     finish(args, here.report, started.servings, outcome, &signals)
 }
 
-/// Where the command was called.
+/// Working directory and report path of the caller.
 pub struct Here {
     cwd: PathBuf,
-    /// Where the report goes, if one is wanted.
+    /// Path of the report, if one is wanted.
     pub report: Option<PathBuf>,
 }
 
 impl Here {
-    /// Before this process leaves its working directory.
+    /// Finds both. Called before this process leaves its working directory.
     pub fn new(args: &RunArgs) -> Result<Here, Failure> {
         let cwd = std::env::current_dir().map_err(|e| Failure::io("find the working directory", &e))?;
         let report = args.report.as_ref().map(|file| cwd.join(file));
-        // Not after the hours that the command may take.
+        // Checked now, not after the hours that the command may take.
         report.as_deref().map_or(Ok(()), report::can_write)?;
         Ok(Here { cwd, report })
     }
 
-    /// Starts the child that is to become the command, and makes this process its agent, which logs in `log`.
+    /// Starts the child that is to become the command, and makes this process its agent. `log`: place whose log is
+    /// used.
     pub fn begin(&self, args: &RunArgs, places: &[Place], signals: &Signals, log: &Path) -> Result<Guest, Failure> {
         let open_files = open_files::raise();
         let (command, cwd, quiet) = (&args.command, &*self.cwd, args.quiet);
         let plan = Plan { places, command, cwd, signals, open_files: &open_files, quiet };
-        // Before any thread starts. It ends by itself if we do.
+        // Before any thread starts. The child ends by itself if this process does.
         let guest = Guest::start(&plan)?;
         heap::keep_small();
-        // Nothing of this process may lie below the mount or keep the directory busy.
+        // Nothing of this process may lie below the mount or keep the directory in use.
         let _ = std::env::set_current_dir("/");
         let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
         log::start(log);
@@ -98,25 +99,25 @@ impl Here {
     }
 }
 
-/// The command runs.
+/// A command that runs, with its agents.
 struct Started {
     servings: Vec<Serving>,
-    /// Ours, as the command sees them.
+    /// Our mounts, as the command sees them.
     mounts: Vec<Mount>,
     pid: Pid,
-    /// To be told.
+    /// Remarks to be printed.
     notes: Vec<String>,
 }
 
-/// Brings the agent up in a thread, so that a signal can end it at any moment: then the child dies with this process,
-/// and the mounts with the child.
+/// Starts the agent in a thread, so that a signal can end the start at any moment. The child then dies with this
+/// process, and the mounts with the child.
 pub fn start<T: Send + 'static>(
     child: Pid,
     signals: &Signals,
     bring_up: impl FnOnce() -> Result<T, Failure> + Send + 'static,
 ) -> Result<T, Failure> {
     signals.unless_asked_to_end(bring_up).inspect_err(|_| {
-        // It may have ended already.
+        // Fails if the child has ended already.
         let _ = kill_process(child, OsSignal::KILL);
     })
 }
@@ -130,7 +131,7 @@ fn bring_up(
 ) -> Result<Started, Failure> {
     let (mut servings, mut notes) = (Vec::new(), Vec::new());
     for (place, below) in places.iter().zip(below) {
-        // The mount first: if it is not possible, the burst buffer stays untouched.
+        // The mount comes first: if it is not possible, the burst buffer stays untouched.
         let device = guest.device()?;
         let prepared = serving::prepare(place, below, &how)?;
         notes.extend(prepared.lock_note());
@@ -142,21 +143,21 @@ fn bring_up(
     Ok(Started { servings, mounts, pid, notes })
 }
 
-/// Our mounts, as the command sees them.
+/// Returns our mounts, as the command sees them.
 pub fn mounts_of(command: Pid, places: &[Place]) -> Vec<Mount> {
     let ours = |mount: &Mount| mount.is_ours() && places.iter().any(|place| place.dir == mount.point);
     mounts::seen_by(command.as_raw_nonzero().get()).unwrap_or_default().into_iter().filter(ours).collect()
 }
 
-/// What the command did, before the drain.
+/// Outcome of the command, before the drain.
 pub struct Outcome {
     status: u8,
-    /// How long it ran.
+    /// Duration of the command.
     pub took: Duration,
     lingered: Lingered,
 }
 
-/// Waits for the command's end, and for those that it left behind with open files.
+/// Waits for the command's end, and for the processes that it left behind with open files.
 pub fn supervise(args: &RunArgs, pid: Pid, mounts: &[Mount], ended: &dyn Fn() -> bool, signals: &Signals) -> Outcome {
     let start = Instant::now();
     let mut command = Supervised::new(pid, signals);
@@ -167,12 +168,13 @@ pub fn supervise(args: &RunArgs, pid: Pid, mounts: &[Mount], ended: &dyn Fn() ->
 }
 
 impl Outcome {
-    /// What somebody asked while nobody was there any more to hear it.
+    /// Returns the requests to end that arrived after the command's end and are still to be obeyed.
     pub fn requests<'a>(&self, signals: &'a Signals) -> Requests<'a> {
         if self.lingered.asked { Requests::one(signals, false) } else { Requests::none(signals) }
     }
 
-    /// Tells what happened, and returns the exit status. `drained`: how long that took, and whether all is in the global store.
+    /// Prints and writes the report, and returns the exit status. `drained`: the duration of the drain, and whether
+    /// everything is in the global store.
     pub fn report(
         &self,
         args: &RunArgs,
@@ -199,7 +201,8 @@ impl Outcome {
     }
 }
 
-/// What was done for the command; where a server did it, for others too, how reads fared on this node.
+/// Returns the counters of the command's data. At a server, which also works for others, these are only the reads of
+/// this node.
 fn counters(serving: &Serving, all: bool) -> std::io::Result<Status> {
     match (serving.cache.server(), all) {
         (Some(_), _) => {
@@ -208,7 +211,7 @@ fn counters(serving: &Serving, all: bool) -> std::io::Result<Status> {
             Ok(Status { read_hits, read_late, read_misses, ..Status::default() })
         }
         (None, true) => serving.cache.status(),
-        // To count the replicas is to read all records.
+        // Counting the replicas would read all records.
         (None, false) => serving.cache.activity(),
     }
 }
@@ -239,7 +242,7 @@ fn finish(
         directories.push(Directory { windows, ..directory });
     }
     let ended = outcome.report(args, file, (drained, !undrained), directories);
-    // What is told is told before anything may wait for a store again.
+    // The report comes first: stopping may wait for a store again.
     servings.into_iter().for_each(Serving::stop);
     ended
 }

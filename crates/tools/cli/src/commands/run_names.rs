@@ -1,7 +1,8 @@
-//! `forebay run --names server`: one command with the server's directory, on a node that does not see the global store.
+//! `forebay run --names server`: runs one command with the server's directory, on a node that does not see the global
+//! store.
 //!
-//! As any run: this process stays outside and relays, its child is the command in a private namespace. At the end the server has
-//! staged out what was written here, or what it has not is named.
+//! As with other runs, this process stays outside and relays, and its child is the command in a private namespace. At
+//! the end the server stages out everything that was written here, and files that it could not are listed.
 
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ use crate::report::Directory;
 use crate::server::ServerAt;
 use crate::signals::Signals;
 
-/// Runs it. The exit status is the command's, or 75 when not all that was written is in the global store.
+/// Runs the command. Returns the command's exit status, or 75 if some of what was written is not in the global store.
 pub fn run(args: &RunArgs) -> Result<u8, Failure> {
     let Some(server) = args.server.get()? else {
         return Err(Failure::new(exit::USAGE, "no server is named").remedy("add --server ADDR"));
@@ -43,13 +44,13 @@ pub fn run(args: &RunArgs) -> Result<u8, Failure> {
     if !stuck.is_empty() {
         drain::list_at_server(&stuck, &dir, &address);
     }
-    // Counters of what was done for the command alone are nowhere: the server works for many.
+    // There are no counters for the command alone: the server works for many.
     let told = Directory::new(&dir, address.as_ref(), Status::default(), &stuck, outcome.took);
     relaying.stop();
     outcome.report(args, here.report, (drained, stuck.is_empty()), vec![told])
 }
 
-/// The command runs.
+/// A command that runs, with its relay.
 struct Started {
     relaying: Relaying,
     mounts: Vec<Mount>,
@@ -59,7 +60,7 @@ struct Started {
 fn bring_up(guest: Guest, place: &Place, server: &ServerAt, patience: Duration) -> Result<Started, Failure> {
     let device = guest.device()?;
     let relaying = relaying::prepare(place, server, patience)?.serve(device)?;
-    // Else the command would hear of each file what is to be told once.
+    // A refusal is reported once here; otherwise the command would get an error for each file.
     relaying.agreed()?;
     let mounts = run::mounts_of(guest.pid, std::slice::from_ref(place));
     let pid = guest.release()?;

@@ -1,4 +1,4 @@
-//! `forebay serve`: a burst buffer for the agents of other processes and machines.
+//! `forebay serve`: serves a burst buffer to the agents of other processes and machines.
 
 use std::io;
 use std::path::PathBuf;
@@ -43,7 +43,7 @@ pub struct ServeArgs {
     pub exclusive: bool,
 }
 
-/// Serves until it is told to end; then drains.
+/// Serves until asked to end; then drains.
 pub fn run(args: &ServeArgs) -> Result<u8, Failure> {
     let buffer = args.burst_buffer.required()?;
     let access = AllowedPeers { secret: read_secret(args.secret.as_deref())?, anonymous: args.anonymous };
@@ -77,7 +77,7 @@ pub fn run(args: &ServeArgs) -> Result<u8, Failure> {
     };
     let control = ControlListener::start(Arc::clone(&prepared.agent), &place.burst_buffer, on_shutdown)
         .map_err(|e| Failure::io("listen for commands", &e))?;
-    // For nodes that see the global store, and for those that do not.
+    // For nodes that see the global store, and for nodes that do not.
     let recovery_records = RecoveryRecords::open(place.burst_buffer.join(serving::LOCKERS), relay::limits::GRACE)
         .map_err(|e| Failure::io("read which nodes had locks", &e))?;
     let boot_verifier = BootVerifier::begin(&place.burst_buffer);
@@ -90,14 +90,14 @@ pub fn run(args: &ServeArgs) -> Result<u8, Failure> {
         tracing::info!("serving {} at {address}", place.dir.shown());
     }
     while !asked.swap(false, Ordering::AcqRel) && !signals.next(POLL).is_some_and(|signal| signal.asks_to_end()) {}
-    // What agents had open is closed with it, and staged out with the rest.
+    // Files that agents had open are closed with the server, and staged out with the rest.
     let requests = drain::Requests::one(&signals, false);
     let closed = requests.unless(move |_| drop(server)).map_err(|e| Failure::io("start a thread", &e))?;
     let (stuck, _) = drain::drain(&prepared.cache, &requests, false);
     if !stuck.is_empty() {
         drain::list(&stuck, &place.dir, &place.burst_buffer);
     }
-    // While a request may be under way it may be acknowledged yet.
+    // Only after the server has closed: a request that is under way may still be acknowledged.
     let end = || {
         let dir = place.dir.clone();
         requests.unless(move |_| boot_verifier.end(&dir))

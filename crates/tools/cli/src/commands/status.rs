@@ -1,4 +1,4 @@
-//! `forebay status`: what is accelerated, what is cached, what is still to be drained.
+//! `forebay status`: shows which directories are accelerated, what is cached, and what is still to be drained.
 
 use std::path::Path;
 
@@ -17,7 +17,7 @@ use crate::link::{self, Target};
 use crate::report;
 use crate::shell;
 
-/// Shows it. 69 if a directory has no agent.
+/// Shows the status. Returns 69 if a directory has no agent.
 pub fn run(args: &StatusArgs) -> Result<u8, Failure> {
     let buffer = args.burst_buffer.get();
     let targets = match &args.dir {
@@ -57,8 +57,8 @@ fn state(target: Target) -> Value {
     }
 }
 
-/// Adds what follows from the counters: `hit_rate` (0 to 1, null without opens), and bytes/s while something was
-/// staged out or in.
+/// Adds values derived from the counters: `hit_rate` (0 to 1, null without opens), and bytes/s while something was
+/// being staged out or in.
 fn derive(status: &mut Value) {
     let n = |one| number(status, one);
     let opens = n(metric::HITS) + n(metric::MISSES);
@@ -71,15 +71,15 @@ fn derive(status: &mut Value) {
     status[metric::STAGED_IN_BYTES_PER_S.name] = json!(into);
 }
 
-/// The remedy of a file is a command that can be given as it stands.
+/// Inserts file and identity into a remedy, so that the command can be given as printed.
 fn name_in_remedy(one: &mut Value, dir: &Path) {
     let identity = text(&one["identity"]);
     if identity.is_empty() {
-        // Of no file: of the burst buffer, whose remedy is for whatever files are named elsewhere.
+        // The entry concerns the burst buffer itself; its remedy names no file.
         return;
     }
     let file = shell::word(dir.join(text(&one["path"])));
-    // An identity is hex; a path may be anything.
+    // An identity is hex, while a path may contain any text.
     let remedy = text(&one["remedy"]).replace("IDENTITY", identity).replace("PATH", &file);
     one["remedy"] = json!(remedy);
 }
@@ -124,7 +124,7 @@ fn print(state: &Value) {
     }
 }
 
-/// A directory whose names and data are a server's.
+/// Prints a directory whose names and data are at a server.
 fn print_relay(state: &Value) {
     let status = &state["status"];
     out!("{}  names and data at a server", text(&state["dir"]).shown().shown());
@@ -139,7 +139,7 @@ fn print_relay(state: &Value) {
     );
 }
 
-/// What waits for the global store, if anything does for long.
+/// Prints calls that have waited long for the global store, if there are any.
 fn print_store(status: &Value) {
     let unanswered = number(status, metric::STORE_UNANSWERED);
     let none = Vec::new();
@@ -257,7 +257,7 @@ fn print_windows(status: &Value) {
     }
 }
 
-/// What went wrong, and what needs somebody: nothing when all is well.
+/// Prints failures and files that need a decision; nothing if there are none.
 fn print_trouble(status: &Value) {
     let n = |one| number(status, one);
     if n(metric::ERRORS) > 0 {

@@ -1,4 +1,4 @@
-//! `forebay umount`: drains an accelerated directory, ends its mount, and waits until its agent has ended.
+//! `forebay umount`: drains an accelerated directory, unmounts it, and waits until its agent has ended.
 
 use std::fs;
 use std::io;
@@ -19,7 +19,7 @@ use crate::limits::{FORCED_DRAIN, FORCED_WAIT, LISTED_MAX, POLL, UNMOUNT_TRIES};
 use crate::link::{self, Link, Target};
 use crate::{log, mounts, place, relaying, shell};
 
-/// Ends it. 69 while somebody uses it, 75 when data cannot be drained.
+/// Unmounts the directory. Returns 69 while it is in use, 75 if data cannot be drained.
 pub fn run(args: &UmountArgs) -> Result<u8, Failure> {
     let (target, inside) = match link::target(&args.dir, None) {
         Err(failure) if args.force && failure.code == exit::UNAVAILABLE => return mute(args, failure),
@@ -29,7 +29,7 @@ pub fn run(args: &UmountArgs) -> Result<u8, Failure> {
         let message = format!("{} lies inside the accelerated directory {}", args.dir.shown(), target.dir.shown());
         return Err(Failure::new(exit::USAGE, message).remedy(format!("forebay umount {}", shell::word(&target.dir))));
     }
-    // Nothing of ours may keep it busy.
+    // This process must not keep the directory in use.
     let _ = std::env::set_current_dir("/");
     match link::connect(target.clone()) {
         Ok(link) if args.force => forced(link),
@@ -39,7 +39,8 @@ pub fn run(args: &UmountArgs) -> Result<u8, Failure> {
     }
 }
 
-/// Ends it within seconds, whatever the agent waits for: who does not answer, or does not end, is left, without its mount.
+/// Unmounts within seconds, whatever the agent waits for. An agent that does not answer or end is left without its
+/// mount.
 fn forced(link: Link) -> Result<u8, Failure> {
     mounted_elsewhere(&link)?;
     let (dir, burst_buffer) = (link.dir.clone(), link.burst_buffer.clone());
@@ -64,7 +65,7 @@ fn end_forced(mut link: Link) -> Result<u8, Failure> {
     if let Some(failure) = busy(&link.dir) {
         say!("{}", Failure { remedy: "they lose what they hold there".to_string(), ..failure });
     }
-    // It unmounts by itself: with a mount that is gone already it would drain without a bound.
+    // The agent unmounts by itself. If the mount were gone already, it would drain without a time limit.
     link.ask(&ControlRequest::Shutdown { force: true }, |_| {})?;
     let (dir, buffer, agent) = (link.dir.shown().to_string(), link.burst_buffer.clone(), link.agent());
     let held = link.wait_for_end(Some(FORCED_WAIT)).map_err(|_| {
@@ -75,7 +76,7 @@ fn end_forced(mut link: Link) -> Result<u8, Failure> {
     left_over(&buffer, held.as_ref())
 }
 
-/// The agent says nothing, as one that was stopped: its mount ends without it.
+/// Unmounts without an agent that does not answer, such as a stopped one.
 fn mute(args: &UmountArgs, failure: Failure) -> Result<u8, Failure> {
     let lexical = std::path::absolute(&args.dir).map_err(|e| Failure::io("find the working directory", &e))?;
     let Some(target) = link::targets(None)?.into_iter().find(|target| target.dir == lexical) else {
@@ -86,7 +87,7 @@ fn mute(args: &UmountArgs, failure: Failure) -> Result<u8, Failure> {
     left_behind(&target.burst_buffer)
 }
 
-/// Tells what the burst buffer still holds, which its agent may keep.
+/// Reports what the burst buffer still holds, while its agent may still have it.
 fn left_behind(buffer: &Path) -> Result<u8, Failure> {
     match left_over(buffer, None) {
         Err(failure) if failure.code == exit::UNAVAILABLE => {
@@ -100,24 +101,25 @@ fn left_behind(buffer: &Path) -> Result<u8, Failure> {
     }
 }
 
-/// Ends the mount of an agent that does not, if it is still there. Who waits for an answer there hears an error.
+/// Ends the mount of an agent that does not end it, if it still exists. Callers that wait for an answer there get an
+/// error.
 fn abort(dir: &Path) -> Result<(), Failure> {
     let failed = |e: io::Error| Failure::io(format_args!("end the mount of {}", dir.shown()), &e);
     let seen = mounts::all().map_err(failed)?;
     let Some(ours) = mounts::covering(&seen, dir).filter(|mount| mount.is_ours() && mount.point == dir) else {
         return Ok(());
     };
-    // By a descriptor: the agent may unmount it meanwhile, and what is below it is not ours.
+    // By a descriptor: the agent may unmount it meanwhile, and the mount below is not ours.
     let place = rustix::fs::open(dir, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
     let place = place.map_err(|e| failed(e.into()))?;
     let link = format!("/proc/self/fd/{}", place.as_raw_fd());
     if holders::mount_of(&link) != Some(ours.id) {
         return Ok(());
     }
-    // It says that the mount is in use; the connection has ended all the same.
+    // Fails with "in use", but the connection has ended all the same.
     let _ = rustix::mount::unmount(&link, UnmountFlags::FORCE);
     match rustix::mount::unmount(&link, UnmountFlags::DETACH) {
-        // It has gone meanwhile.
+        // The mount has gone meanwhile.
         Ok(()) | Err(rustix::io::Errno::INVAL) => Ok(()),
         Err(error) => Err(failed(error.into())),
     }
@@ -125,12 +127,12 @@ fn abort(dir: &Path) -> Result<(), Failure> {
 
 fn with_agent(mut link: Link) -> Result<u8, Failure> {
     mounted_elsewhere(&link)?;
-    // Where the server has the names, it drains by itself.
+    // If the server has the names, it drains by itself.
     let drains = link.ask(&ControlRequest::Ping, |_| {})?["names"] != relaying::NAMES;
     let stuck = if drains { link.drain(Path::new(""), None)? } else { Vec::new() };
     if !stuck.is_empty() {
         link.list(&stuck);
-        // What is in use is the commonest reason, and the one that the caller can do something about.
+        // Open files are the commonest reason, and the caller can do something about them.
         busy(&link.dir).map_or(Ok(()), Err)?;
         say!("forebay: still mounted; with --force it ends and this data stays in {}", link.burst_buffer.shown());
         return Ok(exit::UNDRAINED);
@@ -141,7 +143,8 @@ fn with_agent(mut link: Link) -> Result<u8, Failure> {
     left_over(&buffer, held.as_ref())
 }
 
-/// What is mounted in another namespace is not ended by what happens in this one: its agent would be waited for in vain.
+/// Fails if the agent lives in another mount namespace. Unmounting here would not end its mount there, and the wait
+/// for its end would be in vain.
 fn mounted_elsewhere(link: &Link) -> Result<(), Failure> {
     let Some(pid) = link.agent() else { return Ok(()) };
     let namespace = |process: &str| fs::read_link(format!("/proc/{process}/ns/mnt")).ok();
@@ -158,17 +161,17 @@ fn mounted_elsewhere(link: &Link) -> Result<(), Failure> {
     }
 }
 
-/// The agent is gone: what it held is in the burst buffer.
+/// Unmounts after the agent has ended. Its data is in the burst buffer.
 fn without_agent(args: &UmountArgs, target: &Target) -> Result<u8, Failure> {
     say!("forebay: the agent of {} is gone", target.dir.shown());
     match unmount(&target.dir) {
-        // Nobody can do anything with a mount that nobody serves; its users get errors until they close it.
+        // An unserved mount is useless; its users get errors until they close their files.
         Err(_) if args.force => fuse_protocol::mount::unmount(&target.dir, true)
             .map_err(|e| Failure::io(format_args!("end the mount of {}", target.dir.shown()), &e))?,
         other => other?,
     }
     let buffer = &target.burst_buffer;
-    // One at a server has no more than its log here.
+    // The place of a relay at a server contains only a log.
     if !place::is_formatted(buffer) && !log::of(buffer).exists() {
         let message = format!(
             "the burst buffer {} is not there: nobody knows whether all of it is in the global store",
@@ -180,7 +183,8 @@ fn without_agent(args: &UmountArgs, target: &Target) -> Result<u8, Failure> {
     left_over(buffer, None)
 }
 
-/// Tells what the burst buffer still holds once no agent has it. `held`: itself, if it is not found by its path.
+/// Reports what the burst buffer still holds after its agent has ended. `held`: the burst buffer itself, if it is not
+/// found by its path.
 fn left_over(buffer: &Path, held: Option<&OwnedFd>) -> Result<u8, Failure> {
     let dirty = check::undrained(&held.map_or_else(|| buffer.to_path_buf(), link::held_path))?;
     if dirty == 0 {
@@ -210,7 +214,7 @@ fn unmount(dir: &Path) -> Result<(), Failure> {
     Err(busy(dir).unwrap_or_else(|| Failure::new(exit::UNAVAILABLE, format!("{} is in use", dir.shown()))))
 }
 
-/// A failure that names who uses the mount, if anybody is found.
+/// Returns a failure that names the users of the mount, if any are found.
 fn busy(dir: &Path) -> Option<Failure> {
     let seen = mounts::all().unwrap_or_default();
     let device = &mounts::ours_over(&seen, dir)?.device;

@@ -1,4 +1,5 @@
-//! FUSE: the device, the protocol, passthrough - by the probe, in a process that may be killed if it hangs.
+//! Checks of FUSE: the device, the protocol and passthrough. A probe tries them in a process that can be killed if it
+//! hangs.
 
 use std::fs;
 use std::io::Read;
@@ -43,7 +44,7 @@ pub fn checks(buffer: Option<&Path>) -> Vec<Check> {
     checks
 }
 
-/// What the probe printed, and what it complained about.
+/// Runs the probe. Returns its output and its first line of errors.
 fn probe(buffer: Option<&Path>) -> (String, String) {
     let mut command = Command::new("/proc/self/exe");
     command.args(["probe", "fuse"]).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());

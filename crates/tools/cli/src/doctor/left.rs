@@ -1,4 +1,4 @@
-//! What killed agents left where windows lie.
+//! Checks for windows that killed agents have left.
 
 use std::path::{Path, PathBuf};
 
@@ -10,10 +10,10 @@ use super::Check;
 use crate::exit::reason;
 use crate::ring_memory::SHARED;
 
-/// So many are named.
+/// Most leftovers that are named.
 const NAMED_MAX: usize = 4;
 
-/// In the directories where windows lie that nobody names, and in the `named` one.
+/// Checks the directories in which windows lie by default, and the `named` one.
 pub fn checks(named: Option<&Path>) -> Vec<Check> {
     let mut dirs: Vec<PathBuf> = [OWN_TMPFS, SHARED].map(PathBuf::from).into();
     dirs.extend(named.map(Path::to_owned));
@@ -48,7 +48,7 @@ fn check_aside(left: &[LeftWindows]) -> Option<Check> {
     ))
 }
 
-/// Which, with what they hold; `None`: none.
+/// Describes leftovers and their contents. Returns `None` if there are none.
 fn listed(left: &[LeftWindows]) -> Option<String> {
     if left.is_empty() {
         return None;

@@ -1,4 +1,4 @@
-//! Kernel, privileges, memory, limits.
+//! Checks of the kernel, privileges, memory and limits.
 
 use std::fs;
 

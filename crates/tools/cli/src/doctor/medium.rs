@@ -1,4 +1,4 @@
-//! What a burst buffer's file system can do: tried, not looked up.
+//! Checks of a burst buffer's file system, by trying each feature.
 
 use std::fs;
 use std::io;
@@ -13,7 +13,7 @@ use crate::exit::reason;
 
 /// Free space below which a burst buffer is of little use.
 const FREE_WARN_BYTES: u64 = 1 << 30;
-/// Where the probed hole ends: beyond every block and page size.
+/// End of the probed hole: beyond every block and page size.
 const HOLE_BYTES: u64 = 4 << 20;
 
 pub fn checks(dir: &Path) -> Vec<Check> {
@@ -41,7 +41,7 @@ pub fn checks(dir: &Path) -> Vec<Check> {
     checks
 }
 
-/// A nameless file where there is such a thing, so that nothing is left behind.
+/// Creates a file, without a name where the file system supports that, so that nothing is left behind.
 fn probe_file(dir: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
     match rustix::fs::open(dir, flags | OFlags::TMPFILE, Mode::RUSR | Mode::WUSR) {
@@ -113,7 +113,7 @@ fn lease(file: &OwnedFd) -> rustix::io::Result<()> {
     let refused = unsafe { libc::fcntl(reader.as_raw_fd(), libc::F_SETLEASE, libc::F_RDLCK) } < 0;
     let error = io::Error::last_os_error();
     match (refused, error.raw_os_error()) {
-        // It is open for writing here: exactly what a lease has to notice.
+        // The file is open for writing here, which is exactly what a lease has to notice.
         (true, Some(libc::EAGAIN)) => Ok(()),
         (true, Some(errno)) => Err(rustix::io::Errno::from_raw_os_error(errno)),
         _ => Err(rustix::io::Errno::OPNOTSUPP),

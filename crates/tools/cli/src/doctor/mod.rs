@@ -1,4 +1,4 @@
-//! `forebay doctor`: what works here, what does not, and what to do about it.
+//! `forebay doctor`: checks what works here, and says how to fix the rest.
 
 mod fuse;
 mod left;
@@ -20,28 +20,28 @@ use crate::exit::{self, Failure, out, reason};
 use crate::preload::{self, Library};
 use crate::ring_memory::RingMemory;
 
-/// How well something works.
+/// Verdict on one check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
-    /// As well as it can.
+    /// Fully working.
     Ok,
-    /// It works, slower or with a restriction.
+    /// Working, but slower or with a restriction.
     Limited,
-    /// Forebay cannot work without it.
+    /// Missing; Forebay cannot work without it.
     Missing,
 }
 
-/// One thing that was looked at.
+/// Result of one check.
 #[derive(Debug, Clone, Serialize)]
 pub struct Check {
-    /// What.
+    /// Name of the check.
     pub name: &'static str,
-    /// How well it works.
+    /// Verdict of the check.
     pub verdict: Verdict,
-    /// What was found.
+    /// Finding, in words.
     pub found: String,
-    /// What to do; empty if nothing needs to be done.
+    /// Remedy, in words; empty if nothing needs to be done.
     pub remedy: String,
 }
 
@@ -59,7 +59,7 @@ impl Check {
     }
 }
 
-/// Looks at everything. Fails with 69 if something is missing that Forebay needs.
+/// Runs all checks. Returns 69 if something is missing that Forebay needs.
 pub fn run(args: &DoctorArgs) -> Result<u8, Failure> {
     let buffer = args.burst_buffer.get();
     let mut checks = vec![machine::kernel(), machine::privileges(), machine::user_namespaces()];
@@ -81,7 +81,7 @@ pub fn run(args: &DoctorArgs) -> Result<u8, Failure> {
     Ok(if worst == Verdict::Missing { exit::UNAVAILABLE } else { 0 })
 }
 
-/// Whether locks reach the programs of other nodes.
+/// Checks whether locks exclude programs of other nodes.
 fn locks(dir: &Path) -> Check {
     let name = "locks";
     let store = crate::lower::open(dir).and_then(|below| PosixStore::new(below, StoreOptions::default()));
@@ -126,7 +126,7 @@ fn library() -> Check {
     }
 }
 
-/// Where windows lie, and what a write is worth that one there acknowledged.
+/// Checks where windows would lie, and how durable an acknowledged write would be there.
 fn windows(named: Option<&Path>) -> Check {
     let name = "windows";
     let worth = "what is acknowledged there survives programs and agents, and the machine after a sync";
@@ -162,7 +162,7 @@ fn windows(named: Option<&Path>) -> Check {
     }
 }
 
-/// Whether `forebay run` has windows that nobody asks for, as it would be started here.
+/// Describes whether `forebay run`, started here, would serve windows by default.
 fn by_default(memory: &RingMemory) -> String {
     let why = match crate::window::wished() {
         Ok(Wish::Off) => format!("{WISH}=off is set"),

@@ -1,6 +1,8 @@
-//! A tiny file system with one file, mounted in a private namespace: the proof that FUSE and passthrough work here.
+//! Probe: a tiny file system with one file, mounted in a private namespace, to prove that FUSE and passthrough work
+//! here.
 //!
-//! The file's backing file says `kernel`, the file system itself says `agent`: what a read returns tells who served it.
+//! The backing file contains `kernel`; the file system itself answers `agent`. So the result of a read shows who
+//! served it.
 
 use std::fs;
 use std::io::{self, Write};
@@ -72,7 +74,7 @@ impl Filesystem for OneFile {
     }
 }
 
-/// The probe `name` (`fuse`), with the backing file in `FOREBAY_PROBE_DIR`. Prints `KEY VALUE` lines.
+/// Runs the probe `name` (`fuse`), with the backing file in `FOREBAY_PROBE_DIR`. Prints `KEY VALUE` lines.
 pub fn run(name: &str) -> Result<u8, Failure> {
     if name != "fuse" {
         return Err(Failure::new(exit::USAGE, format!("there is no probe `{name}`")));
@@ -121,7 +123,7 @@ fn serve(backing: OwnedFd, device: OwnedFd, point: &Path) -> Result<u8, Failure>
     Ok(0)
 }
 
-/// A mount namespace of our own, in a user namespace if need be.
+/// Enters a mount namespace of its own, in a user namespace if necessary.
 fn isolate() -> io::Result<()> {
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     // SAFETY: this process has one thread; descriptor tables are not unshared.
@@ -135,7 +137,7 @@ fn isolate() -> io::Result<()> {
     Ok(mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?)
 }
 
-/// A directory on a tmpfs that only this namespace sees.
+/// Creates a directory on a tmpfs that only this namespace sees.
 fn private_point() -> io::Result<PathBuf> {
     let base = std::env::temp_dir();
     rustix::mount::mount("none", &base, "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, None)?;
@@ -144,7 +146,7 @@ fn private_point() -> io::Result<PathBuf> {
     Ok(point)
 }
 
-/// A nameless file in `dir` that says who serves it, as an `O_PATH` descriptor.
+/// Creates a nameless file in `dir` that contains `kernel`. Returns an `O_PATH` descriptor.
 fn backing(dir: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     let mut file = fs::File::from(rustix::fs::open(dir, flags, Mode::RUSR | Mode::WUSR)?);

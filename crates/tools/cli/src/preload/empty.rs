@@ -1,4 +1,4 @@
-//! A shared library of 32 bits for x86 in which nothing is: programs that cannot load ours load it and hear nothing.
+//! Empty 32-bit shared library for x86. Programs that cannot load ours load this one and print no error.
 
 /// Sizes in bytes, by the System V ABI for i386.
 const HEADER: u32 = 52;
@@ -9,8 +9,8 @@ const HASH_WORDS: u32 = 4;
 
 const READ_WRITE: u32 = 6;
 
-/// The file. It is written to where its dynamic section lies, as loaders do, and has no code, so that a file system without programs
-/// (`noexec`) serves.
+/// Returns the bytes of the library. It is written where its dynamic section lies, as loaders do, and has no code, so
+/// that a file system without programs (`noexec`) suffices.
 pub fn empty_library() -> Vec<u8> {
     let dynamic = HEADER + 3 * SEGMENT;
     let hash = dynamic + 6 * ENTRY;

@@ -10,14 +10,16 @@
 //!
 //! `LD_PRELOAD` names `DIR/.../libasan.so/$PLATFORM/libforebay_preload.so`:
 //!
-//! * The loader of glibc puts its platform in the place of `$PLATFORM`, so that programs of 64 bits load the library and those of 32 bits
-//!   one in which nothing is. Other loaders (musl's) find no such file, and go on without a word.
-//! * The address sanitizer of gcc and clang ends a program in which another library is loaded before it, but for one whose path looks like
-//!   a part of the sanitizer. Its order is no matter here: the library calls the sanitizer's functions, as a program does, and has no
-//!   `malloc`. That the links lead elsewhere keeps a sanitizer that is linked statically from taking the library for a second one.
+//! * The loader of glibc replaces `$PLATFORM` by its platform, so 64-bit programs load the library and 32-bit
+//!   programs load an empty one. Other loaders (musl's) find no such file and silently continue.
+//! * The address sanitizer of gcc and clang ends a program in which another library is loaded before it, unless that
+//!   library's path looks like a part of the sanitizer. The order does not matter here: the library calls the
+//!   sanitizer's functions, as a program does, and has no `malloc`. The links lead elsewhere, so that a statically
+//!   linked sanitizer does not take the library for a second sanitizer.
 //!
-//! All is there or nothing: it is made under another name. An agent that is killed meanwhile leaves that, some KiB. Nobody removes the
-//! directory, because programs that outlive the agent, and shells of `forebay mount --window`, still name it.
+//! The links are made under another name first, so that all or none exist. An agent that is killed meanwhile leaves
+//! some KiB. Nobody removes the directory, because programs that outlive the agent, and shells of `forebay mount
+//! --window`, still name it.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -30,15 +32,16 @@ use std::path::{Path, PathBuf};
 use super::FILE;
 use super::empty::empty_library;
 
-/// The address sanitizer looks for it in the path of what was loaded first.
+/// Text that the address sanitizer looks for in the path of the library loaded first.
 const LIKE_SANITIZER: &str = "libasan.so";
-/// A directory of links, and what glibc calls it too.
+/// Directory of links for 64-bit programs, and glibc's other names for the platform.
 const WIDE: (&str, [&str; 2]) = ("x86_64", ["haswell", "xeon_phi"]);
-/// Of programs of 32 bits.
+/// Directory of links for 32-bit programs, and glibc's other names.
 const NARROW: (&str, [&str; 3]) = ("i686", ["i386", "i486", "i586"]);
 
-/// The name for `LD_PRELOAD` of `library`, whose links are made in `dir` if they are not there yet. Errors: `InvalidInput` where no such
-/// name can be in `LD_PRELOAD`; `PermissionDenied` where somebody else made what is there; else those of making them.
+/// Returns the name of `library` for `LD_PRELOAD`, and makes its links in `dir` if they are missing. Errors:
+/// `InvalidInput` if no such name can stand in `LD_PRELOAD`; `PermissionDenied` if somebody else made the existing
+/// files; errors of making them.
 pub fn provide(library: &Path, dir: &Path) -> io::Result<PathBuf> {
     if !is_plain(dir.as_os_str()) {
         return Err(io::ErrorKind::InvalidInput.into());
@@ -53,7 +56,7 @@ pub fn provide(library: &Path, dir: &Path) -> io::Result<PathBuf> {
     Ok(links.join(LIKE_SANITIZER).join("$PLATFORM").join(FILE))
 }
 
-/// Whether a path can stand in `LD_PRELOAD`, which has no way to quote.
+/// Returns whether a path can stand in `LD_PRELOAD`, which has no way to quote.
 pub fn is_plain(path: &OsStr) -> bool {
     !path.as_bytes().iter().any(|byte| b": \t\n$".contains(byte))
 }
@@ -69,7 +72,7 @@ fn is_there(links: &Path, us: u32) -> io::Result<bool> {
 
 fn make(library: &Path, links: &Path) -> io::Result<()> {
     let fresh = links.with_extension(std::process::id().to_string());
-    // Of a killed process that had our number.
+    // Left by a killed process that had our number.
     let _ = fs::remove_dir_all(&fresh);
     let made = fill(library, &fresh).and_then(|()| match fs::rename(&fresh, links) {
         // Another run was first.
@@ -83,7 +86,7 @@ fn fill(library: &Path, fresh: &Path) -> io::Result<()> {
     let inner = fresh.join(LIKE_SANITIZER);
     let open = |dir: &Path| {
         fs::create_dir(dir)?;
-        // Whatever the umask says: programs of other users load it.
+        // Independent of the umask, since programs of other users load it.
         fs::set_permissions(dir, fs::Permissions::from_mode(0o755))
     };
     let wide = inner.join(WIDE.0);

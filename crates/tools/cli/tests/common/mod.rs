@@ -1,4 +1,4 @@
-//! A scratch global store and burst buffer, and the real program run over them with a bound on every wait.
+//! A scratch global store and burst buffer, and the real program run over them with a limit on every wait.
 #![allow(dead_code, reason = "every test binary uses some of it")]
 
 use std::fs::{self, File};
@@ -9,27 +9,27 @@ use std::time::Duration;
 
 use testkit::{ProcessGuard, TempTree, wait_for};
 
-/// How long one call of the program may take.
+/// Longest time for one call of the program.
 pub const BOUND: Duration = Duration::from_secs(60);
 
-/// The directories of one test.
+/// Directories of one test.
 pub struct Bench {
-    /// Everything below goes with it.
+    /// Directory that contains everything, removed when dropped.
     pub tree: TempTree,
-    /// The accelerated directory: the global store's own when looked at from the test.
+    /// Accelerated directory; from the test's namespace, the global store's own.
     pub dir: PathBuf,
     /// The burst buffer.
     pub buffer: PathBuf,
 }
 
-/// What a call of the program did.
+/// Result of one call of the program.
 #[derive(Debug)]
 pub struct Done {
     /// Exit status; 128 + n for a signal.
     pub code: i32,
-    /// What it printed.
+    /// Text printed to stdout.
     pub out: String,
-    /// What it complained about.
+    /// Text printed to stderr.
     pub err: String,
 }
 
@@ -42,19 +42,19 @@ pub struct Running {
 }
 
 impl Bench {
-    /// Fresh directories `data` and `bb`.
+    /// Creates the fresh directories `data` and `bb`.
     pub fn new() -> Bench {
         let tree = TempTree::new();
         let (dir, buffer) = (tree.dir("data"), tree.dir("bb"));
         Bench { tree, dir, buffer }
     }
 
-    /// `forebay run` of a shell script over the directory, from inside it.
+    /// Executes `forebay run` of a shell script over the directory, from inside it.
     pub fn run(&self, options: &[&str], script: &str) -> Done {
         self.start_run(options, script).wait()
     }
 
-    /// As [`Bench::run`], without waiting.
+    /// Starts a run like [`Bench::run`] without waiting for its end.
     pub fn start_run(&self, options: &[&str], script: &str) -> Running {
         let mut command = forebay();
         command.arg("run").args(options).arg("--burst-buffer").arg(&self.buffer).arg("--dir").arg(&self.dir);
@@ -62,7 +62,7 @@ impl Bench {
         start(&mut command, "")
     }
 
-    /// Mounts in the background.
+    /// Mounts the directory in the background.
     pub fn mount(&self, options: &[&str]) -> Mounted<'_> {
         let mut command = forebay();
         command.arg("mount").arg(&self.dir).arg("--burst-buffer").arg(&self.buffer).args(options);
@@ -71,24 +71,24 @@ impl Bench {
         self.mounted()
     }
 
-    /// The directory, which was mounted just now.
+    /// Returns the directory, which was mounted just now.
     pub fn mounted(&self) -> Mounted<'_> {
         Mounted { bench: self }
     }
 
-    /// A file of the directory, as it is seen from here.
+    /// Reads a file of the directory as seen from here.
     pub fn read(&self, name: &str) -> String {
         fs::read_to_string(self.dir.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
     }
 }
 
-/// A directory mounted in the background; its agent is killed and the mount taken away if the test fails.
+/// Directory mounted in the background. If the test fails, its agent is killed and the mount removed.
 pub struct Mounted<'a> {
     bench: &'a Bench,
 }
 
 impl Mounted<'_> {
-    /// The agent's process id.
+    /// Returns the agent's process id.
     pub fn agent(&self) -> i32 {
         agent_of(&self.bench.buffer)
     }
@@ -104,14 +104,14 @@ impl Drop for Mounted<'_> {
     }
 }
 
-/// How many sessions of windows lie in a directory; what programs load the library by stays there.
+/// Counts the sessions of windows in a directory. The links to the library stay there.
 pub fn sessions(dir: &Path) -> usize {
     let is_session = |name: &str| !name.starts_with("forebay-preload-");
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     entries.filter(|entry| entry.file_name().to_str().is_none_or(is_session)).count()
 }
 
-/// The process that holds a burst buffer.
+/// Returns the process that holds a burst buffer.
 pub fn agent_of(buffer: &Path) -> i32 {
     let owner = fs::read_to_string(buffer.join("forebay.lock")).expect("a lock file");
     owner.split_whitespace().next().and_then(|pid| pid.parse().ok()).expect("a process id")
@@ -124,25 +124,25 @@ pub fn kill(pid: i32, signal: i32) {
     unsafe { libc::kill(pid, signal) };
 }
 
-/// True if something of ours is mounted exactly there.
+/// Returns whether something of ours is mounted exactly at `dir`.
 pub fn is_mounted(dir: &Path) -> bool {
     let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
     table.lines().any(|line| line.contains("fuse.forebay") && line.split(' ').nth(4) == dir.to_str())
 }
 
-/// The program, without what the environment may say about it.
+/// Returns a command for the program, without environment variables that affect it.
 pub fn forebay() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_forebay"));
     command.env_remove("FOREBAY_BURST_BUFFER").env_remove("FOREBAY_DIRS");
     command
 }
 
-/// Runs the program with these words.
+/// Runs the program with these arguments.
 pub fn call<S: AsRef<std::ffi::OsStr>>(words: impl IntoIterator<Item = S>) -> Done {
     start(forebay().args(words), "").wait()
 }
 
-/// What a call printed that ended well.
+/// Returns the output of a call that must have succeeded.
 pub fn ok(done: Done) -> String {
     assert_eq!(done.code, 0, "{done:?}");
     done.out
@@ -159,23 +159,23 @@ pub fn start(command: &mut Command, input: &str) -> Running {
 }
 
 impl Running {
-    /// Its process id.
+    /// Returns the process id.
     pub fn pid(&self) -> i32 {
         self.guard.pid() as i32
     }
 
-    /// What it has complained about so far.
+    /// Returns what was printed to stderr so far.
     pub fn err(&mut self) -> String {
         text(&mut self.err)
     }
 
-    /// Waits until it has complained about something with `part` in it.
+    /// Waits until stderr contains `part`.
     pub fn complains(&mut self, part: &str) -> String {
         let err = &mut self.err;
         wait_for(part, BOUND, || Some(text(err)).filter(|text| text.contains(part)))
     }
 
-    /// Waits for its end.
+    /// Waits for the process's end.
     pub fn wait(mut self) -> Done {
         let code = code(self.guard.wait(BOUND));
         Done { code, out: text(&mut self.out), err: text(&mut self.err) }

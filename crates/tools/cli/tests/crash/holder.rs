@@ -1,4 +1,4 @@
-//! A program that goes on storing after the agent has died: through a passthrough descriptor, and through mappings.
+//! A program that continues storing after the agent has died: through a passthrough descriptor, and through mappings.
 
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;
@@ -10,17 +10,17 @@ use testkit::wait_until;
 
 use crate::mounted::chance::payload;
 
-/// Bytes of the file that is held.
+/// Size of the file that is held open, bytes.
 pub const HELD_BYTES: usize = 256 << 10;
-/// How long the holder waits to be told to go on.
+/// Longest wait of the holder for permission to continue.
 const BOUND: Duration = Duration::from_secs(100);
 
-/// What each round of stores writes: where, and with which seed; the last is stored through the mapping.
+/// Returns offsets and seeds of a round's stores. The last one is stored through the mapping.
 pub fn stores(round: u64) -> [(usize, u64); 2] {
     let at = 4096 * (3 + 5 * round as usize) + 17;
     [(at, 100 + round), (at + 128 * 1024, 200 + round)]
 }
-/// Bytes of each store.
+/// Length of each store, bytes.
 pub const STORE_BYTES: usize = 6000;
 
 /// Applies a round to a model of the file.
@@ -30,8 +30,8 @@ pub fn apply(content: &mut [u8], round: u64) {
     }
 }
 
-/// Opens and maps the file, says so in `ready`, and stores a round each time that `go` has grown by a byte; three
-/// rounds. Before the last it closes the descriptor: the mapping alone holds the file.
+/// Opens and maps the file, reports that in `ready`, and stores a round each time that `go` has grown by a byte.
+/// There are three rounds. Before the last one it closes the descriptor, and only the mapping holds the file.
 pub fn hold(path: &Path, ready: &Path, go: &Path) {
     let file = OpenOptions::new().read(true).write(true).open(path).expect("open the held file");
     let mapping = map(&file);

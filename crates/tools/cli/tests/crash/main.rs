@@ -29,14 +29,14 @@ use mounted::{BOUND, Place};
 use round::{Afterwards, Death, Door, Round};
 use testkit::{TempTree, in_private_namespace_within, wait_until};
 
-/// What one test may take: a round takes about a second on an idle machine.
+/// Longest time for one test: a round takes about a second on an idle machine.
 const NAMESPACE_BOUND: Duration = Duration::from_secs(230);
-/// Acknowledged records that deaths of one kind at random moments judge at least.
+/// Least number of acknowledged records that deaths of one kind at random moments judge.
 const RECORDS_MIN: usize = 3500;
 
 /// Rules under which a fault point is looked for, in this order.
 const RULES: [&[&str]; 3] = [&[], &["keep_after=delete"], &["stage_out=manual"]];
-/// Stories in which it is looked for: not every one removes a file that it has synced.
+/// Seeds of stories in which a fault point is looked for: not every story removes a file that it has synced.
 const SEEDS: [u64; 4] = [10, 30, 40, 50];
 
 #[test]
@@ -71,13 +71,13 @@ fn a_story_on_a_plain_directory_leaves_what_its_model_says_also_when_it_is_kille
     }
 }
 
-/// Every fault point but that of marks, which are left on stores that other machines share: the file cache's own test
-/// reaches it.
+/// Returns every fault point except that of marks, which are left only on stores that other machines share. The file
+/// cache's own test reaches that one.
 fn points() -> impl Iterator<Item = &'static str> {
     file_cache::fault::POINTS.iter().copied().filter(|name| *name != "w6.unmarked")
 }
 
-/// Plays a point until it is hit, in so many stories and under each set of rules.
+/// Plays a point until it is hit, in up to `stories` stories and under each set of rules.
 fn play_point(door: Door, name: &'static str, nth: u32, afterwards: Afterwards, stories: usize) -> bool {
     let rules_and_seeds = SEEDS[..stories].iter().flat_map(|seed| RULES.iter().map(move |rules| (rules, *seed)));
     rules_and_seeds.into_iter().any(|(rules, seed)| {
@@ -104,7 +104,8 @@ fn the_agent_may_die_at_a_later_passage_of_a_fault_point_and_a_new_mount_goes_on
     });
 }
 
-/// Plays deaths of one kind at random moments, until enough acknowledged records were judged and enough deaths came in time.
+/// Plays deaths of one kind at random moments, until enough acknowledged records were judged and enough deaths came
+/// in time.
 fn play_random(door: Door, seed: u64, death: fn(usize) -> Death) {
     let seed = campaign::seed() + seed;
     let (mut chance, mut campaign) = (Chance::new(seed), Campaign::begin(RECORDS_MIN));
@@ -117,7 +118,7 @@ fn play_random(door: Door, seed: u64, death: fn(usize) -> Death) {
     }
 }
 
-/// Agent and programs alone and together.
+/// Plays random deaths of the agent and of programs, alone and together.
 fn play_all_at_random(door: Door) {
     play_random(door, 3, Death::OfAgent);
     play_random(door, 4, Death::OfProgram);

@@ -12,20 +12,20 @@ use crate::ledger::Ledger;
 use crate::mounted::chance::payload;
 use crate::story::{NAMES, SLOTS, Step, Story};
 
-/// Says who this process is.
+/// Environment variable with the role of this process.
 const ROLE: &str = "CRASH_TEST_ROLE";
-/// The test that does a role's work.
+/// Name of the test that plays a role.
 pub const ENTRY: &str = "a_process_with_a_role_plays_it";
 
-/// Set for a program whose data is at a server, which changes two things: what is stored through a mapping is synced, as pages
-/// of a mapping are the node's own there; and a server that was killed does not find a file without a name (`ESTALE`, and
-/// SIGBUS in a mapping, so nothing is stored there).
+/// Environment variable, set for a program whose data is at a server. It changes two things. Stores through a mapping
+/// are synced, since pages of a mapping belong to the node there. Nothing is stored through files without a name,
+/// since a restarted server does not find them (`ESTALE`, and SIGBUS in a mapping).
 pub const AT_SERVER: &str = "CRASH_TEST_AT_SERVER";
 
 /// Exit status after an error that a dead agent explains.
 pub const AGENT_GONE: i32 = 3;
 
-/// Starts a process in a role: the words are its arguments, with more variables in its environment.
+/// Starts a process in a role, with `words` as arguments and additional environment variables.
 pub fn start(words: &[&str], log: &Path, environment: &[(&str, &str)]) -> ProcessGuard {
     let log = File::create(log).expect("a log");
     let mut command = Command::new(std::env::current_exe().expect("the test binary"));
@@ -34,8 +34,8 @@ pub fn start(words: &[&str], log: &Path, environment: &[(&str, &str)]) -> Proces
     ProcessGuard::spawn(&mut command)
 }
 
-/// Whether a dead agent explains an error; who judges knows whether it is dead. `EIO`: of what was on its way to one that does itself what
-/// the kernel does elsewhere, behind a server and where there are windows.
+/// Returns whether a dead agent explains an error; the judge checks that the agent is dead. `EIO` comes from requests
+/// under way to an agent that serves data itself: behind a server, and where there are windows.
 pub fn is_gone(error: &std::io::Error) -> bool {
     match error.raw_os_error() {
         Some(libc::ENOTCONN | libc::ECONNABORTED) => true,
@@ -46,7 +46,8 @@ pub fn is_gone(error: &std::io::Error) -> bool {
     }
 }
 
-/// Plays the role of this process, if it has one; then it does not return. `other` plays those that are not known here.
+/// Plays the role of this process, if it has one, and does not return then. `other` plays roles that are unknown
+/// here.
 pub fn play(other: &dyn Fn(&[&str]) -> bool) {
     let Ok(role) = std::env::var(ROLE) else { return };
     let words: Vec<&str> = role.lines().collect();
@@ -61,7 +62,7 @@ pub fn play(other: &dyn Fn(&[&str]) -> bool) {
     std::process::exit(0);
 }
 
-/// Tells a story to its end or to the agent's; the exit status.
+/// Tells a story until it ends or the agent dies. Returns the exit status.
 fn tell(dir: &Path, seed: u64, steps: usize, ledger: &Path) -> i32 {
     let mut ledger = Ledger::create(ledger);
     let mut story = Story::new(seed);
@@ -149,7 +150,7 @@ impl Hands {
     }
 }
 
-/// Stores through a shared mapping that lives as long as the call, and syncs it if that is wanted.
+/// Stores through a shared mapping that lives as long as the call, and syncs it if `sync`.
 pub fn store(file: &File, at: u64, bytes: &[u8], sync: bool) -> std::io::Result<()> {
     let start = at & !4095;
     let (skip, len) = ((at - start) as usize, (at - start) as usize + bytes.len());

@@ -1,4 +1,4 @@
-//! Programs that tell stories, and what one may find wrong with what they left.
+//! Programs that tell stories, and the judgment of what they left.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,15 +10,15 @@ use crate::program;
 use crate::story::{Model, NAMES, Step};
 use crate::verdict;
 
-/// Programs at once, each in a directory of its own.
+/// Number of programs at once, each in its own directory.
 pub const PROGRAMS: u64 = 2;
-/// Steps of each.
+/// Steps of each program.
 const STEPS: usize = 70;
 
-/// One that runs, or has ended.
+/// Program that runs or has ended.
 pub struct Program {
     pub process: ProcessGuard,
-    /// Its files, as it sees them.
+    /// Directory of the program's files, as the program sees it.
     pub dir: PathBuf,
     pub seed: u64,
     pub ledger: PathBuf,
@@ -26,8 +26,8 @@ pub struct Program {
 }
 
 impl Program {
-    /// Starts one below `dir`, where [`first_files`] are. `beside`: places for what is not its data; `how`: as [`program::play`]
-    /// knows them, in front the variables of its environment.
+    /// Starts a program below `dir`, which contains [`first_files`]. `beside`: places for files that are not its
+    /// data. `how`: arguments for [`program::play`], preceded by environment variables.
     pub fn start(
         dir: &Path,
         number: u64,
@@ -42,13 +42,13 @@ impl Program {
         Program { process: program::start(&words, &log, how), dir, seed, ledger, log }
     }
 
-    /// What to say of an end that nothing explains.
+    /// Returns a message about an end that nothing explains.
     pub fn ended_badly(&mut self) -> String {
         let (log, status) = (fs::read_to_string(&self.log).unwrap_or_default(), self.process.ended());
         format!("the program of seed {} ended with {status:?}:\n{log}", self.seed)
     }
 
-    /// Compares what is in `dir` with what its ledger promises.
+    /// Compares the contents of `dir` with the ledger of the program.
     pub fn judge(&self, dir: &Path, r#where: &str) -> Result<(), String> {
         verdict::judge(dir, self.seed, ledger::read(&self.ledger))
             .map_err(|why| format!("{}, the program of seed {}: {why}", r#where, self.seed))
@@ -59,14 +59,14 @@ impl Program {
         verdict::steps(self.seed, reading.acknowledged + usize::from(reading.unknown))
     }
 
-    /// What it did, for a message.
+    /// Returns the program's output, for a message.
     pub fn told(&self) -> String {
         let reading = ledger::read(&self.ledger);
         format!("{}, {reading:?}:\n{}\n", self.dir.display(), verdict::print(&self.steps()))
     }
 }
 
-/// The files that a program finds.
+/// Creates the files that a program finds.
 pub fn first_files(dir: &Path, seed: u64) {
     fs::create_dir_all(dir.join("sub")).expect("a directory");
     let model = Model::first(seed);
@@ -75,8 +75,9 @@ pub fn first_files(dir: &Path, seed: u64) {
     }
 }
 
-/// A crash between the end of a name below and that of its record leaves dirty data whose file is gone: it is kept
-/// until somebody decides. That is only so while a step that ends a name was on its way.
+/// Returns whether orphans may be left. A crash between the removal of a name below and that of its record leaves
+/// dirty data without a file, which is kept until somebody decides. That needs a step that removes a name to be under
+/// way.
 pub fn may_orphan(programs: &[Program]) -> bool {
     programs.iter().any(|program| {
         let ends_a_name = matches!(program.steps().last(), Some(Step::Unlink { .. } | Step::Rename { .. }));
@@ -88,7 +89,7 @@ pub fn may_orphan(programs: &[Program]) -> bool {
 pub struct Orphans(Vec<String>);
 
 impl Orphans {
-    /// Those in what a command said; `Err`: something else is left too.
+    /// Reads the orphans from the output of a command. Errors: something else is left, too.
     pub fn listed(said: &str) -> Result<Orphans, String> {
         let orphans = said.matches(": orphaned: ").count();
         let commands = said.lines().filter_map(|line| line.split_once("forebay resolve "));
@@ -101,7 +102,8 @@ impl Orphans {
         }
     }
 
-    /// Decides against them; whether there were any. `forebay` runs a command: its status, and what it said.
+    /// Discards the orphans. Returns whether there were any. `forebay` runs a command and returns its status and
+    /// output.
     pub fn discard(self, buffer: &Path, forebay: &dyn Fn(&[&str]) -> (i32, String)) -> Result<bool, String> {
         let buffer = buffer.to_str().expect("a path of ours");
         for identity in &self.0 {

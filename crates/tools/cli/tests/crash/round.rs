@@ -1,4 +1,4 @@
-//! One crash: programs tell stories in a mounted directory, something dies, and what is left is recovered and judged.
+//! One crash: programs tell stories in a mounted directory, something dies, and the remains are recovered and judged.
 
 use std::os::unix::process::ExitStatusExt;
 
@@ -11,32 +11,32 @@ use crate::program::AGENT_GONE;
 use crate::programs::{Orphans, PROGRAMS, Program, first_files, may_orphan};
 use crate::writer::Writer;
 
-/// How programs write.
+/// Ways in which programs write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Door {
-    /// Through the kernel.
+    /// Writes through the kernel.
     Kernel,
-    /// Through windows, by the library.
+    /// Writes through windows, by the library.
     Preload,
 }
 
-/// What the program writes that writes records beside the stories.
+/// Number of records written by the program that writes records beside the stories.
 const RECORDS: u64 = 2000;
 
-/// Who is killed, and when.
+/// Victim of the crash, and its moment.
 #[derive(Debug, Clone, Copy)]
 pub enum Death {
-    /// The agent, or the recovery after it, where a fault point says: `name:nth`.
+    /// The agent, or the recovery after it, at a fault point: `name:nth`.
     AtPoint(&'static str, u32),
-    /// The agent, once the first program has so many acknowledgements.
+    /// The agent, after this number of acknowledgements of the first program.
     OfAgent(usize),
-    /// The first program, likewise, and who writes records with it.
+    /// The first program after this number of acknowledgements, together with the writer of records.
     OfProgram(usize),
-    /// All of them.
+    /// All of them, after this number of acknowledgements.
     OfAll(usize),
 }
 
-/// What follows a crash.
+/// Action that follows a crash.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Afterwards {
     /// `forebay recover`
@@ -45,7 +45,7 @@ pub enum Afterwards {
     MountAgain,
 }
 
-/// A crash to be.
+/// Plan of one crash.
 #[derive(Debug, Clone, Copy)]
 pub struct Round {
     pub door: Door,
@@ -55,25 +55,25 @@ pub struct Round {
     pub seed: u64,
 }
 
-/// What a round was about.
+/// Summary of one round.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Played {
-    /// The fault point was hit.
+    /// Whether the fault point was hit.
     pub hit: bool,
-    /// Somebody who lived was killed.
+    /// Whether a live process was killed.
     pub killed: bool,
-    /// Acknowledged records that were judged, of the writer.
+    /// Number of the writer's acknowledged records that were judged.
     pub records: usize,
 }
 
-/// Who runs in the directory.
+/// Processes that run in the directory.
 #[derive(Default)]
 struct Cast {
-    /// They tell stories.
+    /// Programs that tell stories.
     programs: Vec<Program>,
-    /// Writes records beside them; nobody does where nobody has run.
+    /// Program that writes records beside them; `None` until programs have run.
     writer: Option<Writer>,
-    /// They, or their agent, lived until they were killed.
+    /// Whether they, or their agent, lived until they were killed.
     killed: bool,
 }
 
@@ -111,7 +111,7 @@ impl Cast {
 }
 
 impl Round {
-    /// Plays it. `Err` says which promise was broken.
+    /// Plays the round. Errors: the promise that was broken.
     pub fn play(&self) -> Result<Played, String> {
         let place = Place::new();
         let log = place.beside("fault");
@@ -138,7 +138,7 @@ impl Round {
         place.try_mount_with(options, self.rules, environment)
     }
 
-    /// From the first files to the death of the agent, or to the unmount if it lives.
+    /// Plays from the first files to the death of the agent, or to the unmount if it lives.
     fn run(&self, place: &Place, environment: &[(&str, &str)]) -> Result<Cast, String> {
         for number in 0..PROGRAMS {
             first_files(&place.dir.join(format!("program-{number}")), self.seed + number);
@@ -190,7 +190,7 @@ impl Round {
         badly.map_or(Ok(()), |told| Err(format!("the writer ended badly: {told}")))
     }
 
-    /// A program may end well, by the agent's death, or by the signals that explains.
+    /// Returns whether the planned death explains a program's end: success, the agent's death, or the signals sent.
     fn explains(&self, code: Option<i32>, signal: Option<i32>) -> bool {
         let killed = matches!(self.death, Death::OfProgram(_) | Death::OfAll(_));
         match (code, signal) {
@@ -201,7 +201,7 @@ impl Round {
         }
     }
 
-    /// The agent's end if it still lives: replicas are dropped and everything is drained, which may reach the point.
+    /// Ends a live agent: replicas are dropped and everything is drained, which may reach the point.
     fn end(&self, place: &Place, mut agent: Agent<'_>) -> Result<(), String> {
         if !agent.has_ended() {
             agent.evict_all();

@@ -1,5 +1,5 @@
-//! What the program under test does: operations drawn from a seed, and the model of what they leave. The checker draws
-//! the same story again, so a ledger is only a number.
+//! Stories of the program under test: operations drawn from a seed, and the model of their effects. The checker draws
+//! the story from the seed again, so the ledger only contains a number of steps.
 
 use std::collections::BTreeMap;
 
@@ -68,7 +68,7 @@ pub enum Step {
     },
 }
 
-/// What a story has left so far: names, files behind them, open descriptors.
+/// Effects of a story so far: names, the files behind them, and open descriptors.
 #[derive(Debug, Clone, Default)]
 pub struct Model {
     pub names: BTreeMap<usize, usize>,
@@ -166,13 +166,13 @@ impl Model {
         }
     }
 
-    /// What the names hold.
+    /// Returns the contents of all names.
     pub fn tree(&self) -> BTreeMap<String, &Vec<u8>> {
         self.names.iter().map(|(name, file)| (NAMES[*name].to_owned(), &self.files[file])).collect()
     }
 }
 
-/// Draws the steps of a story, each possible where it stands.
+/// Generator of a story's steps, each possible in the current state.
 pub struct Story {
     chance: Chance,
     pub model: Model,
@@ -180,12 +180,12 @@ pub struct Story {
 }
 
 impl Story {
-    /// From the beginning.
+    /// Creates the story of a seed.
     pub fn new(seed: u64) -> Story {
         Story { chance: Chance::new(seed), model: Model::first(seed), seeds: seed << 20 }
     }
 
-    /// The next step. The caller applies it to the model once it is acknowledged.
+    /// Returns the next step. The caller applies it to the model once it is acknowledged.
     pub fn next(&mut self) -> Step {
         loop {
             let kind = self.chance.below(24);

@@ -7,7 +7,7 @@ use std::path::Path;
 use crate::ledger::Reading;
 use crate::story::{NAMES, Step, Story};
 
-/// The first steps of a story.
+/// Returns the first steps of a story.
 pub fn steps(seed: u64, count: usize) -> Vec<Step> {
     let mut story = Story::new(seed);
     let mut steps = Vec::new();
@@ -19,14 +19,14 @@ pub fn steps(seed: u64, count: usize) -> Vec<Step> {
     steps
 }
 
-/// The steps that concern a failure most are the last ones.
+/// Prints the last steps, which concern a failure most.
 pub fn print(steps: &[Step]) -> String {
     let from = steps.len().saturating_sub(60);
     let lines = steps[from..].iter().enumerate().map(|(at, step)| format!("  {}: {step:?}\n", from + at));
     lines.collect()
 }
 
-/// Compares a program's directory with what its ledger promises.
+/// Compares a program's directory with its ledger.
 pub fn judge(dir: &Path, seed: u64, ledger: Reading) -> Result<(), String> {
     let mut story = Story::new(seed);
     for _ in 0..ledger.acknowledged {
@@ -77,7 +77,7 @@ fn is_mix(content: &[u8], old: &[u8], new: &[u8]) -> bool {
             .all(|(at, byte)| Some(byte) == new.get(at) || *byte == old.get(at).copied().unwrap_or(0))
 }
 
-/// Where two contents part.
+/// Describes where two contents differ.
 pub fn difference(found: &[u8], wanted: &[u8]) -> String {
     let at = found.iter().zip(wanted).position(|(a, b)| a != b);
     let sizes = format!("{} bytes, wanted {}", found.len(), wanted.len());

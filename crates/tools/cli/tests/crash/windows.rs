@@ -1,8 +1,8 @@
-//! The same deaths where programs write through windows, by the preload library as it is loaded into them.
+//! Crashes with programs that write through windows, by the preload library as it is loaded into them.
 
 use super::*;
 
-/// Every point, each with one of two ways to go on.
+/// Plays every point, each with one of two actions afterwards.
 fn play_all(points: impl Iterator<Item = &'static str>) {
     let ways = [Afterwards::Recover, Afterwards::MountAgain].into_iter().cycle();
     let reached = |(name, way)| play_point(Door::Preload, name, 1, way, SEEDS.len());

@@ -1,5 +1,5 @@
-//! A program that writes records side by side, file after file, into files open for writing alone: what windows are for. It remembers
-//! every acknowledgement.
+//! A program that writes records side by side, file after file, into files open only for writing, which is the
+//! purpose of windows. It remembers every acknowledgement.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -11,14 +11,14 @@ use crate::ledger::{self, Ledger};
 use crate::program::{self, AGENT_GONE};
 use crate::records::{RECORD_BYTES, record};
 
-/// Records of one file.
+/// Records per file.
 const FILE_RECORDS: u64 = 50;
-/// So many are synced at once.
+/// Records per sync.
 const SYNCED: u64 = 20;
-/// The role.
+/// Name of the role.
 const ROLE: &str = "write";
 
-/// One that runs, or has ended.
+/// Writer that runs or has ended.
 pub struct Writer {
     pub process: ProcessGuard,
     ledger: PathBuf,
@@ -29,12 +29,12 @@ fn name(number: u64) -> String {
     format!("records-{}", number / FILE_RECORDS)
 }
 
-/// Where a record lies in its file.
+/// Returns the offset of a record in its file.
 fn place(number: u64) -> u64 {
     number % FILE_RECORDS * RECORD_BYTES as u64
 }
 
-/// Plays the role, if it is this.
+/// Plays the role, if `words` name it.
 pub fn play(words: &[&str]) -> bool {
     let [ROLE, dir, records, ledger] = words else { return false };
     let (records, ledger) = (records.parse().expect("a number"), Ledger::create(Path::new(ledger)));
@@ -64,7 +64,7 @@ fn write(dir: &Path, records: u64, mut ledger: Ledger) -> std::io::Result<()> {
 }
 
 impl Writer {
-    /// Starts one that writes so many records in `dir`; `how`: variables of its environment.
+    /// Starts a writer of `records` records in `dir`. `how`: environment variables.
     pub fn start(dir: &Path, records: u64, beside: &dyn Fn(&str) -> PathBuf, how: &[(&str, &str)]) -> Writer {
         let (ledger, log) = (beside("ledger-records"), beside("records.log"));
         let text = |path: &Path| path.to_str().expect("a path of ours").to_owned();
@@ -72,7 +72,7 @@ impl Writer {
         Writer { process: program::start(&words, &log, how), ledger, log }
     }
 
-    /// Every acknowledged record is in `dir`; of the one that was not, any part may be.
+    /// Checks that every acknowledged record is in `dir`. Of the unacknowledged one, any part may be.
     pub fn judge(&self, dir: &Path) -> Result<(), String> {
         let acknowledged = ledger::read(&self.ledger).acknowledged as u64;
         let mut file = (String::new(), Vec::new());
@@ -91,12 +91,12 @@ impl Writer {
         Ok(())
     }
 
-    /// Acknowledged records.
+    /// Returns the number of acknowledged records.
     pub fn acknowledged(&self) -> usize {
         ledger::read(&self.ledger).acknowledged
     }
 
-    /// What it said.
+    /// Returns the writer's output.
     pub fn told(&self) -> String {
         format!("{} records:\n{}", self.acknowledged(), std::fs::read_to_string(&self.log).unwrap_or_default())
     }

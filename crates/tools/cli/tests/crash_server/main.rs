@@ -1,7 +1,7 @@
-//! Deaths of server, agent and program, alone and together, where the data is behind a server: every acknowledged operation is
-//! there afterwards, for the nodes and in the global store, and nothing older reappears.
+//! Deaths of server, agent and program, alone and together, where the data is behind a server. Every acknowledged
+//! operation is there afterwards, for the nodes and in the global store, and nothing older reappears.
 //!
-//! Programs, ledgers and their judge are those of the crashes of a node's own burst buffer.
+//! Programs, ledgers and their judgment are those of the crash tests of a node's own burst buffer.
 #![allow(dead_code, reason = "each crash has its own part of what programs do")]
 
 #[path = "../crash/campaign.rs"]
@@ -38,20 +38,21 @@ use records::{Appender, EndOfAll};
 use round::{Door, Falls, RECORDS, Round, When, With};
 use testkit::{in_private_namespace_within, wait_until};
 
-/// What one test may take: a round takes some seconds on a busy machine.
+/// Longest time for one test: a round takes some seconds on a busy machine.
 const NAMESPACE_BOUND: Duration = Duration::from_secs(235);
 
 /// Rules under which a fault point is looked for, in this order.
 const RULES: [&[&str]; 3] = [&[], &["keep_after=delete"], &["stage_out=manual"]];
 
-/// Stories in which it is looked for.
+/// Seeds of stories in which a fault point is looked for.
 const SEEDS: [u64; 3] = [30, 40, 50];
 
-/// Who falls with the one at whose point it is; each point has one of these, and all with this variable in the environment.
+/// Processes that die together with the one at the fault point. Each point has one of these; with this environment
+/// variable, all.
 const WITH: [With; 4] = [With::Nobody, With::Peer, With::Programs, With::All];
 const ALL: &str = "FOREBAY_CRASH_ALL";
 
-/// Acknowledged records that deaths at random moments judge at least.
+/// Least number of acknowledged records that deaths at random moments judge.
 const RECORDS_MIN: usize = 10_000;
 
 #[test]
@@ -59,14 +60,14 @@ fn a_process_with_a_role_plays_it() {
     program::play(&writer::play);
 }
 
-/// Every point of the server but that of marks, which are left on stores that other machines share, and that of appends, which
-/// stories do not have: it has a test of its own.
+/// Returns every fault point of the server except two. Marks are left only on stores that other machines share.
+/// Stories have no appends, whose point has its own test.
 fn of_server() -> Vec<&'static str> {
     let all = file_cache::fault::POINTS.iter().chain(server::fault::POINTS).copied();
     all.filter(|name| !["w6.unmarked", "serve.appended"].contains(name)).collect()
 }
 
-/// Those of the agent.
+/// Returns the fault points of the agent.
 fn of_agent(door: Door) -> Vec<&'static str> {
     let windows = if door == Door::Preload { agent::windows::fault::POINTS } else { &[] };
     agent::remote_fault::POINTS.iter().chain(windows).copied().collect()
@@ -81,7 +82,7 @@ fn play_point(falls: Falls, point: &'static str, door: Door, with: With) -> bool
     })
 }
 
-/// Plays all points, each with another company than its neighbours.
+/// Plays all points. Neighbouring points have different company.
 fn play_all(falls: Falls, points: &[&'static str], door: Door, shift: usize) {
     let mut missed = Vec::new();
     for (number, point) in points.iter().enumerate() {

@@ -1,5 +1,6 @@
-//! One crash: over one server a program on each of two nodes tells a story, another on the first writes records, somebody dies at a
-//! fault point, others with it; who died is started again, and what is there is judged.
+//! One crash over one server. A program on each of two nodes tells a story, and another on the first node writes
+//! records. One process dies at a fault point, and others with it. The dead are started again, and the result is
+//! judged.
 
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -12,7 +13,7 @@ use crate::program::{AGENT_GONE, AT_SERVER};
 use crate::programs::{Orphans, PROGRAMS, Program, first_files, may_orphan};
 use crate::writer::Writer;
 
-/// How programs write.
+/// Ways in which programs write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Door {
     /// Through the kernel.
@@ -21,14 +22,14 @@ pub enum Door {
     Preload,
 }
 
-/// Who dies: the server, or the first node's agent.
+/// Process that dies: the server, or the first node's agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Falls {
     Server,
     Agent,
 }
 
-/// Who is killed as soon as that one is dead.
+/// Processes that are killed as soon as that one is dead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum With {
     Nobody,
@@ -39,16 +40,16 @@ pub enum With {
     All,
 }
 
-/// When.
+/// Moment of death.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum When {
-    /// At a fault point of its own.
+    /// At a fault point of the process.
     AtPoint(&'static str),
-    /// When so many records were acknowledged.
+    /// After this number of acknowledged records.
     Acknowledged(usize),
 }
 
-/// A crash to be.
+/// Plan of one crash.
 #[derive(Debug, Clone, Copy)]
 pub struct Round {
     pub falls: Falls,
@@ -59,39 +60,39 @@ pub struct Round {
     pub seed: u64,
 }
 
-/// What a round was about.
+/// Summary of one round.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Played {
-    /// Somebody died.
+    /// Whether a process died.
     pub fallen: bool,
     /// Acknowledged records that were judged.
     pub records: usize,
 }
 
-/// What the writer writes.
+/// Number of records that the writer writes.
 pub const RECORDS: usize = 1000;
 
 /// The node of the first program, whose agent may die.
 const FIRST: usize = 1;
 
-/// A round that is played.
+/// Round that is being played.
 struct Stage<'a> {
     round: &'a Round,
     cluster: Cluster,
-    /// The one of each node.
+    /// One program for each node.
     programs: Vec<Program>,
-    /// Beside the first.
+    /// Writer beside the first program.
     writer: Option<Writer>,
-    /// We have killed who falls.
+    /// Whether this process has killed the victim.
     killed: bool,
-    /// Who falls is dead, and what follows was done.
+    /// Whether the victim is dead, and the actions afterwards were taken.
     fallen: bool,
-    /// The first agent is dead, and its mount with it.
+    /// Whether the first agent is dead, and its mount with it.
     agent_is_dead: bool,
 }
 
 impl Round {
-    /// Plays it. `Err` says which promise was broken.
+    /// Plays the round. Errors: the promise that was broken.
     pub fn play(&self) -> Result<Played, String> {
         let mut stage = Stage::set(self);
         stage.play().map_err(|why| {
@@ -175,7 +176,7 @@ impl<'a> Stage<'a> {
         stories.chain(self.writer.iter_mut().map(|writer| &mut writer.process))
     }
 
-    /// Waits, and does what is due when somebody falls meanwhile.
+    /// Waits until `done`, and acts if the victim dies meanwhile.
     fn watch(&mut self, what: &str, mut done: impl FnMut(&mut Stage<'_>) -> bool) {
         wait_until(what, BOUND, || {
             self.see_to_the_fallen();
@@ -183,12 +184,12 @@ impl<'a> Stage<'a> {
         });
     }
 
-    /// Of the one who writes records.
+    /// Returns the number of records that the writer has acknowledged.
     fn acknowledged(&self) -> usize {
         self.writer.iter().map(Writer::acknowledged).sum()
     }
 
-    /// Kills who is to fall at this moment.
+    /// Kills the victim if the moment has come.
     fn kill_in_time(&mut self) {
         let When::Acknowledged(records) = self.round.when else { return };
         if !self.fallen && self.acknowledged() >= records {
@@ -236,7 +237,7 @@ impl<'a> Stage<'a> {
         }
     }
 
-    /// A program may end well, by the death of its agent, or by our hand.
+    /// Checks ended programs: success, death of the agent or our signal explains an end.
     fn see_ends(&mut self) -> Result<(), String> {
         let badly = self.processes().any(|process| !process.wait(BOUND).success());
         if badly && !self.fallen && self.round.falls == Falls::Agent {
@@ -262,7 +263,7 @@ impl<'a> Stage<'a> {
         if writer { Ok(()) } else { Err("the writer ended badly".to_owned()) }
     }
 
-    /// What each node sees. A node whose agent died has another one first.
+    /// Judges the view of each node. A node whose agent died gets a new one first.
     fn judge_on_nodes(&mut self) -> Result<(), String> {
         if std::mem::take(&mut self.agent_is_dead) {
             self.cluster.unmount(FIRST);
@@ -284,7 +285,7 @@ impl<'a> Stage<'a> {
         written.map_err(|why| format!("{}: {why}", r#where))
     }
 
-    /// The server ends, and everything is in the global store.
+    /// Ends the server and checks that everything is in the global store.
     fn end(&mut self) -> Result<(), String> {
         if self.agent_is_dead {
             // The point was hit by the eviction, with the agent in its company.
@@ -314,7 +315,7 @@ impl<'a> Stage<'a> {
         self.cluster.tree.path("bb")
     }
 
-    /// A command where the server was.
+    /// Runs a command on the server's machine.
     fn forebay(&self, words: &[&str]) -> (i32, String) {
         let done = self.cluster.command(0, words);
         let said = [done.stdout, done.stderr].concat();

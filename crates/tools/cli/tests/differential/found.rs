@@ -1,4 +1,4 @@
-//! Every failure that stories have found, in its shortest form.
+//! Failures that stories have found, each in its shortest form.
 
 use testkit::in_private_namespace;
 
@@ -6,7 +6,7 @@ use crate::mounted::Place;
 use crate::op::{Op, PATHS};
 use crate::{DEFAULT, Setting, attempt};
 
-/// The number of a path in [`PATHS`].
+/// Returns the number of a path in [`PATHS`].
 fn at(path: &str) -> u8 {
     PATHS.iter().position(|known| *known == path).expect("a path of stories") as u8
 }

@@ -1,5 +1,5 @@
-//! What `SEEK_DATA` and `SEEK_HOLE` say must be consistent with what is read. Where a file system sees holes is its own
-//! business, so the answers themselves are not compared.
+//! Results of `SEEK_DATA` and `SEEK_HOLE` must be consistent with what is read. File systems may report holes
+//! differently, so the results themselves are not compared.
 
 use std::os::fd::BorrowedFd;
 
@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use crate::outcome::Outcome;
 use crate::side::Answer;
 
-/// Reads the whole file and looks for a byte that is not zero in what is said to be a hole.
+/// Reads the whole file and looks for a nonzero byte in reported holes.
 pub fn check(fd: BorrowedFd<'_>) -> Answer {
     let mut bytes = vec![0; fstat(fd)?.st_size as usize];
     let read = rustix::io::pread(fd, &mut bytes, 0)?;

@@ -1,8 +1,9 @@
-//! The same random operations through a mount and on a plain directory: every answer agrees, both trees are equal at
-//! the end, and after the unmount the global store equals the plain directory.
+//! Random operations, executed through a mount and on a plain directory: every answer agrees, and both trees are
+//! equal at the end. After the unmount the global store equals the plain directory.
 //!
-//! A failure prints its seed. `FOREBAY_TEST_SEED=N` tells that story alone, `FOREBAY_TEST_SHRINK=1` looks for a short one
-//! with the same end, and `FOREBAY_TEST_SECONDS=N` tells other stories for longer. Each failure ever found stays as a test below.
+//! A failure prints its seed. `FOREBAY_TEST_SEED=N` tells only that story, and `FOREBAY_TEST_SHRINK=1` looks for a
+//! shorter one that fails in the same way. `FOREBAY_TEST_SECONDS=N` tells other stories for longer. Each failure ever
+//! found stays as a test below.
 
 mod found;
 mod holes;
@@ -25,24 +26,24 @@ use op::Op;
 use side::Side;
 use testkit::{TempTree, in_private_namespace_within};
 
-/// Operations of a story.
+/// Operations per story.
 const OPS: usize = 400;
-/// How long stories of one policy are told.
+/// Duration of the stories of one policy.
 const BUDGET: Duration = Duration::from_secs(8);
-/// How long one test may take, a search for a short story included.
+/// Longest time for one test, including a search for a short story.
 const BOUND: Duration = Duration::from_secs(230);
-/// Stories of one policy in every run of the tests; `FOREBAY_TEST_SECONDS` tells others, and for longer.
+/// Most stories of one policy in a normal run; `FOREBAY_TEST_SECONDS` tells others, and for longer.
 const STORIES_MAX: u64 = 6;
 
-/// How a kind of story is told.
+/// Setting of a kind of story.
 #[derive(Clone, Copy)]
 struct Setting {
     rules: &'static [&'static str],
-    /// With `stage out` and `evict` between.
+    /// Whether `stage out` and `evict` are mixed in.
     commands: bool,
-    /// No file is larger.
+    /// Largest file, bytes.
     size_max: u64,
-    /// A burst buffer of this many bytes in memory.
+    /// Size of a burst buffer in memory, bytes.
     burst_buffer: Option<u64>,
 }
 

@@ -1,12 +1,12 @@
-//! A mapping of a file, reached only through system calls: a page past the end of the file then gives `EFAULT` and
-//! not the death of the test.
+//! Mapping of a file that is accessed only through system calls: a page past the end of the file then gives `EFAULT`
+//! instead of killing the test.
 
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{MemfdFlags, Mode, OFlags, fstat, memfd_create};
 use rustix::io::Errno;
 
-/// What is wanted.
+/// Properties of the mapping to make.
 #[derive(Debug, Clone, Copy)]
 pub struct Wanted {
     pub at: u64,
@@ -15,13 +15,13 @@ pub struct Wanted {
     pub writable: bool,
 }
 
-/// A mapping. It outlives the descriptor it was made from.
+/// Mapping, which outlives the descriptor it was made from.
 pub struct Mapping {
     address: *mut libc::c_void,
     wanted: Wanted,
     /// The file, without being an open of it.
     file: OwnedFd,
-    /// Where bytes are copied to and from.
+    /// Memory file through which bytes are copied.
     memory: OwnedFd,
 }
 
@@ -30,7 +30,7 @@ fn last_error() -> Errno {
 }
 
 impl Mapping {
-    /// `mmap`
+    /// Calls `mmap`.
     pub fn new(fd: BorrowedFd<'_>, wanted: Wanted) -> Result<Mapping, Errno> {
         let protection = if wanted.writable { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ };
         let sharing = if wanted.shared { libc::MAP_SHARED } else { libc::MAP_PRIVATE };
@@ -47,17 +47,18 @@ impl Mapping {
         Ok(Mapping { address, wanted, file, memory })
     }
 
-    /// Inode number of the file.
+    /// Returns the inode number of the file.
     pub fn inode(&self) -> Result<u64, Errno> {
         Ok(fstat(&self.file)?.st_ino)
     }
 
-    /// Whether the file has a name.
+    /// Returns whether the file has a name.
     pub fn has_name(&self) -> Result<bool, Errno> {
         Ok(fstat(&self.file)?.st_nlink > 0)
     }
 
-    /// The part of `at..at + len` inside the mapping and the file: the rest of a last page is nobody's promise.
+    /// Returns the part of `at..at + len` inside the mapping and the file. The rest of a last page has undefined
+    /// contents.
     fn clamp(&self, at: u64, len: usize) -> Result<(usize, usize), Errno> {
         let size = fstat(&self.file)?.st_size as u64;
         let end = size.saturating_sub(self.wanted.at).min(self.wanted.len as u64) as usize;
@@ -65,7 +66,7 @@ impl Mapping {
         Ok((at, len.min(end.saturating_sub(at))))
     }
 
-    /// The mapped bytes at `at`.
+    /// Returns the mapped bytes at `at`.
     pub fn read(&self, at: u64, len: usize) -> Result<Vec<u8>, Errno> {
         let (at, len) = self.clamp(at, len)?;
         // SAFETY: the range lies in the mapping; the kernel reads it and reports pages that are not there.
@@ -79,7 +80,7 @@ impl Mapping {
         Ok(bytes)
     }
 
-    /// Stores `bytes` at `at`; how many were stored.
+    /// Stores `bytes` at `at`. Returns the number stored.
     pub fn store(&self, at: u64, bytes: &[u8]) -> Result<usize, Errno> {
         let (at, len) = self.clamp(at, bytes.len())?;
         rustix::io::pwrite(&self.memory, bytes, 0)?;
@@ -89,7 +90,7 @@ impl Mapping {
         if stored < 0 { Err(last_error()) } else { Ok(stored as usize) }
     }
 
-    /// `msync`
+    /// Calls `msync`.
     pub fn sync(&self) -> Result<(), Errno> {
         // SAFETY: the range is the mapping.
         let result = unsafe { libc::msync(self.address, self.wanted.len, libc::MS_SYNC) };

@@ -1,5 +1,4 @@
-//! What a story is made of: operations whose arguments mean something in every state, so that any part of a story is
-//! a story.
+//! Operations of stories. Their arguments have a meaning in every state, so any part of a story is a story.
 
 use rustix::fs::OFlags;
 
@@ -103,17 +102,17 @@ const FALLOCATE_MODES: [u32; 5] = [
     (libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE) as u32,
 ];
 
-/// Draws operations. Each story has its own taste: some kinds come often, some never.
+/// Generator of operations. Each story has its own preferences: some kinds come often, some never.
 pub struct Generator {
     chance: Chance,
     weights: [u64; KINDS],
-    /// Files do not grow past this many bytes.
+    /// Largest file, bytes.
     size_max: u64,
     next_seed: u64,
 }
 
 impl Generator {
-    /// A story's generator. `commands`: draws `stage out` and `evict` too.
+    /// Creates the generator of a story. `commands`: also draws `stage out` and `evict`.
     pub fn new(seed: u64, size_max: u64, commands: bool) -> Generator {
         let mut chance = Chance::new(seed);
         let mut weights = [0; KINDS];

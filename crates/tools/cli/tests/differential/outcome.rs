@@ -1,11 +1,11 @@
-//! What an operation answers, as far as a program may rely on it.
+//! Outcomes of operations, as far as a program may rely on them.
 
 use std::fmt;
 
-/// The answer of one side.
+/// Outcome on one side.
 #[derive(Clone, PartialEq)]
 pub enum Outcome {
-    /// There was nothing open to do it with.
+    /// Nothing was open for the operation.
     Skipped,
     /// A failure.
     Errno(i32),
@@ -15,7 +15,7 @@ pub enum Outcome {
     Bytes(Vec<u8>),
     /// Attributes.
     Stat(Stat),
-    /// The side contradicts itself; equal to nothing.
+    /// The side contradicts itself; equal to no outcome.
     Broken(String),
 }
 
@@ -26,26 +26,26 @@ pub struct Stat {
     pub links: u64,
     pub uid: u32,
     pub gid: u32,
-    /// Bytes; 0 for a directory, whose size is the file system's own business.
+    /// Size, bytes; 0 for a directory, whose size differs between file systems.
     pub size: u64,
     pub mtime: Mtime,
-    /// Which of the open descriptors are the same file, by inode number.
+    /// Whether each open descriptor is the same file, by inode number.
     pub same_as: Vec<bool>,
 }
 
-/// A modification time, as far as it can be compared.
+/// Modification time, as far as it can be compared.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Mtime {
     /// Set by `utimens`, in seconds.
     Explicit(i64),
     /// The time of a change.
     Recent,
-    /// The file was stored to through a mapping: when that moves the time is left to the file system.
+    /// The file was stored to through a mapping; file systems differ in when that changes the time.
     Unknown,
 }
 
 impl Outcome {
-    /// Whether two sides said the same.
+    /// Returns whether two outcomes agree.
     pub fn agrees(&self, other: &Outcome) -> bool {
         match (self, other) {
             (Outcome::Broken(_), _) | (_, Outcome::Broken(_)) => false,
@@ -65,7 +65,7 @@ impl Stat {
     }
 }
 
-/// Where two byte strings part, for a message.
+/// Describes where two byte strings differ.
 pub fn first_difference(one: &[u8], two: &[u8]) -> String {
     let at = one.iter().zip(two).position(|(a, b)| a != b);
     let around = |bytes: &[u8], at: usize| format!("{:02x?}", &bytes[at..bytes.len().min(at + 8)]);

@@ -1,4 +1,4 @@
-//! One of the two trees under the same story: its open descriptors and mappings, and how an operation is done on it.
+//! One of the two trees of a story: its open descriptors and mappings, and the execution of operations on it.
 
 use std::collections::HashSet;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
@@ -12,20 +12,20 @@ use crate::mounted::chance::payload;
 use crate::op::{MAPS, Op, PATHS, SLOTS, TARGETS};
 use crate::outcome::{Mtime, Outcome, Stat};
 
-/// What the commands do that only one side has: `stage out` and `evict` of a path.
+/// Function for the commands that only one side has: `stage out` and `evict` of a path.
 pub type Command<'a> = Box<dyn Fn(&str, &Path) + 'a>;
 pub type Answer = Result<Outcome, Errno>;
 
 pub struct Slot {
     pub fd: OwnedFd,
-    /// Inode number when it was opened.
+    /// Inode number at the open.
     inode: u64,
 }
 
-/// A tree and what is open of it.
+/// Tree, with its open descriptors and mappings.
 pub struct Side<'a> {
     pub root: PathBuf,
-    /// The same tree seen past the mount, if there is a mount.
+    /// Path of the tree past the mount, if there is a mount.
     below: Option<PathBuf>,
     command: Option<Command<'a>>,
     pub slots: [Option<Slot>; SLOTS],
@@ -37,7 +37,7 @@ pub struct Side<'a> {
 pub const DONE: Answer = Ok(Outcome::Value(0));
 
 impl<'a> Side<'a> {
-    /// A plain directory.
+    /// Creates a side on a plain directory.
     pub fn plain(root: &Path) -> Side<'a> {
         Side {
             root: root.to_owned(),
@@ -49,12 +49,12 @@ impl<'a> Side<'a> {
         }
     }
 
-    /// A mounted directory; `below` shows it past the mount.
+    /// Creates a side on a mounted directory. `below`: the directory past the mount.
     pub fn mounted(root: &Path, below: &Path, command: Command<'a>) -> Side<'a> {
         Side { below: Some(below.to_owned()), command: Some(command), ..Side::plain(root) }
     }
 
-    /// Does an operation.
+    /// Executes an operation.
     pub fn apply(&mut self, op: &Op) -> Outcome {
         let answer = match op {
             Op::Open { .. } | Op::Reopen { .. } | Op::Dup { .. } | Op::Close { .. } => self.opening(op),
@@ -89,7 +89,7 @@ impl<'a> Side<'a> {
         DONE
     }
 
-    /// An occupied slot; the number counts the occupied ones.
+    /// Returns an occupied slot; `slot` counts the occupied ones.
     fn occupied(&self, slot: u8) -> Option<usize> {
         let open: Vec<usize> = (0..SLOTS).filter(|slot| self.slots[*slot].is_some()).collect();
         (!open.is_empty()).then(|| open[slot as usize % open.len()])
@@ -181,7 +181,7 @@ impl<'a> Side<'a> {
         }
         let map = alive[map as usize % alive.len()];
         let mapping = self.maps[map].as_ref().expect("a mapping");
-        // Of a file that is reachable by the mapping alone nobody else can say how long it is.
+        // If only the mapping leads to a file, nobody else can tell its length.
         let inode = mapping.inode()?;
         if !mapping.has_name()? && !self.slots.iter().flatten().any(|slot| slot.inode == inode) {
             self.maps[map] = None;
@@ -221,8 +221,8 @@ impl<'a> Side<'a> {
             Op::SeekTo { at, .. } => Ok(Outcome::Value(fs::seek(fd, SeekFrom::Start(at))?)),
             Op::SeekEnd { .. } if kind(fs::fstat(fd)?.st_mode) == FileType::Directory => Ok(Outcome::Skipped),
             Op::SeekEnd { .. } => Ok(Outcome::Value(fs::seek(fd, SeekFrom::End(0))?)),
-            // Bytes stored through a mapping may not be where SEEK_DATA looks yet. Where both sides differ in what they
-            // know of that they may differ in errors too: only a contradiction counts.
+            // Bytes stored through a mapping may not be visible to SEEK_DATA yet. The sides may then differ in errors
+            // too, so only a contradiction counts.
             Op::Holes { .. } if self.stored.contains(&fs::fstat(fd)?.st_ino) => DONE,
             Op::Holes { .. } => crate::holes::check(fd).or(DONE),
             Op::Ftruncate { len, .. } => fs::ftruncate(fd, len).and(DONE),
@@ -238,7 +238,8 @@ impl<'a> Side<'a> {
                 DONE
             }
             Op::Fstat { .. } => self.stat_slot(slot),
-            // While a mapping lives it may keep the description that holds a lock: only in the plain directory.
+            // A mapping may hold the description that holds a lock as long as it lives, but only in the plain
+            // directory.
             Op::Flock { .. } if self.is_mapped(fs::fstat(fd)?.st_ino) => Ok(Outcome::Skipped),
             Op::Flock { how, .. } => {
                 use fs::FlockOperation as How;

@@ -1,4 +1,4 @@
-//! A story told to both sides, and how a failed one is told to a human.
+//! Telling a story to both sides, and printing a failed one.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -9,13 +9,13 @@ use crate::op::{Generator, Op};
 use crate::outcome::{Outcome, first_difference};
 use crate::side::Side;
 
-/// The operations of a seed.
+/// Draws the operations of a seed.
 pub fn draw(seed: u64, count: usize, size_max: u64, commands: bool) -> Vec<Op> {
     let mut generator = Generator::new(seed, size_max, commands);
     (0..count).map(|_| generator.next()).collect()
 }
 
-/// The files that are there before a story begins; `size_max` bounds the largest.
+/// Creates the files that exist before a story begins. `size_max` bounds the largest.
 pub fn first_files(root: &Path, size_max: u64) {
     for directory in ["a", "a/c", "b"] {
         fs::create_dir_all(root.join(directory)).expect("a directory");
@@ -31,7 +31,7 @@ pub fn first_files(root: &Path, size_max: u64) {
     std::os::unix::fs::symlink("a/x0", root.join("link")).expect("a symbolic link");
 }
 
-/// Tells a story. `Err` says where the sides parted.
+/// Tells a story. Errors: where the sides differ.
 pub fn tell(one: &mut Side, two: &mut Side, ops: &[Op]) -> Result<(), String> {
     for (index, op) in ops.iter().enumerate() {
         let (first, second) = (one.apply(op), two.apply(op));
@@ -46,7 +46,7 @@ pub fn tell(one: &mut Side, two: &mut Side, ops: &[Op]) -> Result<(), String> {
     Ok(())
 }
 
-/// The end of a story before it went wrong, as Rust.
+/// Prints the end of a story before its failure, as Rust.
 pub fn print(ops: &[Op]) -> String {
     ops.iter().map(|op| format!("        Op::{op:?},\n")).collect()
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::outcome::first_difference;
 
-/// What one name is: all that must be equal.
+/// Properties of one name that must be equal.
 struct Entry {
     what: String,
     content: Vec<u8>,

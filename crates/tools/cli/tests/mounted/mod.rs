@@ -15,7 +15,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::mount::{UnmountFlags, unmount};
 use testkit::{Disk, ProcessGuard, TempTree, wait_for, wait_until};
 
-/// How long any one step may take: a busy machine may stand still for seconds.
+/// Longest time for any one step: a busy machine may pause for seconds.
 pub const BOUND: Duration = Duration::from_secs(60);
 
 /// A directory, its burst buffer, and room for logs beside them.
@@ -25,29 +25,29 @@ pub struct Place {
     pub dir: PathBuf,
     /// The burst buffer.
     pub burst_buffer: PathBuf,
-    /// The directory as it is without the mount.
+    /// The directory, not through the mount.
     below: OwnedFd,
     logs: AtomicU64,
 }
 
-/// How a command ended.
+/// Result of a command.
 #[derive(Debug)]
 pub struct Ended {
     /// Exit status, 128 + N for a signal.
     pub code: i32,
-    /// What it wrote to stdout and stderr.
+    /// Text written to stdout and stderr.
     pub text: String,
 }
 
 impl Place {
-    /// Both on the file system of temporary files.
+    /// Creates both on the file system of temporary files.
     pub fn new() -> Place {
         let tree = TempTree::new();
         let (dir, burst_buffer) = (tree.dir("dir"), tree.dir("burst-buffer"));
         Place::of(tree, dir, burst_buffer)
     }
 
-    /// Both in memory, with a burst buffer that is easily full.
+    /// Creates both in memory, with a burst buffer that fills easily.
     pub fn with_burst_buffer_of(bytes: u64) -> Place {
         let tree = TempTree::new();
         let dir = tree.mount_tmpfs("store", 1 << 30).join("dir");
@@ -56,7 +56,7 @@ impl Place {
         Place::of(tree, dir, burst_buffer)
     }
 
-    /// The burst buffer on a disk of its own, which can become read-only.
+    /// Creates a place whose burst buffer is on a disk of its own, which can become read-only.
     pub fn with_disk() -> Option<(Place, Disk)> {
         let tree = TempTree::new();
         let (dir, disk) = (tree.dir("dir"), Disk::new(tree.path("image"), tree.dir("burst-buffer"), 128 << 20)?);
@@ -71,12 +71,12 @@ impl Place {
         Place { tree, dir, burst_buffer, below, logs: AtomicU64::new(0) }
     }
 
-    /// A path for a file outside both.
+    /// Returns a path for a file outside both.
     pub fn beside(&self, name: &str) -> PathBuf {
         self.tree.path(name)
     }
 
-    /// The directory as it is without the mount: what is in the global store.
+    /// Returns the directory not through the mount, with the contents of the global store.
     pub fn below(&self) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}", self.below.as_raw_fd()))
     }
@@ -98,12 +98,12 @@ impl Place {
         (ProcessGuard::spawn(&mut command), log)
     }
 
-    /// Mounts, with rules like `stage_out=manual`. `Err`: the agent ended before it had mounted; what it said.
+    /// Mounts with rules such as `stage_out=manual`. Errors: the output of an agent that ended before it had mounted.
     pub fn try_mount(&self, rules: &[&str], environment: &[(&str, &str)]) -> Result<Agent<'_>, String> {
         self.try_mount_with(&[], rules, environment)
     }
 
-    /// The same with more options.
+    /// Mounts with rules and further options.
     pub fn try_mount_with(
         &self,
         options: &[&str],
@@ -125,37 +125,37 @@ impl Place {
         Ok(Agent { place: self, process, log })
     }
 
-    /// Mounts.
+    /// Mounts with rules; must succeed.
     pub fn mount(&self, rules: &[&str]) -> Agent<'_> {
         self.try_mount(rules, &[]).unwrap_or_else(|said| panic!("no mount:\n{said}"))
     }
 
-    /// Whether a mount of ours shows on the directory.
+    /// Returns whether a mount of ours shows on the directory.
     pub fn is_mounted(&self) -> bool {
         let table = read_to_string("/proc/self/mountinfo").expect("the mount table");
         table.lines().any(|line| line.split(' ').nth(4) == Some(path(&self.dir)) && line.contains("fuse.forebay"))
     }
 
-    /// Takes a dead agent's mount away.
+    /// Detaches a dead agent's mount.
     pub fn detach(&self) {
         while self.is_mounted() {
             unmount(&self.dir, UnmountFlags::DETACH).expect("detach the mount");
         }
     }
 
-    /// `forebay recover`
+    /// Runs `forebay recover`.
     pub fn recover(&self, environment: &[(&str, &str)]) -> Ended {
         self.forebay(&["recover", path(&self.burst_buffer), "--dir", path(&self.dir)], environment)
     }
 
-    /// `forebay check` must find neither a problem nor anything dirty.
+    /// Checks that `forebay check` finds neither a problem nor anything dirty.
     pub fn check(&self) -> Result<(), String> {
         let ended = self.forebay(&["check", path(&self.burst_buffer)], &[]);
         let sound = ended.code == 0 && ended.text.contains(", 0 dirty, 0 need a decision");
         if sound { Ok(()) } else { Err(format!("check ended with {}:\n{}", ended.code, ended.text)) }
     }
 
-    /// The end of the agent's log, for a message.
+    /// Returns the end of the agent's log, for a message.
     pub fn agent_log(&self) -> String {
         text(&self.burst_buffer.join("agent.log"))
     }
@@ -165,14 +165,14 @@ fn path(path: &Path) -> &str {
     path.to_str().expect("a path of ours is UTF-8")
 }
 
-/// The last lines of a file.
+/// Returns the last lines of a file.
 fn text(log: &Path) -> String {
     let text = read_to_string(log).unwrap_or_default();
     let lines: Vec<&str> = text.lines().collect();
     lines[lines.len().saturating_sub(40)..].join("\n")
 }
 
-/// A running agent. Dropped, it is killed and its mount taken away.
+/// Running agent. When dropped, it is killed and its mount removed.
 pub struct Agent<'a> {
     place: &'a Place,
     process: ProcessGuard,
@@ -180,34 +180,35 @@ pub struct Agent<'a> {
 }
 
 impl Agent<'_> {
-    /// Whether it has ended.
+    /// Returns whether the agent has ended.
     pub fn has_ended(&mut self) -> bool {
         self.process.ended().is_some()
     }
 
-    /// Kills it as a crash would. Its mount stays, dead.
+    /// Kills the agent as a crash would. Its mount stays, dead.
     pub fn kill(&mut self) {
         self.process.kill();
     }
 
-    /// `forebay drain --wait`: everything is in the global store.
+    /// Runs `forebay drain --wait`; then everything is in the global store.
     pub fn drain(&self) -> Ended {
         self.place.forebay(&["drain", path(&self.place.dir), "--wait"], &[])
     }
 
-    /// `forebay stage COMMAND PATH`. It waits for copies, and not until the file is used by nobody, as `evict --wait` does.
+    /// Runs `forebay stage COMMAND PATH`. Waits for copies, but not until nobody uses the file, as `evict --wait`
+    /// does.
     pub fn stage(&self, command: &str, file: &Path) -> Ended {
         let waits = (command != "evict").then_some("--wait");
         let words = ["stage", command, path(file)].into_iter().chain(waits);
         self.place.forebay(&words.collect::<Vec<_>>(), &[])
     }
 
-    /// Drops every clean replica that nobody uses; what else there is is no error here.
+    /// Drops every unused clean replica. Other replicas are no error.
     pub fn evict_all(&self) {
         self.place.forebay(&["stage", "evict", "--recursive", path(&self.place.dir)], &[]);
     }
 
-    /// `forebay umount`, which drains; then the agent has ended.
+    /// Runs `forebay umount`, which drains. The agent has then ended.
     pub fn unmount(mut self) -> Result<(), String> {
         let ended = self.place.forebay(&["umount", path(&self.place.dir)], &[]);
         if ended.code != 0 {
@@ -217,14 +218,14 @@ impl Agent<'_> {
         if status.success() { Ok(()) } else { Err(format!("the agent ended with {status}:\n{}", self.said())) }
     }
 
-    /// The value of a variable that programs need for windows.
+    /// Returns the value of a variable that programs need for windows.
     pub fn exported(&self, variable: &str) -> String {
         wait_for("what programs need for windows", BOUND, || {
             testkit::exported(&read_to_string(&self.log).ok()?, variable)
         })
     }
 
-    /// What the agent wrote.
+    /// Returns the agent's output.
     pub fn said(&self) -> String {
         format!("agent said:\n{}\nagent.log:\n{}", text(&self.log), self.place.agent_log())
     }

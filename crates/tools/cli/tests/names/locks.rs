@@ -191,7 +191,7 @@ fn a_node_that_does_not_come_in_the_grace_period_has_lost_its_locks_and_is_told(
         for lost in [&first, &beside] {
             assert_eq!(lost.write_at(b"lost", 0).unwrap_err().raw_os_error(), Some(libc::ESTALE));
         }
-        // Nor has the next server it.
+        // The next server does not have it either.
         cluster.kill_server();
         cluster.start_server();
         second.write_all_at(b"taken over", 0).unwrap();

@@ -1,4 +1,4 @@
-//! What is lost when server, node or network are, and what is not.
+//! Losses when server, node or network are lost, and what is not lost.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -217,7 +217,7 @@ fn a_node_without_the_store_that_loses_its_network_for_a_while_goes_on_where_it_
             let _ends = EndOfAll(&end);
             scope.spawn(|| writer.run(&end));
             scope.spawn(|| {
-                // A change of names that is done twice fails, and one that is not done fails the next.
+                // Changing names twice fails, and leaving a change out makes the next one fail.
                 for number in 0.. {
                     if end.load(Ordering::SeqCst) {
                         break;
@@ -280,7 +280,8 @@ fn what_a_killed_node_had_written_is_at_the_server() {
     });
 }
 
-/// Writes a file after the other, and goes on with the next when one fails; the numbers of those that were written.
+/// Writes one file after the other, and continues with the next when one fails. Returns the numbers of the files
+/// written.
 fn write_files(
     dir: &std::path::Path,
     name: &str,
@@ -298,7 +299,7 @@ fn write_files(
                 written.fetch_add(1, Ordering::SeqCst);
             }
             Err(error) => {
-                // What a lost server leaves in doubt is told, and nothing else goes wrong.
+                // Requests left in doubt by a lost server are reported, and nothing else goes wrong.
                 let expected = [libc::ESTALE, libc::EIO, libc::ETIMEDOUT];
                 assert!(
                     error.raw_os_error().is_some_and(|errno| expected.contains(&errno)),

@@ -30,7 +30,7 @@ fn the_end_of_a_run_without_the_store_means_that_its_files_are_in_the_global_sto
         assert_eq!(report["command_status"], 3);
         assert_eq!(report["directories"][0]["burst_buffer"], cluster.address());
         assert_eq!(report["directories"][0]["stuck"], serde_json::json!([]));
-        // What the command wrote and nobody has staged out yet.
+        // Data that the command wrote and nobody has staged out yet.
         let left = cluster.run_names(1, &[], "kill -TERM $$; echo not reached").output().unwrap();
         assert_eq!(left.status.code(), Some(143), "{left:?}");
         cluster.end_server();
@@ -111,7 +111,8 @@ fn an_ordinary_user_runs_a_command_on_a_node_without_the_store() {
         rustix::mount::mount_bind(&fuse, "/dev/fuse").unwrap();
         let everybody = |path: &std::path::Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode));
         everybody(&cluster.tree.path(""), 0o755).unwrap();
-        // In the user's namespace nobody else has a number, and the kernel lets nothing be written in what is nobody's.
+        // In the user's namespace no other user has a number, and the kernel refuses writes to files without an
+        // owner.
         std::os::unix::fs::chown(&cluster.data, Some(12345), Some(12345)).unwrap();
         let program = cluster.tree.path("forebay");
         fs::copy(env!("CARGO_BIN_EXE_forebay"), &program).unwrap();

@@ -1,4 +1,4 @@
-//! Who owns what is made on a node, and who may do what there: the server does it for them.
+//! Owners of files made on a node, and users' rights there: the server acts for the users.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};

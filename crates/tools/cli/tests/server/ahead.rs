@@ -1,4 +1,4 @@
-//! What is read ahead from a server into memory of a node.
+//! Read-ahead from a server into memory of a node.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -10,7 +10,7 @@ use crate::cluster::{BOUND, Cluster};
 
 const REQUEST: usize = 128 << 10;
 
-/// What the report of a run says of its only directory.
+/// Returns the entry of a run's only directory in its report.
 fn directory_of(report: &Path) -> serde_json::Value {
     let report: serde_json::Value = serde_json::from_slice(&fs::read(report).unwrap()).unwrap();
     report["directories"][0].clone()
@@ -45,7 +45,8 @@ fn a_sequential_reader_at_a_server_finds_its_bytes_in_memory_of_its_node() {
             (all..=all + 1).contains(&(hits + late + misses)),
             "{hits} hits, {late} late, {misses} misses of {all}"
         );
-        // The first ones nobody can foresee, and on a busy machine some come before a thread has begun with what they want.
+        // The first reads cannot be foreseen, and on a busy machine some come before a thread has begun to fetch for
+        // them.
         assert!(misses * 5 < all, "{hits} hits, {late} late, {misses} misses");
     });
 }

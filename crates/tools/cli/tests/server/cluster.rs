@@ -11,7 +11,7 @@ use testkit::{ProcessGuard, TempTree, wait_for, wait_until};
 /// How long any one step may take: a busy machine may stand still for seconds.
 pub const BOUND: Duration = Duration::from_secs(60);
 
-/// The server's address; the nodes have those after it.
+/// Address of the server; the nodes have the addresses after it.
 const SERVER: &str = "10.77.0.1";
 const PORT: &str = "4711";
 
@@ -30,14 +30,14 @@ fn tool(program: &str, words: &str) {
     assert!(done.status.success(), "{program} {words}: {}", String::from_utf8_lossy(&done.stderr));
 }
 
-/// Makes a network of its own.
+/// Creates a network of its own.
 fn network(name: &str) {
     let path = format!("/run/netns/{name}");
     std::fs::write(&path, "").expect("a place for a network's name");
     tool("unshare", &format!("--net={path} true"));
 }
 
-/// A program in the network of a node; 0 is the server's.
+/// Returns a command for a program in the network of a node; 0 is the server's.
 fn inside(node: usize, program: &Path) -> Command {
     let mut command = Command::new("nsenter");
     command.arg(format!("--net=/run/netns/node{node}")).arg(program);
@@ -54,8 +54,9 @@ fn forebay() -> PathBuf {
     PathBuf::from(env!("CARGO_BIN_EXE_forebay"))
 }
 
-/// A shell that does each line that it reads: `start [NAME=VALUE]`, `plug NODE up|down`, or `status NODE DIRECTORY`. Not the test itself: between fork and exec
-/// a process closes the files that it has open for writing, which waits for the server.
+/// Starts a shell that executes each line that it reads: `start [NAME=VALUE]`, `plug NODE up|down`, or `status NODE
+/// DIRECTORY`. The test itself must not fork: between fork and exec a process closes the files that it has open for
+/// writing, which waits for the server.
 fn hand(tree: &TempTree, data: &Path, burst_buffer: &Path, secret: &Path) -> ProcessGuard {
     let script = r#"base=$1; shift
         start() {
@@ -78,7 +79,8 @@ fn hand(tree: &TempTree, data: &Path, burst_buffer: &Path, secret: &Path) -> Pro
 }
 
 impl Cluster {
-    /// A server that runs, and so many nodes. Call it in a private namespace: the names of the networks are in `/run`.
+    /// Starts a server and `nodes` nodes. Must be called in a private namespace: the names of the networks are in
+    /// `/run`.
     pub fn new(nodes: usize) -> Cluster {
         let mut cluster = Cluster::without_server(nodes);
         cluster.start_server();
@@ -93,7 +95,7 @@ impl Cluster {
         (cluster, one, two)
     }
 
-    /// Nodes whose server has not been started yet.
+    /// Starts nodes whose server is not started yet.
     pub fn without_server(nodes: usize) -> Cluster {
         let tree = TempTree::new();
         tool("mount", "-t tmpfs none /run");
@@ -127,12 +129,12 @@ impl Cluster {
         std::fs::File::options().create(true).append(true).open(path).expect("a log")
     }
 
-    /// Returns when it serves.
+    /// Starts the server. Returns when it serves.
     pub fn start_server(&mut self) {
         self.start_server_with("");
     }
 
-    /// As `start_server`, with a variable in its environment.
+    /// Starts the server with a variable in its environment.
     pub fn start_server_with(&mut self, variable: &str) {
         for file in ["server.log", "server.pid", "server.status"] {
             let _ = std::fs::remove_file(self.tree.path(file));
@@ -153,7 +155,7 @@ impl Cluster {
         kill_process(self.server(), signal).expect("a server that runs");
     }
 
-    /// Makes the server stand still: all of its threads.
+    /// Stops all threads of the server.
     pub fn stop_server(&self) {
         self.signal_server(Signal::STOP);
         let tasks = format!("/proc/{}/task", self.server().as_raw_nonzero());
@@ -164,7 +166,7 @@ impl Cluster {
         wait_until("every thread stands still", BOUND, || std::fs::read_dir(&tasks).expect("a server").all(stands));
     }
 
-    /// How long a program that has `file` open for writing takes to end by a signal while the server stands still.
+    /// Returns how long a program with `file` open for writing takes to end by a signal while the server is stopped.
     #[allow(dead_code, reason = "only some tests end programs so")]
     fn death_without_server(&self, file: &Path, signal: Signal) -> Duration {
         let ready = self.tree.path("ready");
@@ -191,23 +193,23 @@ impl Cluster {
         }
     }
 
-    /// Lets it go on.
+    /// Continues the server.
     pub fn continue_server(&self) {
         self.signal_server(Signal::CONT);
     }
 
-    /// Its exit status, once it has ended.
+    /// Returns the server's exit status, once it has ended.
     pub fn server_status(&self) -> Option<String> {
         std::fs::read_to_string(self.tree.path("server.status")).ok().filter(|text| text.ends_with('\n'))
     }
 
-    /// Ends the server by a signal; how it ended.
+    /// Ends the server by a signal. Returns how it ended.
     pub fn end_server_by(&self, signal: Signal) -> String {
         self.signal_server(signal);
         wait_for("the end of the server", BOUND, || self.server_status())
     }
 
-    /// As a crash would.
+    /// Kills the server, as a crash would.
     pub fn kill_server(&mut self) {
         assert_eq!(self.end_server_by(Signal::KILL), "137\n");
     }
@@ -218,13 +220,13 @@ impl Cluster {
         assert_eq!(status, "0\n", "{}", std::fs::read_to_string(self.tree.path("server.log")).unwrap());
     }
 
-    /// Takes a node's network away, or gives it back.
+    /// Disconnects a node's network, or connects it again.
     #[allow(dead_code, reason = "only some tests cut cables")]
     pub fn plug(&mut self, node: usize, up: bool) {
         self.tell_and_wait(&format!("plug {node} {}\n", if up { "up" } else { "down" }));
     }
 
-    /// What `forebay status` says on a node.
+    /// Returns the output of `forebay status` on a node.
     pub fn status(&mut self, node: usize) -> String {
         let dir = self.tree.path(format!("node{node}"));
         self.tell_and_wait(&format!("status {node} {}\n", dir.display()));
@@ -242,7 +244,7 @@ impl Cluster {
         self.hand.child().stdin.as_mut().expect("a pipe").write_all(line.as_bytes()).expect("a shell that reads");
     }
 
-    /// The directory as programs of a node see it.
+    /// Returns the directory as programs of a node see it.
     pub fn node(&self, node: usize) -> PathBuf {
         self.tree.path(format!("node{node}"))
     }
@@ -252,7 +254,7 @@ impl Cluster {
         self.mount_with(node, options, &[])
     }
 
-    /// As `mount`, with variables in the agent's environment.
+    /// Mounts like `mount`, with variables in the agent's environment.
     pub fn mount_with(&mut self, node: usize, options: &[&str], environment: &[(&str, &str)]) -> PathBuf {
         let dir = self.node(node);
         if !dir.exists() {
@@ -318,7 +320,7 @@ impl Cluster {
         })
     }
 
-    /// Whether the agent of a node has ended, or was killed.
+    /// Returns whether the agent of a node has ended or was killed.
     #[allow(dead_code, reason = "only some tests ask")]
     pub fn agent_has_ended(&mut self, node: usize) -> bool {
         let of_node = self.agents.iter_mut().rev().find(|(of, _)| *of == node);
@@ -336,7 +338,7 @@ impl Cluster {
         self.agents.iter_mut().filter(|(of, _)| *of == node).for_each(|(_, agent)| agent.signal(signal));
     }
 
-    /// Takes a dead mount away.
+    /// Detaches a dead mount.
     pub fn unmount(&self, node: usize) {
         let dir = self.tree.path(format!("node{node}"));
         rustix::mount::unmount(&dir, rustix::mount::UnmountFlags::DETACH).expect("a mount");
@@ -348,7 +350,7 @@ impl Cluster {
         ProcessGuard::spawn(inside(node, &forebay()).args(words).stdout(Stdio::null()).stderr(Stdio::null()))
     }
 
-    /// What a command says on a node.
+    /// Returns the output of a command on a node.
     pub fn command(&self, node: usize, words: &[&str]) -> std::process::Output {
         inside(node, &forebay()).args(words).output().expect("a command")
     }

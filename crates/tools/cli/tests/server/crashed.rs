@@ -1,4 +1,4 @@
-//! A machine that crashes: the server's, whose nodes live on, or a node, whose windows lie on persistent memory.
+//! Crashes of a machine: the server's, whose nodes live on, or a node's, whose windows lie on persistent memory.
 
 use std::fs::{self, File};
 use std::os::fd::IntoRawFd;
@@ -13,16 +13,16 @@ use testkit::{in_private_namespace, wait_for, wait_until};
 use crate::cluster::{BOUND, Cluster};
 use crate::windows::{register, window_option, windowed};
 
-/// What stands in for persistent memory.
+/// Environment that makes memory count as persistent.
 const EMULATED: &[(&str, &str)] = &[("FOREBAY_EMULATE_PERSISTENT_MEMORY", "yes")];
 
-/// The server's machine crashes and is there again. What it had not synced its kernel has all the same, here.
+/// Crashes the server's machine and restarts it. The test's kernel still has data that was not synced.
 fn crash_server(cluster: &mut Cluster) {
     cluster.kill_server();
     after_crash(cluster);
 }
 
-/// The server is dead, and its machine has crashed.
+/// Restarts a dead server after a crash of its machine.
 fn after_crash(cluster: &mut Cluster) {
     let note = cluster.tree.path("bb").join("life");
     let life = fs::read_to_string(&note).unwrap();
@@ -30,7 +30,7 @@ fn after_crash(cluster: &mut Cluster) {
     cluster.start_server();
 }
 
-/// While `act` is under way the server reaches a fault point, and its machine crashes.
+/// Crashes the server's machine at a fault point while `act` is under way.
 fn crash_at<T: Send>(cluster: &mut Cluster, point: &str, act: impl FnOnce() -> T + Send) -> T {
     cluster.kill_server();
     cluster.start_server_with(&format!("FOREBAY_FAULT={point}"));
@@ -42,7 +42,7 @@ fn crash_at<T: Send>(cluster: &mut Cluster, point: &str, act: impl FnOnce() -> T
     })
 }
 
-/// Something that waits for the server, in a thread of its own; it is on its way.
+/// Runs `act`, which waits for the server, in a thread of its own. Returns once it is under way.
 fn under_way<'a, T: Send + 'a>(
     scope: &'a Scope<'a, '_>,
     act: impl FnOnce() -> T + Send + 'a,
@@ -112,7 +112,7 @@ fn told_once(mount: fn(&mut Cluster) -> PathBuf) {
     let own = fs::read_dir("/run/forebay-agents-0").unwrap().map(|entry| entry.unwrap().path());
     let log: String = own.filter_map(|dir| fs::read_to_string(dir.join("agent.log")).ok()).collect();
     assert_eq!(log.matches("the server's machine has crashed").count(), 1, "{log}");
-    // Where all was synced when it ended the machine may do what it likes.
+    // If everything was synced when the server ended, a crash of the machine loses nothing.
     lost.write_all_at(b"more", 0).unwrap();
     cluster.end_server();
     let note = cluster.tree.path("bb").join("life");
@@ -127,7 +127,7 @@ fn told_once(mount: fn(&mut Cluster) -> PathBuf) {
     assert!(eio(lost.sync_all()), "who heard of it may have been told that a part was written");
     lost.sync_all().unwrap();
     assert_eq!(fs::read(one.join("lost")).unwrap(), b"last");
-    // A large write is several requests: where a later one is refused, who writes hears how much was made.
+    // A large write is several requests. If a later one is refused, the writer is told how much was written.
     lost.write_all_at(b"once more", 0).unwrap();
     crash_server(&mut cluster);
     let large = vec![7; 4 << 20];
@@ -218,7 +218,7 @@ fn cut_by_name(mount: fn(&mut Cluster) -> PathBuf) {
         assert_eq!(unsafe { libc::truncate(path.as_ptr(), len) }, 0);
     };
     cut(100);
-    // Another server's word, in the same life of the machine.
+    // An answer of another server, in the same boot of the machine.
     cluster.kill_server();
     cluster.start_server();
     cut(200);
@@ -296,7 +296,7 @@ fn what_windows_on_persistent_memory_hold_comes_to_the_server_after_a_crash_of_t
             let noted = notes.filter_map(|entry| fs::read_to_string(entry.unwrap().path().join("windows")).ok());
             assert_eq!(noted.collect::<String>().matches(" durable ").count(), 1, "good in any life of the machine");
             if crashes {
-                // What the node had in memory is gone.
+                // The files that the node had in memory are lost.
                 fs::remove_dir_all("/run/forebay-agents-0").unwrap();
             }
             // One without windows looks where the machine still knows of some.

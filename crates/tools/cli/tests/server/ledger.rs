@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 /// Bytes of one record of a writer.
 pub const RECORD_BYTES: usize = 5000;
 
-/// Ends all writers when its scope ends, also by a failure.
+/// Ends all writers when its scope ends, even by a failure.
 pub struct EndOfAll<'a>(pub &'a AtomicBool);
 
 impl Drop for EndOfAll<'_> {
@@ -52,7 +52,7 @@ impl Writer {
         }
     }
 
-    /// Until the mount dies.
+    /// Writes until the mount dies.
     pub fn run_to_its_death(&mut self, end: &AtomicBool) {
         let file = self.file.as_ref().expect("an open file");
         while !end.load(Ordering::SeqCst) {
@@ -64,7 +64,7 @@ impl Writer {
         }
     }
 
-    /// Every acknowledged record is there, whatever became of the one that was not.
+    /// Checks that every acknowledged record is there, whatever happened to the unacknowledged one.
     pub fn check_acknowledged(&self, dir: &Path) {
         check_acknowledged(&dir.join(&self.name), self.number, self.acknowledged());
     }
@@ -81,7 +81,7 @@ impl Writer {
         self.file = None;
     }
 
-    /// Every acknowledged record is there, and nothing else.
+    /// Checks that every acknowledged record is there, and nothing else.
     pub fn check(&self, dir: &Path) {
         let bytes = std::fs::read(dir.join(&self.name)).expect("the written file");
         assert_eq!(bytes.len() as u64, self.acknowledged() * RECORD_BYTES as u64, "{}", self.name);
@@ -91,7 +91,7 @@ impl Writer {
     }
 }
 
-/// Every acknowledged record of a writer is in its file; the one that was not acknowledged yet may be.
+/// Checks that every acknowledged record of a writer is in its file. The unacknowledged one may be.
 pub fn check_acknowledged(file: &Path, writer: u64, acknowledged: u64) {
     let bytes = std::fs::read(file).expect("the written file");
     let (file, acknowledged) = (file.display(), acknowledged as usize);
@@ -106,7 +106,7 @@ pub fn check_acknowledged(file: &Path, writer: u64, acknowledged: u64) {
     }
 }
 
-/// Whether a mount whose agent was killed says so.
+/// Returns whether the error is that of a mount whose agent was killed.
 fn is_dead(error: &std::io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOTCONN | libc::ECONNABORTED | libc::EINTR | libc::EIO))
 }
@@ -140,7 +140,7 @@ impl Appender {
         self.file = None;
     }
 
-    /// Each line is there once, in order.
+    /// Checks that each line is there once, in order.
     pub fn check(&self, dir: &Path) {
         let text = std::fs::read_to_string(dir.join("appended")).expect("the appended file");
         let mut lines = 0;

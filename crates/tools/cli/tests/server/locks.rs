@@ -12,8 +12,8 @@ use crate::cluster::Cluster;
 /// Increments of each program.
 const TURNS: u64 = 60;
 
-/// Adds 1 to a number in a file again and again, under a lock that it takes for each turn. Arguments: the file, `fcntl` or `flock`, `calls`
-/// or `mapping`, turns, which number; `fcntl` locks that number alone.
+/// Program that repeatedly adds 1 to a number in a file, under a lock taken for each turn. Arguments: the file, `fcntl`
+/// or `flock`, `calls` or `mapping`, turns, index of the number. `fcntl` locks only that number.
 const COUNTER: &str = "
 import fcntl, mmap, os, struct, sys
 path, lock, how, turns, number = sys.argv[1:6]

@@ -1,5 +1,5 @@
-//! One burst buffer behind a server, nodes in network namespaces, and what becomes of their files when server, network
-//! or programs go away.
+//! One burst buffer behind a server, with nodes in network namespaces, and the state of their files when server,
+//! network or programs are lost.
 
 mod ahead;
 mod cluster;
@@ -19,8 +19,8 @@ use ledger::{Appender, EndOfAll, Writer};
 use rustix::process::Signal;
 use testkit::{in_private_namespace, wait_until};
 
-/// What the writers on nodes 1 and 2 and the appender on node 2 were told is there for the other node, and in the global store
-/// once the server has ended.
+/// Checks acknowledged data of the writers on nodes 1 and 2 and the appender on node 2. The other node must see it,
+/// and so must the global store once the server has ended.
 fn check_here_and_below(cluster: &mut Cluster, writers: &mut [Writer], appender: &mut Appender) {
     let (one, two) = (cluster.node(1), cluster.node(2));
     writers.iter().for_each(|writer| writer.check(&two));
@@ -261,7 +261,7 @@ fn mapped(file: &fs::File) -> impl Fn() -> u8 + use<> {
     }
 }
 
-/// To the kernel it must not become another one, whose pages and size are its own.
+/// The kernel must not take it for another file, whose pages and size would be its own.
 #[test] // S41
 fn a_file_that_is_open_when_the_server_dies_and_is_opened_once_more_is_one_file() {
     in_private_namespace(|| {
@@ -282,7 +282,7 @@ fn a_file_that_is_open_when_the_server_dies_and_is_opened_once_more_is_one_file(
     });
 }
 
-/// Who opens it then goes on with those that have its newest version.
+/// A program that opens the file later uses the newest version, with the others that have it.
 #[test] // S41
 fn a_file_of_two_versions_when_the_server_dies_is_one_file_with_the_newer() {
     in_private_namespace(|| {
@@ -310,7 +310,7 @@ fn a_file_of_two_versions_when_the_server_dies_is_one_file_with_the_newer() {
     });
 }
 
-/// Nor may what is another version of it become the same one, whoever of those that had it open used it since.
+/// Another version must not become the current one, whoever of those that had it open has used it since.
 #[test] // S41
 fn a_file_that_is_open_when_the_server_dies_and_changes_below_afterwards_is_two_files() {
     in_private_namespace(|| {
@@ -403,7 +403,7 @@ fn a_server_on_the_network_asks_for_a_secret() {
             assert_eq!(refused.status.code(), Some(77), "{refused:?}");
             assert!(String::from_utf8_lossy(&refused.stderr).contains("secret"), "{refused:?}");
         }
-        // What is read ahead from it would count as read.
+        // Read-ahead through the server would count as a read.
         let secret = cluster.secret.display().to_string();
         let refused = cluster.run(1, &["--server", &address, "--secret", &secret, "--policy", "atime=strict"], "true");
         assert_eq!(refused.status.code(), Some(69), "{refused:?}");

@@ -1,5 +1,5 @@
-//! A sweep over real namespaces: what crossed the network is read from the interfaces of the client and of the server that holds the data,
-//! and from those of a node that holds none.
+//! Measurement in real network namespaces: the traffic is read from the interfaces of the client, of the server that
+//! holds the data, and of a node that holds none.
 
 use std::process::Command;
 

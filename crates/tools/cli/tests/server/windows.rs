@@ -20,14 +20,15 @@ const SOCKET: &str = "FOREBAY_WINDOW_SOCKET";
 const LEDGER: &str = "FOREBAY_TEST_LEDGER";
 const FILE: &str = "FOREBAY_TEST_FILE";
 
-/// An open file of this process, with a window. Not at once where the kernel has not told yet that others have closed it.
+/// Returns an open file of this process with a window. Waits where the kernel has not reported yet that others have
+/// closed it.
 pub fn windowed(registration: &Registration, path: &Path) -> (File, Window) {
     let file = announced(registration, path);
     let window = registration.attach(file.as_fd(), 0).expect("a window");
     (file, window)
 }
 
-/// One that may have a window.
+/// Returns an open file that may have a window.
 fn announced(registration: &Registration, path: &Path) -> File {
     let thread = rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs();
     wait_for("a file that may have a window", BOUND, || {
@@ -45,10 +46,10 @@ pub fn window_option(cluster: &Cluster) -> String {
     format!("--window={}", cluster.tree.path("rings").display())
 }
 
-/// Sessions of windows that have not ended.
+/// Counts sessions of windows that have not ended.
 fn sessions(cluster: &Cluster) -> usize {
     let entries = fs::read_dir(cluster.tree.path("rings")).into_iter().flatten().flatten();
-    // What programs load the library by stays there.
+    // The links by which programs load the library stay there.
     entries.filter(|entry| !entry.file_name().to_string_lossy().starts_with("forebay-preload-")).count()
 }
 
@@ -115,7 +116,7 @@ fn a_file_has_no_window_at_a_server_until_the_open_file_by_which_it_may_be_mappe
         mapping.write(0, b"M");
         assert_eq!(refused(&other), Some(libc::EAGAIN), "a mapping keeps it open");
         drop(mapping);
-        // Who has it open still, or has opened it again; the kernel tells a moment later.
+        // A program may have the file open still, or has opened it again; the kernel reports that a moment later.
         let attached = |open: &File| wait_for("a window", BOUND, || registration.attach(open.as_fd(), 0).ok());
         let window = attached(&other);
         window.append(6, b"?").unwrap();
@@ -218,7 +219,7 @@ fn a_lazy_close_of_a_window_asks_no_server_and_one_of_a_file_that_never_had_one_
         let without = announced(&registration, &one.join("without"));
         window.append(0, b"some bytes").unwrap();
         cluster.kill_server();
-        // It would be told of a stage-out that failed.
+        // The close of `without` would report a failed stage-out.
         let asking = std::thread::spawn(move || drop(without));
         let closing = std::thread::spawn(move || drop((window, file)));
         wait_until("it is closed", BOUND, || closing.is_finished());
@@ -352,7 +353,7 @@ fn a_file_opened_to_read_and_write_at_a_server_has_a_window() {
     });
 }
 
-/// Bytes that windows of node 1 held and are lost, as `forebay status` counts them.
+/// Returns the bytes lost in windows of node 1, as `forebay status` counts them.
 fn lost(cluster: &Cluster) -> u64 {
     let said = cluster.command(1, &["status", cluster.node(1).to_str().unwrap(), "--json"]).stdout;
     let said = String::from_utf8(said).unwrap();
@@ -419,7 +420,7 @@ fn what_a_killed_agents_window_held_does_not_come_over_what_others_wrote_since_w
             let other = File::options().write(true).open(two.join(name)).unwrap();
             other.write_all_at(&[9; 300], 500).unwrap();
             other.sync_all().unwrap();
-            // Nothing is drained any more.
+            // Nothing is applied any more.
             cluster.signal_agent(1, rustix::process::Signal::STOP);
             window.append(200, &[2; 600]).unwrap();
             window.append(5000, &[3; 100]).unwrap();
@@ -435,7 +436,7 @@ fn what_a_killed_agents_window_held_does_not_come_over_what_others_wrote_since_w
             again(&mut cluster);
             let log = cluster.tree.path("node1.log");
             let before = fs::read_to_string(&log).unwrap().len();
-            // Killed when all is drained and nothing kept.
+            // Killed after all records are applied, before the bytes that were held back are saved.
             cluster.mount_dies(1, &[&window_option(&cluster)], "window.drained");
             again(&mut cluster);
             cluster.mount(1, &[&window_option(&cluster)]);

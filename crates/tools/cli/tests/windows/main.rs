@@ -20,13 +20,14 @@ use window::{Mapping, Memory, WindowMedium};
 
 const LEDGER: &str = "FOREBAY_TEST_LEDGER";
 
-/// What the `number`th write is.
+/// Returns offset and bytes of write `number`.
 fn write(number: u64) -> (u64, Vec<u8>) {
     let len = 1 + (number * 7919 % 9000) as usize;
     (number * 104_729 % 500_000, vec![(number % 251) as u8; len])
 }
 
-/// Not a test: the command. Word 0 of the ledger counts what was acknowledged, word 1 says its process, word 2 that it ended.
+/// Not a test: runs the command. Word 0 of the ledger counts acknowledged writes, word 1 is its process id, word 2
+/// says that it ended.
 #[test]
 #[ignore = "run by the tests below, in a process of its own"]
 fn writer() {
@@ -52,7 +53,7 @@ fn writer() {
     ledger.word(16).store(1, SeqCst);
 }
 
-/// Not a test either: a program that reads what it writes. What is there already the kernel goes on reading by itself.
+/// Not a test either: runs a program that reads what it writes. The kernel continues to read existing data by itself.
 #[test]
 #[ignore = "run by a test below, in a process of its own"]
 fn database() {
@@ -74,7 +75,7 @@ fn database() {
     assert_eq!(&bytes, b"written");
 }
 
-/// Nor this: one that gets no window.
+/// Not a test either: runs a program that gets no window.
 #[test]
 #[ignore = "run by a test below, in a process of its own"]
 fn in_vain() {
@@ -91,11 +92,11 @@ fn in_vain() {
 struct Story {
     bench: Bench,
     ledger: Mapping,
-    /// Where its windows are to lie.
+    /// Directory named for its windows.
     window: String,
-    /// Where they lie.
+    /// Directory in which they lie.
     rings: PathBuf,
-    /// Its mounts are taken for those of the machine.
+    /// Whether its mounts count as those of the machine.
     on_machine: bool,
 }
 
@@ -223,7 +224,7 @@ fn what_a_window_acknowledged_survives_the_death_of_agent_or_of_both() {
             wait_until("the death of the agent", BOUND, || running.guard.ended().is_some());
             let checked = ok(call([Path::new("check"), &story.bench.buffer]));
             assert!(checked.contains("may hold writes that are not here yet"), "{checked}");
-            // A program that lives goes on until its ring is full, or until somebody recovers.
+            // A program that lives continues until its ring is full, or until somebody recovers.
             let recovered = call([Path::new("recover"), &story.bench.buffer]);
             assert_eq!(recovered.code, 0, "{recovered:?}");
             if !both {
@@ -347,11 +348,12 @@ print(struct.unpack("<IIQQII", fcntl.ioctl(fd, 0xC020FB01, struct.pack("<IIQQII"
             assert!(done.code == 0 && done.out.trim() == has, "{memory}: {done:?}");
             assert_eq!(done.err.contains("no window will have the 64MiB of FOREBAY_WINDOW"), told, "{done:?}");
         }
-        // Whoever says how large they are to be wants them; behind `off` there are none, nor without a word in this namespace.
+        // A program that gives the size of windows asks for them. With `off` there are none, nor without a setting in
+        // this namespace.
         for (wish, agent, memory, has) in [
             (Some("2MiB"), None, None, true),
             (Some("2MiB"), None, Some("64MiB"), true),
-            // Whoever has an agent that serves them keeps it.
+            // A program that has an agent that serves windows keeps it.
             (Some("2MiB"), Some("none"), None, false),
             (Some("off"), None, None, false),
             (None, None, None, false),

@@ -4,7 +4,7 @@ use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
 use super::*;
 
-/// What a shell does with the command that a remedy names.
+/// Executes the command in a remedy, as a shell would.
 fn as_told(remedy: &str) -> common::Done {
     let command = remedy.split_once(": forebay ").unwrap_or_else(|| panic!("{remedy}")).1;
     let command = command.lines().next().unwrap_or_default();

@@ -11,7 +11,7 @@ use super::*;
 const SHARED: &str = "/dev/shm";
 
 impl Story {
-    /// One whose windows lie where no directory is named, with an empty `/run` and `/dev/shm`.
+    /// Creates a story without a named directory for windows, with an empty `/run` and `/dev/shm`.
     fn unnamed(on_machine: bool) -> Story {
         // An agent of the machine's own may have mounted it.
         let _ = unmount(OWN_TMPFS, UnmountFlags::DETACH);
@@ -43,7 +43,7 @@ impl Story {
         wait_until("the death of the agent", BOUND, || running.guard.ended().is_some());
     }
 
-    /// How many sessions there are while another agent serves windows.
+    /// Returns how many sessions there are while another agent serves windows.
     fn sessions_of_two(&self) -> String {
         let other = Bench::new();
         let mut command = self.forebay();
@@ -56,7 +56,7 @@ impl Story {
     }
 }
 
-/// The lines of the table of mounts that are of the tmpfs.
+/// Returns the lines of the table of mounts that belong to the tmpfs.
 fn mounted() -> Vec<String> {
     let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
     let ours = |line: &&str| line.split(' ').nth(4) == Some(OWN_TMPFS);
@@ -159,7 +159,7 @@ fn what_an_agent_left_in_dev_shm_is_found_by_one_whose_windows_lie_in_the_tmpfs(
     });
 }
 
-/// A program that writes `file` through a window, if it has one, tells what it was told, and what `status` says of windows.
+/// Program that writes `file` through a window, if it has one, and prints the socket and the library of its environment.
 const BY_DEFAULT: &str = r#"python3 -c '
 import os
 fd = os.open("file", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
@@ -167,7 +167,8 @@ for n in range(20): os.write(fd, b"12345678")
 os.close(fd)
 print(os.environ.get("FOREBAY_WINDOW_SOCKET", "none"), os.environ.get("LD_PRELOAD", "none"))'"#;
 
-/// Where the windows of a run lie that is told `words`, with `variables`; `None`: it has none, and no library. What it wrote is there.
+/// Returns where the windows of a run with these arguments and variables lie, and checks the data. `None`: the run
+/// has no windows and no library.
 fn by_default(story: &Story, words: &[&str], variables: &[(&str, &str)]) -> Option<String> {
     let (bench, report) = (&story.bench, story.bench.tree.path("report"));
     let mut command = story.forebay();
@@ -198,7 +199,7 @@ fn a_run_has_windows_by_itself_where_they_outlive_the_job() {
     in_private_namespace(|| {
         let story = Story::unnamed(true);
         assert!(ok(story.call(&["doctor"])).contains("`forebay run` has them by itself"));
-        // What is theirs outlives jobs too.
+        // The shared tmpfs outlives jobs, so there are windows inside a job too.
         for variables in [&[][..], &[("SLURM_JOB_ID", "7")], &[("FOREBAY_WINDOW", "2MiB")]] {
             assert!(by_default(&story, &[], variables).unwrap().starts_with(OWN_TMPFS), "{variables:?}");
         }

@@ -1,4 +1,4 @@
-//! What kinds of programs a run with windows starts, each of which must do what it does in the plain directory.
+//! Kinds of programs that a run with windows starts. Each must behave as it does in the plain directory.
 
 use std::fs;
 use std::path::Path;
@@ -23,7 +23,7 @@ int main(int count, char **words) {
 }
 "#;
 
-/// How a kind of program is made, and whether the library serves it.
+/// Commands that make each kind of program, and whether the library serves it.
 const KINDS: [(&str, &[&str], bool); 14] = [
     ("glibc", &["gcc"], true),
     ("not position independent", &["gcc", "-no-pie"], true),
@@ -41,7 +41,8 @@ const KINDS: [(&str, &[&str], bool); 14] = [
     ("32 bits with address sanitizer", &["gcc", "-m32", "-fsanitize=address"], false),
 ];
 
-/// Builds one of each kind that this machine has a compiler for: number of the kind, and whether the library serves it.
+/// Builds each kind for which this machine has a compiler. Returns the numbers of the kinds, and whether the library
+/// serves them.
 fn build(into: &Path) -> Vec<(usize, bool)> {
     let source = into.join("program.c");
     fs::write(&source, PROGRAM).unwrap();
@@ -59,7 +60,7 @@ fn build(into: &Path) -> Vec<(usize, bool)> {
     KINDS.into_iter().enumerate().filter_map(|kind| builds(&kind)).collect()
 }
 
-/// Runs a script with windows; how many were had.
+/// Runs a script with windows. Returns its result and the number of windows.
 fn run(bench: &Bench, script: &str, variables: &[(&str, &str)]) -> (Done, u64) {
     let report = bench.tree.path("report");
     let mut command = forebay();

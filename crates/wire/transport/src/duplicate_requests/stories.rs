@@ -1,5 +1,5 @@
-//! A client that sends its requests over several connections, sends some again, and is answered or not, in many orders: nothing is done twice,
-//! nothing beside what it must wait for, and whoever waits is woken.
+//! Explores a client that uses several connections, sends some requests again, and gets some answers or none, in many
+//! orders. No request is executed twice or beside one that it must wait for, and every waiter is woken.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,20 +12,20 @@ use crate::session::Targets;
 
 const CONNECTIONS: usize = 3;
 const REQUESTS: u64 = 4;
-/// What each connection does.
+/// Requests that each connection sends.
 const DEEDS: usize = 5;
 const FILES: u64 = 2;
 
 type DoneWith = (u64, BTreeSet<u64>);
 
-/// What the client and its server know, by the story.
+/// State of the client and its server according to the test.
 #[derive(Default)]
 struct World {
     begun: u64,
     targets: BTreeMap<u64, Targets>,
-    /// The client has its answer, or has given it up, and waits for it no more.
+    /// Requests that the client no longer waits for: answered or given up.
     answered: BTreeSet<u64>,
-    /// The server has heard that.
+    /// Requests that the server was told the client is done with.
     told: BTreeSet<u64>,
     running: BTreeSet<u64>,
     done: BTreeSet<u64>,
@@ -39,23 +39,23 @@ impl World {
         (1..=self.begun + 1).find(|number| !self.answered.contains(number)).unwrap()
     }
 
-    /// All below are done with, but those that are not.
+    /// Returns the number below which the client is done with all requests, and the exceptions.
     fn done_with(&self) -> DoneWith {
         (self.begun + 1, (1..=self.begun).filter(|number| !self.answered.contains(number)).collect())
     }
 
-    /// A new request, or one that was sent before: of those that are waited for, with what its client is done with, or a copy that was lost on
-    /// its way for long.
+    /// Picks a new request or one that was sent before. A request that is waited for comes with the client's current
+    /// `DoneWith`; a copy delayed on its way comes without.
     fn request(&mut self) -> (u64, u64, Targets, Option<DoneWith>) {
         if self.begun == 0 || (self.begun < REQUESTS && below(2) == 0) {
             self.begun += 1;
             self.targets.insert(self.begun, [below(FILES as usize) as u64, below(FILES as usize) as u64]);
         } else if below(4) == 0 {
-            // Its program waits no longer; it may run still.
+            // The program waits no longer; the request may still run.
             self.answered.insert(1 + below(self.begun as usize) as u64);
         }
         let number = 1 + below(self.begun as usize) as u64;
-        // A lost copy says what was the oldest then.
+        // A delayed copy names the oldest request of its own time.
         let lost = self.answered.contains(&number);
         let oldest = if lost { 1 } else { self.oldest().min(number) };
         (number, oldest, self.targets[&number], (!lost).then(|| self.done_with()))
@@ -97,7 +97,7 @@ fn connection(duplicate_requests: &DuplicateRequestCache, world: &Mutex<World>) 
                     world.done.insert(number);
                 }
                 duplicate_requests.leave(number, Some(&answer(number)));
-                // The connection may break before the client has it.
+                // The connection may break before the answer reaches the client.
                 if below(3) > 0 {
                     world.lock().answered.insert(number);
                 }

@@ -1,4 +1,4 @@
-//! A service whose every effect is counted, and a cable between client and server that can be cut.
+//! A service that counts its every effect, and a cable between client and server that can be cut.
 #![allow(dead_code, reason = "every test binary uses some of it")]
 
 use std::io::{Read, Write};
@@ -12,16 +12,16 @@ use parking_lot::{Condvar, Mutex};
 use transport::{Address, AllowedPeers, Client, Secret, Server, Service, Targets, Who};
 use wire::{Code, Message, Text};
 
-/// What a test lets a call take at most.
+/// Longest duration that a test allows a call.
 pub const BOUND: Duration = Duration::from_secs(30);
 
-/// One file, a log, in memory.
+/// A log: one file in memory.
 #[derive(Default)]
 pub struct Log {
     pub bytes: Mutex<Vec<u8>>,
     pub reads: AtomicU64,
     pub sessions: AtomicUsize,
-    /// Requests with much data stand still while this is set.
+    /// Whether requests with much data stand still.
     held: Mutex<bool>,
     released: Condvar,
     pub standing: AtomicUsize,
@@ -47,7 +47,7 @@ impl Log {
     }
 }
 
-/// A client of the log.
+/// State of one client of the log.
 pub struct Guest(Arc<Log>);
 
 impl Drop for Guest {
@@ -56,7 +56,7 @@ impl Drop for Guest {
     }
 }
 
-/// The log served.
+/// Service of the log.
 pub struct Served(pub Arc<Log>);
 
 impl Service for Served {
@@ -111,7 +111,7 @@ impl Service for Served {
     }
 }
 
-/// Everybody may come.
+/// Returns a rule by which every client may connect.
 pub fn anonymous() -> AllowedPeers {
     AllowedPeers { secret: None, anonymous: true }
 }
@@ -128,7 +128,7 @@ pub fn any_port() -> Address {
     Address::Tcp("127.0.0.1:0".into())
 }
 
-/// A server on a port of its own.
+/// Serves the log on a port of its own.
 pub fn serve(log: &Arc<Log>) -> Server {
     Server::start(Served(Arc::clone(log)), &[any_port()], anonymous()).unwrap()
 }
@@ -137,7 +137,7 @@ pub fn client_of(address: &Address) -> Client {
     Client::connect(address.clone(), None, who(), BOUND).unwrap()
 }
 
-/// Forwards connections to a server until it is cut.
+/// Cable: forwards connections to a server until it is cut.
 pub struct Cable {
     pub address: Address,
     shared: Arc<Ends>,
@@ -148,9 +148,9 @@ pub struct Cable {
 struct Ends {
     to: Mutex<String>,
     end: AtomicBool,
-    /// The next answer is lost, and its connection with it.
+    /// Whether the next answer and its connection are to be lost.
     lose_answer: AtomicBool,
-    /// Answers lost so far.
+    /// Number of answers lost so far.
     lost: AtomicUsize,
     open: Mutex<Vec<TcpStream>>,
 }
@@ -176,12 +176,12 @@ impl Cable {
         Cable { address, shared, accept: Some(accept) }
     }
 
-    /// From now on it leads to another server.
+    /// Forwards new connections to another server.
     pub fn lead_to(&self, server: &Address) {
         *self.shared.to.lock() = place(server);
     }
 
-    /// Every connection breaks.
+    /// Breaks every connection.
     pub fn cut(&self) {
         for stream in self.shared.open.lock().drain(..) {
             let _ = stream.shutdown(Shutdown::Both);
@@ -192,7 +192,7 @@ impl Cable {
         self.shared.lose_answer.store(true, Ordering::SeqCst);
     }
 
-    /// Connections made through it so far and not cut.
+    /// Returns the number of connections made through the cable and not cut.
     pub fn connections(&self) -> usize {
         self.shared.open.lock().len() / 2
     }
