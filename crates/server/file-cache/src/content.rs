@@ -1,4 +1,4 @@
-//! The bytes of a global copy, where its fingerprint does not tell whose they are.
+//! Comparison of a global copy's bytes, for cases in which its fingerprint does not tell whose they are.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -17,13 +17,13 @@ use crate::sums::{self, Sums};
 /// Whose bytes a global copy holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ContentOwner {
-    /// Those that it held when it was recorded: only its attributes were changed.
+    /// The bytes that it held when it was recorded: only its attributes were changed.
     Base,
-    /// Those of the replica: writing over them costs nobody anything.
+    /// The bytes of the replica: overwriting them loses nothing.
     Replica,
-    /// Somebody else's.
+    /// Bytes of somebody else.
     Others,
-    /// Nothing tells what it held, and it is not what the replica holds.
+    /// Unknown: nothing tells the former content, and the bytes differ from the replica.
     Untold,
 }
 

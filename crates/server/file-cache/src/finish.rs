@@ -1,4 +1,4 @@
-//! Steps W5 and W6: a copied file gets its time, reaches the medium, and is looked at.
+//! Steps W5 and W6: a copied file gets its time, is synced, and is checked.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -153,7 +153,7 @@ impl Inner {
         Ok(left)
     }
 
-    /// What is left of a large copy in memory is sent, and goes.
+    /// Writes back the rest of a large copy, and drops it from memory.
     fn leave_behind(&self, job: &StageOutJob<'_>, global: &dyn StoreFile) -> io::Result<()> {
         if job.copied.bytes <= SMALL_BYTES {
             return Ok(());
@@ -162,8 +162,8 @@ impl Inner {
         left.inspect_err(|_| job.file.live.lock().unsynced_below = true)
     }
 
-    /// What we know the global copy to be from now on, until the record says it: our own changes in between follow it.
-    /// Gate held.
+    /// Records the state of the global copy that we know from now on. Our own changes follow it until the record has
+    /// it. Gate held.
     fn leave(&self, job: &StageOutJob<'_>, left: Fingerprint, ours: bool) -> Option<Fingerprint> {
         if !ours {
             return None;

@@ -38,14 +38,14 @@ pub struct FileHandle {
     policy: Arc<Policy>,
     write: bool,
     appends: bool,
-    /// The replica that was whole when the file was opened.
+    /// Version of the replica that was complete when the file was opened.
     whole: Option<Version>,
     passthrough: AtomicBool,
-    /// Whose it is, for who hears of changes.
+    /// Mark of the client that uses this handle, reported with changes.
     mark: u64,
-    /// Its reads are not noted, whatever the policy says.
+    /// Whether reads leave the access time unchanged, whatever the policy says.
     unnoted: AtomicBool,
-    /// Number of the last failed stage-out that this handle was told of, or was opened after.
+    /// Number of the last failed stage-out that this handle reported, or after which it was opened.
     seen: AtomicU64,
 }
 
@@ -175,7 +175,7 @@ impl FileHandle {
         self.file.changes_now.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// The same of what was written before.
+    /// Writes like `write_with_room`, for bytes that were written earlier: the file's count of present changes stays.
     fn write_late_with_room(&self, bytes: usize, write: &mut dyn FnMut(&Route) -> io::Result<()>) -> io::Result<()> {
         let mut evicted = false;
         loop {
@@ -211,8 +211,9 @@ impl FileHandle {
         written
     }
 
-    /// The same by `write`, from where the bytes are straight into the replica; whether it did. If not, for whatever reason, or because the
-    /// file goes elsewhere, [`FileHandle::write_acknowledged`] is to write all of it.
+    /// Writes acknowledged data by calling `write` on the replica's descriptor, without an extra copy. Returns whether
+    /// it did. If not, for whatever reason, or because the file goes elsewhere, the caller must write all of the data
+    /// by [`FileHandle::write_acknowledged`].
     pub fn write_straight(&self, write: &mut dyn FnMut(BorrowedFd<'_>) -> bool) -> bool {
         self.strays();
         let _io = self.file.io.read();
@@ -349,9 +350,9 @@ impl FileHandle {
         }
     }
 
-    /// What `sync` does where all that was written survives a crash of the machine already: it tells a failed stage-out once. `None` where
-    /// it has more to do or to tell: under `fsync = global`, and where the name or the record is not durable yet or the medium lacks
-    /// something after all.
+    /// Syncs a file whose writes all survive a crash of the machine already: only reports a failed stage-out, once.
+    /// Returns `None` if `sync` has more to do or to report: under `fsync = global`, if the name or the record is not
+    /// durable yet, or if the medium lacks something after all.
     pub fn sync_kept(&self) -> Option<io::Result<()>> {
         let live = self.file.live.lock();
         let more = live.medium.lacks_some() || (live.name_unsynced && !live.unlinked) || live.is_intent_unsynced();

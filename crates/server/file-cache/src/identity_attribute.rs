@@ -1,4 +1,4 @@
-//! What a dirty replica says of itself, beside its data: whose it is.
+//! The identity attribute of a dirty replica: whose data it holds.
 //!
 //! Format 3: the number of the format; the identity's length (one byte) and its bytes; epoch, size, the seconds of mtime,
 //! its nanoseconds, how many seconds ctime is later, its nanoseconds; the rest is the hint. Numbers are unsigned in groups of
@@ -19,21 +19,22 @@ const FORMAT_2: u8 = 2;
 /// The format without the epoch.
 const FORMAT_1: u8 = 1;
 
-/// What stands for the beginning of a path that was cut.
+/// Stands for the beginning of a path that was cut.
 const CUT: &[u8] = "\u{2026}".as_bytes();
 
-/// What a dirty replica says of itself.
+/// Content of the identity attribute of a dirty replica.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct IdentityAttribute {
     pub(crate) identity: Identity,
-    /// Of the intent. A clean record of this replica with the same or a later one says that the brand is out of date.
+    /// Epoch of the intent. A clean record of this replica with the same or a later epoch says that the attribute is
+    /// out of date.
     pub(crate) epoch: Epoch,
     pub(crate) base: Fingerprint,
     pub(crate) hint: PathBuf,
 }
 
 impl IdentityAttribute {
-    /// In at most `most` bytes, if the hint's end for the hint can bring that about.
+    /// Encodes the attribute, in at most `most` bytes if cutting the hint to its end can achieve that.
     pub(crate) fn encode(&self, most: usize) -> Vec<u8> {
         let identity = self.identity.as_bytes();
         let mut bytes = vec![FORMAT, identity.len() as u8];

@@ -61,8 +61,9 @@ impl Inner {
         Ok(())
     }
 
-    /// What is synced through a mapping is synced without our knowledge, and `msync` writes data alone: what recovery
-    /// knows it by must be on the medium before. Only who opens for reading and writing can make one. Gate held.
+    /// Makes everything durable by which recovery recognises data synced through a mapping. The agent does not see
+    /// such a sync, and `msync` writes data alone. Only an open for reading and writing can make a shared mapping.
+    /// Gate held.
     fn secure_for_mappings(&self, file: &File, how: &OpenHow) -> io::Result<()> {
         let record = {
             let live = file.live.lock();

@@ -24,7 +24,7 @@ use crate::noting::atime_of;
 /// The version of a replica and the time of last access that it has without a read that we do not know of.
 pub(crate) type Watched = (Version, Timestamp);
 
-/// Who settles the reads of all files that are open, until it is dropped.
+/// Guard of the one thread that writes the access times of all open files to the global store.
 struct Settling(Arc<Inner>);
 
 impl Drop for Settling {
@@ -53,7 +53,7 @@ impl Inner {
         file.live.lock().watched = here().ok().map(|here| (version, here));
     }
 
-    /// The same after a program has set times. Gate held.
+    /// Starts to watch reads again after a program has set times. Gate held.
     pub(crate) fn watch_reads_again(&self, file: &File) {
         let watched = file.live.lock().watched.take();
         if watched.is_some() {

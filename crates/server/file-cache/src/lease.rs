@@ -6,7 +6,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// What must not exist.
+/// Kind of use that must not exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Nobody {
     /// No writable descriptor or mapping.

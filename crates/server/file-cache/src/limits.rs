@@ -33,7 +33,7 @@ pub const WHOLE_FIRST_BYTES: u64 = 64 << 20;
 /// is dear: on a virtual machine that gives its free memory back, 1 GB of it costs two seconds.
 pub const BEHIND_BYTES: u64 = 32 << 20;
 
-/// What of a hole is looked at together for bytes that were read before it was one: a page.
+/// Unit in which a new hole is compared with bytes that were read before it was one: a page.
 pub const GAP_BYTES: usize = 4096;
 
 /// Files in one batch of small ones, which share their syncs and commits; three descriptors a file are open at once.
@@ -109,7 +109,8 @@ pub const FETCH_TRIES: u32 = 3;
 /// change: what lies between the look at it and the stage-in, and two ticks of the slowest clock.
 pub const RACY_SLACK: Duration = Duration::from_millis(30);
 
-/// What must be writable for a burst buffer that refused writes to be taken for mended: any write of ours is larger.
+/// Bytes that must be writable before a burst buffer that refused writes counts as repaired: any write of ours is
+/// larger.
 pub const PROBE_BYTES: usize = 4096;
 
 /// Replicas that were dropped while the burst buffer took no writes, and whose records are remembered until it does: all that programs write
@@ -150,12 +151,12 @@ pub const SWEEP_AFTER: Duration = Duration::from_secs(1);
 /// Pause between two rounds of expiry, eviction and trimming.
 pub const ROUND: Duration = Duration::from_secs(1);
 
-/// The same while the kernel writes replicas by itself and less than twice the reserve is free: at 1 GB/s a reserve of
-/// 5 % of 10 GB lasts half a second.
+/// Pause between two rounds while the kernel writes replicas by itself and less than twice the reserve is free. At 1
+/// GB/s a reserve of 5 % of 10 GB lasts half a second.
 pub const ROUND_SHORT: Duration = Duration::from_millis(50);
 
-/// Dirty replicas whose brand was refused that are tried again in one round: what refuses one for want of room refuses all, and each
-/// costs an open and up to two calls, together a few milliseconds.
+/// Dirty replicas whose identity attribute was refused that are tried again in one round. A lack of room refuses all
+/// of them. Each costs an open and up to two calls, together a few milliseconds.
 pub const IDENTITY_ATTRIBUTES_ROUND: usize = 256;
 
 /// How often a wait that can be interrupted looks whether it was.
@@ -167,12 +168,13 @@ pub const FETCH_ON_BYTES: u64 = 256 << 20;
 /// Most bytes of a path kept as a hint in a replica's extended attribute: ext4 gives all attributes 4 KiB.
 pub const HINT_BYTES: usize = 1024;
 
-/// What a replica's extended attribute may hold, if hints are but a help for people: as much as fits beside an ext4 inode
-/// of the usual 256 bytes under its name. One byte more takes a block of its own, and the file system's journal has to hear of
-/// each.
+/// Size of a replica's identity attribute where hints only help people: as much as fits, under its name, beside an
+/// ext4 inode of the usual 256 bytes. One byte more takes a block of its own, and the file system's journal has to
+/// record each such block.
 pub const IDENTITY_ATTRIBUTE_BYTES: usize = 56;
 
-/// The same where files are found by their hints alone, and room to read what any version wrote.
+/// Size of a replica's identity attribute where files are found only by their hints. Also the room to read the
+/// attribute of any version.
 pub const IDENTITY_ATTRIBUTE_BYTES_MAX: usize = HINT_BYTES + 512;
 
 /// Dirty closed files whose anchors (one or two descriptors each) are kept; the others are found again by their handles.
@@ -193,8 +195,8 @@ pub const DESCRIPTORS: u64 = 65536;
 /// The share of them that anchors may hold, as a divisor: each is one or two, and the kernel's nodes get half of all.
 pub const ANCHORS_SHARE: u64 = 32;
 
-/// The same where files are found again by their paths alone: more, for that costs a walk from the root, and a walk over
-/// everything if one was moved.
+/// Share of the descriptors for anchors where files are found again only by their paths, as a divisor. It is larger,
+/// for that costs a walk from the root, and a walk over everything if one was moved.
 pub const ANCHORS_BY_PATH_SHARE: u64 = 8;
 
 /// The share of them that all batches may hold together, as a divisor: a file of a batch has three.
@@ -233,8 +235,8 @@ pub const NEIGHBOURS_PAUSE: Duration = Duration::from_secs(10);
 /// milliseconds of it.
 pub const REPLAY_BYTES_IDLE: u64 = 1 << 20;
 
-/// The same while files change all the time: a second of a start. Each bound reached stops commits for some tens of
-/// milliseconds.
+/// Bytes of commits that a start may have to read again while files change all the time: a second of a start. Each
+/// time the bound is reached, commits stop for some tens of milliseconds.
 pub const REPLAY_BYTES_MAX: u64 = 16 << 20;
 
 /// Units of time that file systems cut times of last access to, in nanoseconds: those of NTFS, of databases, of Lustre, of FAT.
@@ -250,10 +252,11 @@ pub const NAMES_TRIES: usize = 50;
 /// How often who waits for another agent's mark asks whether the file still has a name: its mark stays for ever where it lost that.
 pub const NAME_ASKED: Duration = Duration::from_secs(1);
 
-/// Bytes that are written to a replica at a time, of what nobody else writes meanwhile: staged in, or drained out of a window.
-/// The system takes memory for a write in pieces as large as the write. Beyond 256 KiB they are seldom at hand: on a virtual machine
-/// that gives free memory back, ext4 of Linux 6.18 takes 2.5 to 4 GB/s at 64 to 256 KiB, 0.4 to 1.0 at 1 MiB
-/// (`dd if=/dev/zero of=FILE bs=64k count=16384` and so on, 1 GiB each, four times in turn, at a load of 6).
+/// Bytes written to a replica at a time where nobody else writes meanwhile: data staged in, or applied from a window.
+/// The system allocates memory for a write in pieces as large as the write. Pieces beyond 256 KiB are seldom free. On
+/// a virtual machine that gives free memory back, ext4 of Linux 6.18 takes 2.5 to 4 GB/s at 64 to 256 KiB, and 0.4 to
+/// 1.0 at 1 MiB (`dd if=/dev/zero of=FILE bs=64k count=16384` and so on, 1 GiB each, four times in turn, at a load of
+/// 6).
 pub const PIECE_BYTES: usize = 256 << 10;
 
 /// Bytes of a file's name that a saved replica of it is called by, before a dot and its version: names have at most 255.
@@ -265,6 +268,7 @@ pub const SAVED_NAMES_MAX: u32 = 10_000;
 /// The coarsest unit in which stores keep times.
 pub(crate) const COARSE_SECONDS: i64 = 2;
 
-/// What was written that long before it comes gives its file the time at which it was written; what comes sooner has that of its coming,
-/// and spares two system calls. A tick of the clock by which the kernel itself gives times is up to that long.
+/// Smallest delay of a write from a window for which its file gets the time of the write. A write that arrives sooner
+/// has the time of its arrival, which saves two system calls. A tick of the clock from which the kernel takes times is
+/// up to that long.
 pub const BACKDATE_AFTER: Duration = Duration::from_millis(10);

@@ -29,31 +29,31 @@ use types::{ByteRange, Version};
 use crate::cache::{Inner, errno};
 use crate::file::File;
 
-/// What an operator reads of such a file.
+/// Reason that an operator reads for such a file.
 pub(crate) const LACKS: &str =
     "the burst buffer's medium did not take all that was written: what there is of it may be incomplete";
 
-/// What is known of the medium below a replica.
+/// Known failures of the medium below a replica.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Medium {
-    /// How often somebody heard that it did not take what was written, and the last errno.
+    /// Number of reports that the medium did not take written bytes, and the errno of the last one.
     failed: (u64, i32),
-    /// So many of them somebody knows of who wants what there is nevertheless.
+    /// Number of these reports known when somebody accepted the remaining data.
     accepted: u64,
 }
 
 impl Medium {
-    /// Whether the medium may lack some of the replica, whatever a sync says.
+    /// Returns whether the medium may lack bytes of the replica, whatever a sync says.
     pub(crate) fn lacks_some(&self) -> bool {
         self.failed.0 != 0
     }
 
-    /// The same, and nobody said that what there is is wanted.
+    /// Returns whether the medium may lack bytes, and nobody has accepted the remaining data.
     pub(crate) fn is_doubtful(&self) -> bool {
         self.failed.0 != self.accepted
     }
 
-    /// Somebody wants what there is.
+    /// Accepts the remaining data.
     pub(crate) fn accept(&mut self) {
         self.accepted = self.failed.0;
     }
@@ -63,10 +63,10 @@ impl Medium {
     }
 }
 
-/// Why a sync failed.
+/// The failure of a sync.
 struct Heard {
     error: io::Error,
-    /// Bytes may be lost. Else they could not be written yet.
+    /// Whether bytes may be lost. Otherwise they could only not be written yet.
     lost: bool,
 }
 
@@ -76,7 +76,8 @@ impl Inner {
         self.sync_replica_as(file, fd, data_only, false)
     }
 
-    /// The same for a program that asked for it: it hears what a plain directory would tell it.
+    /// Syncs a replica for a program that asked for it. The program gets every error that a plain directory would
+    /// report.
     pub(crate) fn sync_replica_asked(&self, file: &File, fd: BorrowedFd<'_>, data_only: bool) -> io::Result<()> {
         self.sync_replica_as(file, fd, data_only, true)
     }
@@ -137,7 +138,8 @@ impl Inner {
         })
     }
 
-    /// What is heard of a replica, judged: whether bytes of it may be lost. `asked`: a program asked, and hears as in a plain directory.
+    /// Judges an error of a replica: whether bytes may be lost. `asked`: a program asked, and hears errors as in a
+    /// plain directory.
     fn judged(&self, file: &File, heard: Result<(), Heard>, asked: bool) -> Result<(), Heard> {
         let Err(heard) = heard else { return Ok(()) };
         let is_new = || file.live.lock().version.is_some_and(|version| version >= self.superblock.first);
@@ -216,7 +218,8 @@ fn begun_with(error: io::Error) -> Result<(), Heard> {
     }
 }
 
-/// What the system has to tell of a file that was written back. Unlike a sync it costs no flush of the device.
+/// Returns the errors that the system reports for a file that was written back. Unlike a sync this costs no flush of
+/// the device.
 fn told(fd: BorrowedFd<'_>) -> Result<(), Heard> {
     of_range(fd, None, libc::SYNC_FILE_RANGE_WAIT_BEFORE).map_err(|error| Heard { error, lost: true })
 }

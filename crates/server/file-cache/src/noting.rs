@@ -60,7 +60,7 @@ pub(crate) fn atime_of(stat: &Stat) -> Timestamp {
     Timestamp { seconds: stat.st_atime, nanos: stat.st_atime_nsec as u32 }
 }
 
-/// What sets the time of last access alone.
+/// Returns arguments that set only the access time.
 pub(crate) fn to_atime(atime: Timestamp) -> Timestamps {
     Timestamps {
         last_access: Timespec { tv_sec: atime.seconds, tv_nsec: atime.nanos.into() },

@@ -22,25 +22,25 @@ use crate::marks;
 use crate::refusal::is_damage;
 use crate::replica::How;
 
-/// What one try of an open came to.
+/// Outcome of one try of an open.
 enum Step {
     Opened(FileHandle),
-    /// The file changed its body: look again.
+    /// The file changed its body: try again.
     Again,
-    /// It must be whole first.
+    /// The file must be fetched completely first.
     Fetch(Arc<File>),
-    /// It must be compared with what an orderly end left of its checksums.
+    /// The replica must first be compared with the checksums that an orderly end left.
     CheckEnd(Arc<File>),
-    /// The bytes of the global copy, which looks like this, must be compared first with what is recorded.
+    /// The bytes of the global copy, which has this fingerprint, must first be compared with the record.
     Compare(Arc<File>, Box<Record>, Fingerprint),
 }
 
-/// What the tries of one open before this one did.
+/// Work of the earlier tries of one open.
 #[derive(Default)]
 struct Tries {
-    /// Stage-ins.
+    /// Number of stage-ins.
     fetches: u32,
-    /// The last comparison of the global copy, which looked like this, with what is recorded: whether it holds those bytes.
+    /// Fingerprint of the global copy at the last comparison, and whether it held the recorded bytes.
     compared: Option<(Fingerprint, bool)>,
 }
 

@@ -1,4 +1,4 @@
-//! What becomes of a file when its stage-out did not end clean, and when it did.
+//! Consequences of a stage-out that failed, and of one that ended clean.
 
 use std::io;
 use std::path::PathBuf;
@@ -180,7 +180,7 @@ impl Inner {
         }
     }
 
-    /// What is told of a file that could not be staged out.
+    /// Describes a file that could not be staged out.
     pub(crate) fn stuck(&self, file: &File, state: Residency, orphaned: bool, error: &io::Error) -> Stuck {
         let (record, trouble) = {
             let live = file.live.lock();

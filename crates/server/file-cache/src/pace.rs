@@ -1,4 +1,4 @@
-//! How a stage-out makes room for the programs that write meanwhile.
+//! Pauses of a stage-out, for programs that write meanwhile.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::limits::{REST_MAX, RESTS_AFTER, RESTS_FOR};
 
-/// What one stage-out computes and rests. It belongs to the thread that copies.
+/// Computing and resting time of one stage-out. It belongs to the thread that copies.
 pub(crate) struct CopyPace {
     /// The thread's processor time when it rested last.
     rested_at: Duration,

@@ -33,7 +33,7 @@ impl UnderWay {
         self.0.lock().extend(batch.iter().map(one));
     }
 
-    /// Its size.
+    /// Takes the file out. Returns its size in bytes.
     fn end(&self, file: &File) -> u64 {
         self.0.lock().remove(file.identity()).map_or(0, |(_, size)| size)
     }
@@ -44,7 +44,7 @@ impl UnderWay {
     }
 }
 
-/// What the threads of a pass share with whoever waits for them.
+/// State shared by the threads of a pass and the caller that waits for them.
 #[derive(Default)]
 struct Pass {
     work: Mutex<Batches>,
@@ -74,7 +74,7 @@ impl Pass {
     }
 }
 
-/// What is told of a file that the store holds up.
+/// Reason reported for a file whose stage-out the store holds up.
 const UNANSWERED: &str = "a call to the global store has not come back";
 
 impl Inner {

@@ -49,29 +49,30 @@ use crate::side::here;
 use crate::stage_out::{StageOutJob, StageOutResult};
 use crate::surface::FileCache;
 
-/// What these files share.
+/// State shared by all files that are published.
 #[derive(Default)]
 pub(crate) struct Places {
-    /// Before any gate: shared by changes of names and attributes, exclusive while a file takes another's place.
+    /// Locked before any gate. Shared by changes of names and attributes, exclusive while a file takes another's
+    /// place.
     names: RwLock<()>,
-    /// They may be taken.
+    /// Whether files may take others' places.
     begun: AtomicBool,
-    /// Whether any was, in this process's life.
+    /// Whether any file has done so in this process.
     any: AtomicBool,
 }
 
 /// While both are held nobody changes names or attributes, and nobody opens the file.
 type Seized<'a> = (RwLockWriteGuard<'a, ()>, MutexGuard<'a, ()>);
 
-/// What became of a hidden file.
+/// Outcome of a hidden file.
 enum Outcome {
-    /// It is the file from now on.
+    /// The hidden file has taken the name.
     Placed,
     /// The file is in use, or something of it changed.
     Busy,
-    /// It cannot have what the other has.
+    /// The hidden file cannot have the owner, mode or attributes of the former one.
     Unfit,
-    /// It is not known whether the rename happened, or lasts: the record and the replica stay, and the next start looks.
+    /// Whether the rename happened, or lasts, is unknown: the record and the replica stay, and the next start looks.
     Doubtful(io::Error),
 }
 
@@ -141,7 +142,7 @@ impl FileCache {
         self.inner.places.names.try_read()
     }
 
-    /// The same, which waits. Not while something is opened or staged out.
+    /// Locks names like `try_steady_names`, but waits. Must not be called while something is opened or staged out.
     pub fn steady_names(&self) -> RwLockReadGuard<'_, ()> {
         // In turn: else those who come and go without a pause would keep every file from its place.
         self.inner.places.names.read()
@@ -149,7 +150,7 @@ impl FileCache {
 }
 
 impl Inner {
-    /// What the hidden file beside a file of this record is called.
+    /// Returns the name of the hidden file beside the file of a record.
     fn hidden_name(&self, record: &Record) -> OsString {
         hidden::name(&self.settings.agent_id, record.version.0)
     }

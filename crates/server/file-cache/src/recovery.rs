@@ -1,4 +1,4 @@
-//! Opening a burst buffer after whatever happened to it.
+//! Opening of a burst buffer, in whatever state the last agent left it.
 
 use std::collections::HashSet;
 use std::os::fd::AsFd;
@@ -28,17 +28,17 @@ use crate::stage_out::StageOutResult;
 use crate::superblock::{Superblock, check_owner};
 use crate::withdrawal::is_void;
 
-/// What a burst buffer has on disk.
+/// The files of a burst buffer on disk.
 struct Ground {
     superblock: Superblock,
     replicas: Replicas,
     catalogue: Arc<dyn Catalogue>,
-    /// The same, where it is our own.
+    /// The catalogue, if it is the burst buffer's own.
     ours: Option<Arc<FjallCatalogue>>,
 }
 
 impl Ground {
-    /// Opens it, for nobody but us.
+    /// Opens the files under the burst buffer's lock.
     fn open(settings: &Settings) -> Result<Ground, OpenError> {
         let root = &settings.burst_buffer;
         let superblock = Superblock::open(root, &settings.store_id, &settings.agent_id)?;
@@ -238,8 +238,8 @@ impl Inner {
         is_gone.ok()
     }
 
-    /// The same for one that the start could not look at, and that was looked at now. What ends its stage-out, if anything does.
-    /// Gate held.
+    /// Resolves the doubt about a removal that the start could not check, after a look at the file now. Returns the
+    /// result that ends its stage-out, if any. Gate held.
     pub(crate) fn end_doubt(&self, file: &Arc<File>, is_gone: bool) -> Option<StageOutResult> {
         if !std::mem::take(&mut file.live.lock().removal_doubted) {
             return None;
@@ -263,7 +263,7 @@ impl Inner {
         }
     }
 
-    /// What was asked for then is done to the end.
+    /// Completes the removal that was requested before the agent died.
     fn forget_removed(&self, identity: &Identity, record: &Record) -> Result<(), OpenError> {
         tracing::info!(file = %record.hint.shown(), "a file whose removal was under way is gone: its data goes too");
         if record.synced {

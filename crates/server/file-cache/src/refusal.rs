@@ -29,16 +29,16 @@ use crate::replica::How;
 use crate::side::{code, here};
 use crate::stage_out::{StageOutJob, StageOutResult};
 
-/// What is known of it.
+/// State of a refusal.
 #[derive(Default)]
 pub(crate) struct Refusal {
-    /// 0: it takes writes, as far as anybody noticed.
+    /// The errno of the refusal. 0: the burst buffer takes writes, as far as noticed.
     errno: AtomicI32,
-    /// When somebody looked last and it took them; one looks at a time.
+    /// When a look last found that writes work. One thread looks at a time.
     took_at: Mutex<Option<Duration>>,
-    /// What is dirty was queued since it was found to refuse.
+    /// Whether all dirty files were queued since the refusal was noticed.
     rescued: AtomicBool,
-    /// When a file was named last.
+    /// When a file was last named in the log.
     named_at: Mutex<Option<Duration>>,
 }
 
@@ -108,7 +108,8 @@ impl Inner {
         code != 0
     }
 
-    /// What the catalogue says of a file. Where it gives nothing any more the file is clean or unknown: what is not is in memory.
+    /// Reads a file's record from the catalogue. If the catalogue cannot be read any more, the file is clean or
+    /// unknown: every other file is in memory.
     pub(crate) fn record_of(&self, identity: &Identity) -> io::Result<Option<Record>> {
         let found = self.catalogue.get(identity).map_err(broken);
         found.or_else(|error| if self.refuses(&error) { Ok(None) } else { Err(error) })
@@ -216,7 +217,8 @@ impl Inner {
     }
 }
 
-/// What to do about it. The next start would stage out again what is dirty there, which may be older than what is below by then.
+/// Advice for the operator. The next start would stage out whatever is dirty there, which may be older than the global
+/// copies by then.
 pub(crate) const REMEDY: &str = "Stage out what is dirty (forebay drain --wait DIR), end the mount or run, and mend its file system (the \
                                  kernel's log says what is wrong). What the drain named is in the global store: begin again with another \
                                  burst buffer, or first give up the old copies (forebay resolve PATH --keep global --burst-buffer BB)";

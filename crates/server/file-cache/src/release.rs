@@ -1,4 +1,4 @@
-//! What the close of a file sets off.
+//! Consequences of the close of a file.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -126,7 +126,7 @@ impl Removals {
         kept.syncing.is_none() && kept.failures == 0
     }
 
-    /// What is left is dropped whatever the store's medium has.
+    /// Lets all files that are left be dropped, even if the store's medium may lack their removal.
     fn give_up(&self) {
         let kept = &mut *self.state.lock();
         kept.settled.append(&mut kept.waiting);

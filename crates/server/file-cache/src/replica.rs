@@ -46,15 +46,15 @@ pub(crate) enum How {
 /// the burst buffer would cost more than most of the calls themselves.
 pub(crate) struct Replicas {
     root: PathBuf,
-    /// Open for reading: it hears of all that is not written back as long as we live.
+    /// Directory, open for reading. Its descriptor reports every failed write-back as long as the agent lives.
     dir: OwnedFd,
-    /// The same, asked meanwhile.
+    /// A second descriptor of the directory, asked meanwhile.
     watch: OwnedFd,
     failed: AtomicBool,
     noting: Noting,
-    /// Hears of each replica that is about to be removed.
+    /// Called for each replica that is about to be removed.
     pub(crate) before_removal: OnceLock<Box<dyn Fn(Version) + Send + Sync>>,
-    /// Brands of more bytes fail so.
+    /// For tests: identity attributes of more bytes fail with this error.
     #[cfg(test)]
     pub(crate) refused_identity_attributes: parking_lot::Mutex<Option<(usize, rustix::io::Errno)>>,
 }
@@ -149,7 +149,7 @@ impl Replicas {
         Ok(rustix::fs::utimensat(&self.dir, place, &to_atime(atime), AtFlags::SYMLINK_NOFOLLOW)?)
     }
 
-    /// Its attributes. What is no file is no replica: `ENOENT`.
+    /// Returns a replica's attributes. Errors: `ENOENT` also if the entry is no regular file.
     pub(crate) fn stat(&self, version: Version) -> io::Result<Stat> {
         let stat = rustix::fs::statat(&self.dir, place(REPLICAS, version), AtFlags::SYMLINK_NOFOLLOW)?;
         if !rustix::fs::FileType::from_raw_mode(stat.st_mode).is_file() {
@@ -186,25 +186,25 @@ impl Replicas {
         Ok(rustix::fs::fsetxattr(replica, IDENTITY_ATTRIBUTE, &bytes, XattrFlags::empty())?)
     }
 
-    /// Takes the brand away.
+    /// Removes the identity attribute.
     pub(crate) fn remove_identity_attribute_of(&self, version: Version) {
         // Not there, or no such attributes: nothing to take away.
         let _ = rustix::fs::removexattr(self.path(version), IDENTITY_ATTRIBUTE);
     }
 
-    /// The same through a descriptor.
+    /// Removes the identity attribute through a descriptor.
     pub(crate) fn remove_identity_attribute(replica: BorrowedFd<'_>) {
         let _ = rustix::fs::fremovexattr(replica, IDENTITY_ATTRIBUTE);
     }
 
-    /// Reads the brand, if there is a sound one.
+    /// Reads the identity attribute, if there is a valid one.
     pub(crate) fn read_identity_attribute(&self, version: Version) -> Option<IdentityAttribute> {
         let mut bytes = vec![0_u8; IDENTITY_ATTRIBUTE_BYTES_MAX];
         let len = rustix::fs::getxattr(self.path(version), IDENTITY_ATTRIBUTE, &mut bytes[..]).ok()?;
         IdentityAttribute::decode(bytes.get(..len)?)
     }
 
-    /// Whether it has a brand, sound or not.
+    /// Returns whether the replica has an identity attribute, valid or not.
     pub(crate) fn has_identity_attribute(&self, version: Version) -> bool {
         holds_unsaved_data(&self.path(version))
     }

@@ -1,5 +1,5 @@
-//! What a burst buffer holds after the machine died, or its catalogue was lost: replicas whose brands tell of unsaved data that no
-//! record does, and records of what went with the machine.
+//! Search of a burst buffer after the machine crashed or its catalogue was lost. Finds replicas whose identity
+//! attributes tell of unsaved data that has no record, and records whose data was lost with the machine.
 
 use std::io;
 use std::path::{Path, PathBuf};

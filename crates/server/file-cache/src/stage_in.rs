@@ -386,11 +386,11 @@ fn clean_record(anchor: &dyn Anchor, version: types::Version, base: Fingerprint)
 
 /// A block that was copied.
 struct Fetched {
-    /// Its checksum.
+    /// Checksum of the block.
     sum: u64,
-    /// Where its last data ends; 0 without any.
+    /// End of the block's last data; 0 if it has none.
     end: u64,
-    /// What behind the block is known to be a hole.
+    /// Known hole behind the block.
     hole: ByteRange,
 }
 

@@ -32,16 +32,16 @@ use crate::replica::{self, How};
 use crate::side::{self, here};
 use crate::sums::Sums;
 
-/// What a stage-out came to.
+/// Outcome of one stage-out.
 #[derive(Debug)]
 pub(crate) enum StageOutResult {
     /// The replica and the global copy are equal, and the record says so.
     Clean,
     /// Copied, but open for writing, mapped or changed meanwhile: it must be tried again.
     StillDirty,
-    /// There was nothing to do.
+    /// Nothing had to be done.
     Nothing,
-    /// It cannot be done now. The state tells a conflict from a failure.
+    /// The stage-out cannot be done now. The state tells a conflict from a failure.
     Stuck { state: Residency, orphaned: bool, error: io::Error },
 }
 
@@ -55,25 +55,25 @@ pub(crate) struct StageOutJob<'a> {
     pub(crate) size: u64,
     pub(crate) mtime: Timestamp,
     extent: Extent,
-    /// So many of the first bytes nobody has changed since they were summed.
+    /// Number of first bytes that nobody has changed since they were summed.
     unchanged: u64,
-    /// The global copy before.
+    /// Fingerprint of the global copy before the stage-out.
     pub(crate) before: Fingerprint,
-    /// As the file counted them when the job began.
+    /// Value of `Live::changes` when the job started.
     pub(crate) changes: u64,
-    /// Nobody could write the replica when the job began.
+    /// Whether a read lease was granted at the start, so nobody could write the replica.
     pub(crate) quiet: bool,
-    /// The record says `Draining`.
+    /// Whether the record says `Draining`.
     pub(crate) begun: bool,
-    /// What is copied was written to the medium first, by this job.
+    /// Whether this job wrote the copied data to the burst buffer's medium first.
     pub(crate) secured: bool,
     pub(crate) global: Option<Box<dyn StoreFile>>,
     pub(crate) copied: Copied,
-    /// The time that the store keeps for `mtime`; `None`: somebody else wrote when it was set.
+    /// Time that the store keeps for `mtime`. `None`: somebody else wrote while it was set.
     pub(crate) kept: Option<Timestamp>,
-    /// A later content may look as what was left.
+    /// Whether a later content may have the fingerprint that was left.
     pub(crate) racy: bool,
-    /// The global copy with all bytes and its time, before they were synced; `None` if nothing was to be done.
+    /// Fingerprint of the global copy with all bytes and its time, before the sync. `None` if nothing had to be done.
     pub(crate) timed: Option<Fingerprint>,
 }
 
@@ -200,7 +200,7 @@ impl Inner {
         ends.into_iter().map(|end| end.unwrap_or(StageOutResult::Nothing)).collect()
     }
 
-    /// W3 without its commit: what is to be done, and whether it may be.
+    /// Plans step W3 (mark draining) without committing it. Returns the plan, or why staging out is not allowed now.
     pub(crate) fn begin<'a>(&self, file: &'a Arc<File>) -> Result<StageOutJob<'a>, StageOutResult> {
         self.begin_knowing(file, None)
     }
@@ -331,7 +331,8 @@ impl Inner {
         })
     }
 
-    /// The gate, and what is below: the global copy, its attributes, and whose mark is on it if another agent's is.
+    /// Locks the file's gate and looks up its global copy. Returns the copy, its attributes, and the owner of a
+    /// foreign mark, if any.
     fn look_below<'a>(&self, file: &'a Arc<File>) -> (MutexGuard<'a, ()>, io::Result<Option<Below>>) {
         let look = || {
             let Some(anchor) = self.anchor_of(file, false)? else { return Ok(None) };
@@ -415,7 +416,7 @@ impl Inner {
     }
 }
 
-/// The global copy, its attributes, and whose mark is on it if another agent's is.
+/// The global copy, its attributes, and the owner of a foreign mark, if any.
 type Below = (Arc<dyn Anchor>, StoreAttributes, Option<String>);
 
 /// The gate, and what the store says to `ask`: without the gate first, for whoever opens the file would wait for a store that hangs.
@@ -466,7 +467,7 @@ fn is_harmless(moved: Moved, bytes: ContentOwner, expected: &Fingerprint, found:
     }
 }
 
-/// What an operator reads of a conflict.
+/// Describes the difference between two fingerprints, for an operator who reads of a conflict.
 fn difference(expected: &Fingerprint, found: &Fingerprint) -> String {
     let time = |stamp: &Timestamp| format!("{}.{:09}", stamp.seconds, stamp.nanos);
     if expected.same_content(found) {

@@ -1,4 +1,5 @@
-//! The burst buffer's lock and its first page: who uses it, whose data it holds, which versions were given out.
+//! The burst buffer's lock and its first page: which agent uses it, whose data it holds, and which versions were given
+//! out.
 
 mod page;
 
@@ -17,7 +18,7 @@ use crate::open::is_full;
 use crate::settings::OpenError;
 use page::{Page, keep_room, new_page, read_page, start_page, write_page};
 
-/// What others have no business with, of all that was once made for everybody to read.
+/// Files that other users may not read, among those that an earlier version made readable for everybody.
 const PRIVATE: [&str; 5] = ["agent.log", "agent.log.1", "catalogue", "directory", "policies.toml"];
 
 /// Bytes of the lock file that somebody may have written: a process id and a boot id.
@@ -30,7 +31,7 @@ pub(crate) struct Superblock {
     state: Mutex<State>,
     /// Versions below were given out by earlier agents.
     pub(crate) first: Version,
-    /// Whether there was a page before: the burst buffer is not new.
+    /// Whether there was a page before, so that the burst buffer is not new.
     pub(crate) existed: bool,
     /// How the agent before ended.
     pub(crate) before: Before,
@@ -154,7 +155,7 @@ impl Superblock {
         Ok(Version(state.next - 1))
     }
 
-    /// Who we are in marks, for as long as the burst buffer lives.
+    /// Returns this agent's name in marks, which the burst buffer keeps.
     pub(crate) fn agent_id(&self) -> String {
         self.state.lock().page.agent_id.clone()
     }

@@ -1,4 +1,4 @@
-//! The file cache as its callers see it.
+//! The public interface of the file cache.
 
 use std::io;
 use std::path::PathBuf;
@@ -74,8 +74,9 @@ impl FileCache {
         self.inner.catalogue.may_have(start).unwrap_or(true)
     }
 
-    /// What `stat` must say instead of the global copy's attributes; `None`: these are true. `below`: these, if nothing that is
-    /// settled ([`FileCache::staged_count`]) has come between. Never blocks on I/O of the global store.
+    /// Returns the attributes that `stat` must report instead of the global copy's; `None` if the global copy's are
+    /// true. `below`: those attributes, used unless a stage-out counted in [`FileCache::staged_count`] has ended in
+    /// between. Never blocks on I/O of the global store.
     pub fn overlay(&self, identity: &Identity, below: Option<&Fingerprint>) -> Option<Overlay> {
         let file = self.inner.known(identity)?;
         below.iter().for_each(|below| self.inner.saw(&file, below));
@@ -98,7 +99,7 @@ impl FileCache {
         Some(Overlay { ahead: true, size, blocks, mtime: mtime_of(&stat), ctime, below })
     }
 
-    /// The same of a file whose replica is ahead.
+    /// Returns the overlay of a file whose replica is ahead, and `None` for every other.
     pub fn attributes(&self, identity: &Identity) -> Option<Overlay> {
         self.overlay(identity, None).filter(|overlay| overlay.ahead)
     }

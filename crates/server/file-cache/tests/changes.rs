@@ -38,7 +38,7 @@ fn of_a_file_that_was_appended_to_what_was_there_before_is_not_looked_at() {
     assert_eq!(world.store.read("f").unwrap()[3 * MIB], b'x', "who may write anywhere has all looked at");
 }
 
-/// What somebody does, and how.
+/// One kind of change: its name, and the function that makes it.
 type Change = (&'static str, fn(&World, &FileHandle));
 
 #[test] // S66

@@ -102,7 +102,7 @@ impl Ledger {
     }
 }
 
-/// What each file may hold, after the last line of each.
+/// The contents that each file may hold, given the last line of the child about each.
 fn read_ledger(path: &Path) -> BTreeMap<String, Vec<String>> {
     let text = std::fs::read_to_string(path).unwrap();
     text.lines()

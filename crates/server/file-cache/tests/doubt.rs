@@ -1,4 +1,4 @@
-//! What is below and looks as it was left: others may have changed it all the same.
+//! Global copies that look as they were left: others may have changed them all the same.
 
 mod support;
 

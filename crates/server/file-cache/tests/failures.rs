@@ -10,7 +10,7 @@ use file_cache::{OpenHow, Residency};
 use global_store::memory::{Fault, StoreOperation};
 use support::{MIB, World, read};
 
-/// What a file may hold: the last content that a call acknowledged, and those of calls that failed since.
+/// The contents that a file may hold: the last one that a call acknowledged, and those of calls that failed since.
 struct Expected {
     name: &'static str,
     may: Vec<Vec<u8>>,

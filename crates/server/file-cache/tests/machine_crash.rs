@@ -261,7 +261,7 @@ fn an_intent_whose_replica_never_reached_the_medium_is_no_lost_data() {
     }
 }
 
-/// What was synced must be there. Nor is it the crash that takes a replica while the machine runs.
+/// Synced data must be present. Nor does a crash of the machine explain a replica that is lost while the machine runs.
 #[test] // S15
 fn a_missing_replica_is_told_as_lost_if_anything_in_it_was_synced_or_no_machine_crashed() {
     type Story = fn(&World);
@@ -387,7 +387,7 @@ fn a_file_that_was_staged_out_and_whose_removal_the_crash_took_back_is_whole() {
     assert_eq!(read(&world.open("f", false), 4), b"data");
 }
 
-/// Its stage-out was begun on the medium, and no commit since has told that of its end.
+/// The medium says that a stage-out of the file was begun, and no commit since has recorded its end.
 #[test] // S15
 fn what_was_copied_anew_while_its_file_was_open_is_no_lost_data_after_a_crash() {
     let mut world = World::new();

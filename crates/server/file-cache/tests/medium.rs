@@ -45,7 +45,7 @@ impl Failing {
         stuck.into_iter().map(|stuck| (stuck.path_hint, stuck.errno)).collect()
     }
 
-    /// What was written back, or could not be, leaves the memory.
+    /// Drops pages from memory that were written back, or could not be.
     fn forget_pages(&self) {
         let parts = std::fs::read_dir(self.disk.place().join("place/replicas")).unwrap();
         let files = parts.flat_map(|part| std::fs::read_dir(part.unwrap().path()).unwrap());

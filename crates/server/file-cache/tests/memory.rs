@@ -1,4 +1,4 @@
-//! What known files cost. Alone in its process: other tests' memory would be counted.
+//! Memory cost of known files. Alone in its process: other tests' memory would be counted.
 
 mod support;
 

@@ -343,7 +343,7 @@ impl World {
         }
     }
 
-    /// What `stat` says is what the model holds.
+    /// Asserts that `stat` reports the model's values.
     fn check_sizes(&self) {
         for (&name, content) in &self.names {
             let identity = self.store.identity(path(name)).unwrap();

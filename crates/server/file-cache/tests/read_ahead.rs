@@ -18,7 +18,7 @@ const BLOCKS: u64 = 64;
 /// A round trip to the store. Long beside what a block costs in work.
 const ROUND_TRIP: Duration = Duration::from_millis(20);
 
-/// What a program does with a quarter of a block.
+/// Time that a program spends on a quarter of a block.
 const THINKS: Duration = Duration::from_millis(2);
 
 /// A world whose store takes a round trip for each read, with a file of [`BLOCKS`] blocks, `f`; and the first blocks that were read.

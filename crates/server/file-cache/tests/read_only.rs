@@ -52,7 +52,7 @@ fn after_mending(mut world: World, disk: &Disk) -> World {
     world
 }
 
-/// What is said of the burst buffer, or of a file.
+/// Returns the status reasons of the burst buffer, or of a file.
 fn told(status: &Status, path: &str) -> String {
     let found = status.stuck.iter().find(|stuck| stuck.path == path);
     found.map(|stuck| format!("{}: {}", stuck.reason, stuck.remedy)).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! What the cache holds back, and what it counts.
+//! Status of files that cannot be staged out, and counters.
 
 mod support;
 

@@ -14,7 +14,7 @@ use types::Timestamp;
 
 const TIME: Timestamp = Timestamp { seconds: 5, nanos: 6 };
 
-/// What `stat` tells, asked as the agent asks.
+/// Returns the attributes that `stat` reports, asked as the agent asks.
 fn told(cache: &FileCache, store: &MemoryStore, path: &str) -> Timestamp {
     let identity = store.identity(path).unwrap();
     let before = cache.staged_count();
@@ -240,7 +240,7 @@ fn a_time_set_on_a_new_file_costs_no_commit_and_is_no_conflict_after_a_crash() {
     assert_eq!(world.store.attributes("f").unwrap().fingerprint.mtime, TIME);
 }
 
-/// It is set below then, and whoever staged the file out would take that for somebody else's change.
+/// The time is set on the global copy then, and a stage-out would take that for somebody else's change.
 #[test] // S3
 fn a_time_that_could_not_be_recorded_is_no_conflict() {
     for late in [false, true] {

@@ -1,4 +1,5 @@
-//! Appending: at one place, whoever makes room for it, and once, although a process that ended in the middle may have done it already.
+//! Appends: atomic although room is made for them, and done once although a process may have died in the middle of
+//! one.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -13,12 +14,12 @@ use crate::limits::{APPEND_SEARCHED_BYTES, PAGE_BYTES};
 use crate::open::is_full;
 use crate::replica;
 
-/// What is found of an append.
+/// Trace of an append that may have been done already.
 #[derive(Debug, PartialEq, Eq)]
 enum Done {
-    /// All of it, from here on.
+    /// All of its bytes stand at this offset.
     At(u64),
-    /// Its first bytes alone, and nothing behind them.
+    /// Only its first bytes stand, with nothing behind them.
     Part(Standing),
     Nothing,
 }
@@ -39,7 +40,7 @@ fn find(data: &[u8], there: &[u8], end: u64) -> Done {
     Done::Nothing
 }
 
-/// What stands of an append that is under way.
+/// The part of a running append that stands in the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Standing {
     start: u64,
@@ -138,7 +139,8 @@ fn size_of(replica: &OwnedFd) -> io::Result<u64> {
     Ok(rustix::fs::fstat(replica)?.st_size as u64)
 }
 
-/// What stands of `data` in a file of `size` bytes, which had `end` before it was appended.
+/// Looks for `data` in a file of `size` bytes, which had `end` bytes before the append. Returns how much of it stands
+/// there.
 fn look(data: &[u8], end: u64, size: u64, read: &dyn Fn(&mut [u8], u64) -> io::Result<usize>) -> io::Result<Done> {
     // It was cut since: then what is there now is all newer.
     let end = if size < end { 0 } else { end };

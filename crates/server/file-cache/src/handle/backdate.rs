@@ -1,4 +1,5 @@
-//! What a program wrote a while ago and comes only now, out of a window: the file has the time at which it was written.
+//! Writes that arrive from a window some time after the program made them: the file gets the time at which they were
+//! made.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -14,7 +15,7 @@ use crate::file::Body;
 use crate::limits::COARSE_SECONDS;
 use crate::replica::{self, mtime_of};
 
-/// What a file was before such bytes came.
+/// State of a file before backdated bytes arrive.
 #[derive(Debug, Default)]
 pub struct Backdating {
     version: Option<Version>,
@@ -35,8 +36,9 @@ impl FileHandle {
         Some(Backdating { version, changes, mtime })
     }
 
-    /// They are there, all or some, and the last of them was written at `at`. What others changed meanwhile counts for more, and has the
-    /// time that it has. Whoever saw the time that the file had before finds another, always, if the burst buffer can keep it.
+    /// Sets the file's time after all or some of the bytes have arrived; the last of them was written at `at`. Changes
+    /// that others made meanwhile take precedence and keep their time. Any time that was visible before the bytes
+    /// arrived changes, if the burst buffer can represent a new one.
     pub fn backdate(&self, since: &Backdating, at: Timestamp) -> io::Result<()> {
         let _io = self.file.io.write();
         let Route::Replica(replica) = self.route(true)? else { return Ok(()) };

@@ -1,4 +1,4 @@
-//! What the kernel gets of a complete replica, to read and write it past us.
+//! The replica's descriptor for the kernel, which then reads and writes it without the agent.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ impl FileHandle {
         self.inner.backing_of(&self.file, self.whole?, self.policy.atime)
     }
 
-    /// As what the kernel notes reads of [`backing`](FileHandle::backing).
+    /// Returns how the kernel notes reads of [`backing`](FileHandle::backing).
     pub fn atime(&self) -> Atime {
         self.policy.atime
     }

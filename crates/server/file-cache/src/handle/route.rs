@@ -33,12 +33,12 @@ impl Route {
 }
 
 impl FileHandle {
-    /// What is open by this handle is read without moving the time of last access, whatever the policy says (`O_NOATIME`).
+    /// Makes reads through this handle leave the access time unchanged, whatever the policy says (`O_NOATIME`).
     pub fn keep_atime_unchanged(&self) {
         self.unnoted.store(true, Ordering::Relaxed);
     }
 
-    /// As what its reads through us are noted.
+    /// Returns how reads through the agent are noted.
     fn noted(&self) -> Atime {
         if self.unnoted.load(Ordering::Relaxed) { Atime::No } else { self.policy.atime }
     }

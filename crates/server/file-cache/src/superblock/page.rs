@@ -24,7 +24,8 @@ pub(super) struct Page {
     pub(super) format: u32,
     pub(super) store_id: String,
     pub(super) boot_id: String,
-    /// Who we are in marks: an agent that starts again must know its own. Empty in pages of before.
+    /// Name of the agent in marks: an agent that starts again must recognise its own. Empty in pages of earlier
+    /// versions.
     #[serde(default)]
     pub(super) agent_id: String,
     /// Versions below it may have been given out.

@@ -63,7 +63,7 @@ fn a_record_that_cannot_be_written_publishes_nothing_and_loses_nothing() {
     }
 }
 
-/// What came after the rename was on the medium, or was not; the replica too.
+/// Changes after the rename reached the medium or did not, and likewise the replica.
 #[test] // S53
 fn a_crash_of_the_machine_after_a_publication_leaves_the_new_file_and_no_orphan() {
     for (removed, kept, lasts) in [false, true].into_iter().flat_map(|removed| {

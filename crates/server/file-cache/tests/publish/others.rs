@@ -1,4 +1,4 @@
-//! What others see and do below, on other machines too, while a file is published.
+//! Effects of others on the global store, also from other machines, while a file is published.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::sync::Arc;
@@ -45,7 +45,7 @@ fn who_waits_for_the_mark_of_a_file_that_is_published_looks_its_name_up_again() 
     other.cache.shutdown();
 }
 
-/// Who may read the former file when its copy begins, and not any more when it is written.
+/// A user may read the former file when its copy begins, and may not any more when it is written.
 #[test] // S53
 fn what_is_being_written_is_nobody_elses_to_read() {
     let dir = scratch();

@@ -1,4 +1,4 @@
-//! What others do between two steps of a publication.
+//! Changes by others between two steps of a publication.
 
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
@@ -81,7 +81,7 @@ fn a_file_that_is_removed_or_moved_while_it_is_published_is_that() {
     }
 }
 
-/// Who removes it is refused below, when all was said to be on its way out.
+/// A program removes the file and is refused by the store, after the record said that the file is about to go.
 #[test] // S53
 fn a_removal_that_fails_while_a_file_is_published_leaves_a_dirty_file() {
     let dir = scratch();

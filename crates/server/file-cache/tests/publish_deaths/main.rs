@@ -1,4 +1,4 @@
-//! What a death at each step leaves, and what the next start makes of it.
+//! State that a death at each step leaves, and the state after the next start.
 
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::ExitStatusExt;
@@ -27,7 +27,7 @@ fn how(shared: bool) -> How {
     How { shared, ..How::default() }
 }
 
-/// What the child does: three files in one agent's life.
+/// The child's work: three files in one run of the agent.
 #[test]
 fn child() {
     let Some(dir) = std::env::var_os("FOREBAY_PUBLISH_DIR") else { return };

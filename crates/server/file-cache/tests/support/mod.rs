@@ -104,14 +104,14 @@ impl World {
         self.cache.state(&self.identity(path))
     }
 
-    /// What the process dying and starting again leaves.
+    /// Kills the process and starts it again.
     pub fn crash(&mut self) {
         self.cache.abandon();
         self.cache = FileCache::open(self.settings.clone()).unwrap();
     }
 
-    /// What the machine dying and starting again leaves, when it wrote the replicas to the medium before: the catalogue
-    /// goes back to its last durable commit.
+    /// Crashes the machine and starts again, where the replicas reached the medium before: the catalogue goes back to
+    /// its last durable commit.
     pub fn machine_crash(&mut self) {
         self.cache.abandon();
         self.catalogue.crash();
