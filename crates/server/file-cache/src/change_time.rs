@@ -4,9 +4,10 @@
 //! removed, access times are written. It also moves the change time of the replica. Programs see one time until
 //! somebody changes the file:
 //!
-//! 1. While the replica is ahead, programs see the replica's change time as of its last change of data, as size and mtime tell.
-//!    If somebody else's change of attributes gave the global copy a later one, programs see that.
-//! 2. A file that becomes clean keeps this time as long as the global copy has the time that we left it with. The record says so.
+//! 1. While the replica is ahead, programs see the replica's change time as of its last change of data, as size and
+//!    mtime tell. If somebody else's change of attributes gave the global copy a later one, programs see that.
+//! 2. A file that becomes clean keeps this time as long as the global copy has the time that we left it with. The
+//!    record says so.
 
 use catalogue::Record;
 use rustix::fs::Stat;

@@ -3,10 +3,11 @@
 //! Another size or mtime shows a change. A change that kept both (`cp -p`, `rsync -t`, `touch -r`) moves only ctime,
 //! and so does every change of attributes or names, ours included. Therefore:
 //!
-//! 1. Our own changes through the mount are noted with the time that they took ([`Live::own`]): a ctime within it is ours. That
-//!    holds if somebody looked shortly before ([`FileCache::saw`]); a doubt that existed then stays ([`Live::doubted`]).
-//! 2. Any other ctime is a doubt, and the bytes decide (`content.rs`): before a clean file is opened again, and before a stage-out
-//!    writes. The result is remembered by the new ctime.
+//! 1. Our own changes through the mount are noted with the time that they took ([`Live::own`]): a ctime within it is
+//!    ours. That holds if somebody looked shortly before ([`FileCache::saw`]); a doubt that existed then stays
+//!    ([`Live::doubted`]).
+//! 2. Any other ctime is a doubt, and the bytes decide (`content.rs`): before a clean file is opened again, and before
+//!    a stage-out writes. The result is remembered by the new ctime.
 //! 3. If nothing tells the former bytes, other attributes, or another name of the file, explain one such ctime.
 //! 4. A fingerprint that a later change may leave as it is ([`Inner::is_racy`]) is a doubt at the next look.
 //!

@@ -8,8 +8,8 @@
 //! 3. `drain`: one stage-out of the file at a time. Held over I/O on the global store.
 //! 4. `names` (`publish.rs`): shared by changes of names and attributes, exclusive while a file takes another's place.
 //! 5. `gate`: one transition of the file's residency at a time: opens, intents, the ends of copies. Held over commits,
-//!    single metadata calls of the global store and the copy of a small file; never over a long copy. A batch holds many
-//!    gates at once; nobody else who holds one waits for another.
+//!    single metadata calls of the global store and the copy of a small file; never over a long copy. A batch holds
+//!    many gates at once; nobody else who holds one waits for another.
 //! 6. the table of files (`cache.rs`).
 //! 7. `dating`: a change past `io`, and the setting back of a time. Held over one call on the replica.
 //! 8. `live`: the fields. Held for moments, over no I/O but the lease probe.

@@ -1,9 +1,9 @@
 //! The identity attribute of a dirty replica: whose data it holds.
 //!
-//! Format 3: the number of the format; the identity's length (one byte) and its bytes; epoch, size, the seconds of mtime,
-//! its nanoseconds, how many seconds ctime is later, its nanoseconds; the rest is the hint. Numbers are unsigned in groups of
-//! seven bits, the lowest first, each but the last with the eighth bit set; seconds have their sign in bit 0.
-//! Formats 1 and 2 had all numbers in full, and the first no epoch.
+//! Format 3: the number of the format; the identity's length (one byte) and its bytes; epoch, size, the seconds of
+//! mtime, its nanoseconds, how many seconds ctime is later, its nanoseconds; the rest is the hint. Numbers are unsigned
+//! in groups of seven bits, the lowest first, each but the last with the eighth bit set; seconds have their sign in bit
+//! 0. Formats 1 and 2 had all numbers in full, and the first no epoch.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

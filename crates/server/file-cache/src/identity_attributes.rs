@@ -1,16 +1,20 @@
-//! Dirty replicas that the catalogue does not know as such: they say themselves whose they are.
+//! Dirty replicas that the catalogue does not know as such: their identity attributes say whose they are.
 //!
-//! An intent that was only told to the process's catalogue is lost with the machine, and with it what programs have synced
-//! through mappings since, of which nobody told us. The brand of the replica lies beside the data and went to the medium
-//! with it. The same serves where the whole catalogue is lost.
+//! An intent that was only told to the process's catalogue is lost in a crash of the machine. So is the knowledge of
+//! data that programs have synced through mappings since, of which the agent is not told. The identity attribute of
+//! the replica lies beside the data and reached the medium with it. It serves the same purpose if the whole catalogue
+//! is lost.
 //!
-//! Where a brand is refused (a full file system has no room for one that does not fit beside the inode, say) the data is as safe as
-//! its record, and that alone: a catalogue that is lost then is rebuilt without the file. So it is a matter of that file, and
+//! A file system may refuse the attribute, for example a full one that has no room for more than fits beside the
+//! inode. The data is then as safe as its record, and no safer: a catalogue that is lost then is rebuilt without the
+//! file. This concerns only that file:
 //!
-//! 1. housekeeping tries it again until it is written or the file is not dirty any more, in later lives of the agent too;
-//! 2. meanwhile the brand stands for nothing: who may map the file waits until the record is on the medium.
+//! 1. Housekeeping tries again until the attribute is written or the file is not dirty any more, also in later runs of
+//!    the agent.
+//! 2. Meanwhile the attribute counts for nothing: an open that allows mapping the file waits until the record is on the
+//!    medium.
 //!
-//! Only where the file system says that it has no such attributes at all is no other tried.
+//! Only if the file system says that it has no such attributes at all, no other file is tried.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -27,8 +31,8 @@ use crate::identity_attribute::IdentityAttribute;
 use crate::limits::{IDENTITY_ATTRIBUTE_BYTES, IDENTITY_ATTRIBUTE_BYTES_MAX, IDENTITY_ATTRIBUTES_ROUND};
 use crate::replica::How;
 
-/// Dirty files whose replicas do not say so, or not as it is now. As many as there are dirty files, at most, but for those that became
-/// clean since the last round.
+/// Dirty files whose replicas do not say so, or not as it is now. As many as there are dirty files, at most, but for
+/// those that became clean since the last round.
 #[derive(Default)]
 pub(crate) struct Unmarked {
     pub(crate) files: BTreeSet<Identity>,
@@ -103,7 +107,7 @@ impl Inner {
         }
     }
 
-    /// Whether the brand of a dirty file that was branded says what its record does.
+    /// Returns whether the identity attribute of a dirty file that has one agrees with its record.
     pub(crate) fn has_identity_attribute(&self, file: &File) -> bool {
         self.xattrs.load(Ordering::Relaxed) && !self.unmarked.lock().files.contains(&file.identity)
     }
@@ -112,7 +116,7 @@ impl Inner {
     pub(crate) fn retry_identity_attributes(&self) {
         let next = self.unmarked.lock().next();
         for identity in &next {
-            // Who makes it dirty and is refused its brand comes before this, or after it.
+            // A thread that makes the file dirty and is refused the attribute comes before this, or after it.
             let mut unmarked = self.unmarked.lock();
             let Some(file) = self.known(identity) else {
                 unmarked.files.remove(identity);
@@ -143,7 +147,7 @@ mod tests {
     use crate::world::World;
     use crate::{Residency, SetMtime};
 
-    /// Brands of more bytes fail from now on.
+    /// Makes identity attributes of more bytes fail from now on.
     fn refuse(world: &World, room: usize, error: Errno) {
         *world.cache.inner.replicas.refused_identity_attributes.lock() = Some((room, error));
     }

@@ -44,7 +44,7 @@ impl Inner {
         let intended =
             self.record_intent(file, anchor, how, (version, &fd), (found.fingerprint, None), false).and_then(|()| {
                 file.live.lock().untouched = Untouched::all(0);
-                // Every byte of an empty file changes its length or its blocks, after the brand.
+                // Every byte of an empty file changes its length or its blocks, after the identity attribute.
                 file.live.lock().identity_attribute_synced = self.has_identity_attribute(file);
                 self.secure_for_mappings(file, how)?;
                 if how.truncate { still_wanted() } else { Ok(()) }
@@ -105,15 +105,16 @@ impl Inner {
                 let replica = self.replicas.open_as(record.version, How::Read)?;
                 if !synced {
                     // A crash of the machine must not leave an intent over a replica whose copied bytes never reached
-                    // the medium: staging that out would destroy the global copy. A truncation may be lost in it as well.
+                    // the medium: staging that out would destroy the global copy. A truncation may be lost in it as
+                    // well.
                     self.sync_replica(file, replica.as_fd(), true)?;
                     file.live.lock().synced = true;
                 }
                 let base = found.filter(|_| how.truncate).unwrap_or(record.base);
                 self.record_intent(file, anchor, how, (record.version, &replica), (base, record.sum), !how.truncate)?;
             }
-            // A stage-out ended without its clean record, as far as we were told: the next start may find it done all the
-            // same, and the mark below may be gone. Neither matters to a new intent.
+            // A stage-out ended without its clean record, as far as we were told: the next start may find it done all
+            // the same, and the mark below may be gone. Neither matters to a new intent.
             Some(record) if left.is_some() && record.state != State::Conflict => {
                 let replica = self.replicas.open_as(record.version, How::Read)?;
                 let base = left.unwrap_or(record.base);

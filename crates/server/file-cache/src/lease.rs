@@ -1,7 +1,8 @@
 //! Asking the kernel whether anybody can still write, or read, a replica.
 //!
 //! RELEASE comes at close although a mapping lives on, and nothing else tells of it. A read lease is refused while any
-//! writable descriptor or shared writable mapping of the file exists; a write lease while any other descriptor or mapping does.
+//! writable descriptor or shared writable mapping of the file exists; a write lease while any other descriptor or
+//! mapping does.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};

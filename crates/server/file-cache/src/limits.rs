@@ -15,22 +15,23 @@ pub const APPEND_SEARCHED_BYTES: u64 = 8 << 20;
 /// Blocks that readers of one file are expected to want next: the read-ahead of a few streams.
 pub const AHEAD_BLOCKS_MAX: usize = 128;
 
-/// Background fetchers that one file has at most, so that others have theirs too: four requests under way hide most of a round trip.
+/// Background fetchers that one file has at most, so that others have theirs too: four requests under way hide most of
+/// a round trip.
 pub const FETCHERS_PER_FILE_MAX: u32 = 4;
 
 /// Files up to this size are fetched inside `open` and staged out in batches; they have no checksum file.
 pub const SMALL_BYTES: u64 = BLOCK_BYTES;
 
-/// A file up to this size is read in one request, so that what was read is of one moment, after the attributes were asked for: the
-/// kernel's read-ahead.
+/// A file up to this size is read in one request, so that what was read is of one moment, after the attributes were
+/// asked for: the kernel's read-ahead.
 pub const ONE_READ_BYTES: u64 = 128 << 10;
 
 /// An absent file up to this size is staged in before a writer gets it; a larger one is written in the global store.
 pub const WHOLE_FIRST_BYTES: u64 = 64 << 20;
 
-/// How far a stage-out's writes may be ahead of the store's medium. Enough for a disk or a network to be busy all the time:
-/// 16 MiB were 5 % slower, 64 MiB no faster. What lies behind leaves memory, for programs need it more, and because fresh memory
-/// is dear: on a virtual machine that gives its free memory back, 1 GB of it costs two seconds.
+/// How far a stage-out's writes may be ahead of the store's medium. Enough for a disk or a network to be busy all the
+/// time: 16 MiB were 5 % slower, 64 MiB no faster. What lies behind leaves memory, for programs need it more, and
+/// because fresh memory is dear: on a virtual machine that gives its free memory back, 1 GB of it costs two seconds.
 pub const BEHIND_BYTES: u64 = 32 << 20;
 
 /// Unit in which a new hole is compared with bytes that were read before it was one: a page.
@@ -39,30 +40,32 @@ pub const GAP_BYTES: usize = 4096;
 /// Files in one batch of small ones, which share their syncs and commits; three descriptors a file are open at once.
 pub const BATCH_FILES: usize = 2048;
 
-/// Files of a batch whose records say together that they are clean. Whoever opens one of them meanwhile waits for a call or two of the
-/// global store for each; a commit for so many costs next to nothing for one.
+/// Files of a batch whose records say together that they are clean. Whoever opens one of them meanwhile waits for a
+/// call or two of the global store for each; a commit for so many costs next to nothing for one.
 pub const CONCLUDED_FILES: usize = 32;
 
 /// A drain of many small files is cut into batches for all streams, but not into smaller ones than this: each costs two
 /// syncs and a commit that is synced.
 pub const DRAIN_BATCH_FILES_MIN: usize = 256;
 
-/// Longest time in which one worker alone takes small files: those closed meanwhile make the next batch. After it a store
-/// that does not answer holds up nobody else.
+/// Longest time in which one worker alone takes small files: those closed meanwhile make the next batch. After it a
+/// store that does not answer holds up nobody else.
 pub const TURN_MAX: Duration = Duration::from_secs(1);
 
 /// Longest pause between two batches of small files. It is as long as the batch took: syncs without end would stop the
 /// programs that write meanwhile, and what they write in the pause shares the next sync.
 pub const TURN_PAUSE_MAX: Duration = Duration::from_millis(200);
 
-/// A stage-out beside programs that write rests a moment for so many that it computes. As much rest as work cost it more than
-/// half of its rate.
+/// A stage-out beside programs that write rests a moment for so many that it computes. As much rest as work cost it
+/// more than half of its rate.
 pub const RESTS_FOR: u32 = 2;
 
-/// Less work than this is not worth looking at the load for. A small file is done in less; its batches have pauses of their own.
+/// Less work than this is not worth looking at the load for. A small file is done in less; its batches have pauses of
+/// their own.
 pub const RESTS_AFTER: Duration = Duration::from_micros(200);
 
-/// Longest rest of a stage-out after a block, beside programs that write: it computes less than a tenth of that for one.
+/// Longest rest of a stage-out after a block, beside programs that write: it computes less than a tenth of that for
+/// one.
 pub const REST_MAX: Duration = Duration::from_millis(20);
 
 /// Bytes in one batch of small files.
@@ -77,8 +80,8 @@ pub const BACKOFF_MAX: Duration = Duration::from_secs(60);
 /// Failures in a row after which a file is recorded as `Failed`. It is still tried every `BACKOFF_MAX`.
 pub const FAILURES_MAX: u32 = 5;
 
-/// How long files that were removed are kept before the store is asked to make that last: its own journal mostly has it by
-/// then, and who removes one after the other pays one sync for all.
+/// How long files that were removed are kept before the store is asked to make that last: its own journal mostly has it
+/// by then, and who removes one after the other pays one sync for all.
 pub const REMOVALS_AFTER: Duration = Duration::from_secs(5);
 
 /// Removed files that are kept; with more of them the store is asked at once.
@@ -93,32 +96,35 @@ pub const REMOVALS_TRIES: u32 = 3;
 /// Longest that who needs their room waits for the store to make their removal last, and the end of the agent.
 pub const REMOVALS_WAIT: Duration = Duration::from_secs(2);
 
-/// Longest that who has given up a drain waits for the files that are under way: what a store that answers needs to end a call.
+/// Longest that who has given up a drain waits for the files that are under way: what a store that answers needs to end
+/// a call.
 pub const GIVEN_UP_WAIT: Duration = Duration::from_secs(1);
 
 /// Longest that the end of the agent waits for threads that a call into the store holds: as long as for a sync of it.
 pub const STOP_WAIT: Duration = Duration::from_secs(2);
 
-/// Longest that a decision about a file waits for its stage-out: most are over by then, and who decides is to hear of one that is not.
+/// Longest that a decision about a file waits for its stage-out: most are over by then, and who decides is to hear of
+/// one that is not.
 pub const RESOLVE_WAIT: Duration = Duration::from_secs(5);
 
 /// Tries of a stage-in whose global copy changes under it, before the file is served from the global store.
 pub const FETCH_TRIES: u32 = 3;
 
-/// How much longer ago than the kernel's last tick a file that is staged in must have been changed, for its times to tell a later
-/// change: what lies between the look at it and the stage-in, and two ticks of the slowest clock.
+/// Margin for the times of a file that is staged in: a later change is certain to show only if the file was last
+/// changed this long before the kernel's last tick. It covers the time between the look at the file and the stage-in,
+/// and two ticks of the slowest clock.
 pub const RACY_SLACK: Duration = Duration::from_millis(30);
 
 /// Bytes that must be writable before a burst buffer that refused writes counts as repaired: any write of ours is
 /// larger.
 pub const PROBE_BYTES: usize = 4096;
 
-/// Replicas that were dropped while the burst buffer took no writes, and whose records are remembered until it does: all that programs write
-/// in a day of that. Some 100 bytes each.
+/// Replicas that were dropped while the burst buffer took no writes, and whose records are remembered until it does:
+/// all that programs write in a day of that. Some 100 bytes each.
 pub const DISOWNED: usize = 1 << 20;
 
-/// Fresh replicas of failed opens that are removed again by this process, once the catalogue takes changes: the others wait
-/// for the next start.
+/// Fresh replicas of failed opens that are removed again by this process, once the catalogue takes changes: the others
+/// wait for the next start.
 pub const DOUBTS: usize = 4096;
 
 /// Closed clean files remembered in memory, so that opening one again reads no catalogue.
@@ -177,10 +183,12 @@ pub const IDENTITY_ATTRIBUTE_BYTES: usize = 56;
 /// attribute of any version.
 pub const IDENTITY_ATTRIBUTE_BYTES_MAX: usize = HINT_BYTES + 512;
 
-/// Dirty closed files whose anchors (one or two descriptors each) are kept; the others are found again by their handles.
+/// Dirty closed files whose anchors (one or two descriptors each) are kept; the others are found again by their
+/// handles.
 pub const ANCHORS_KEPT: usize = 1024;
 
-/// The share of the descriptors that no open file holds which those of replicas may hold, as a divisor. The kernel's nodes may hold a half.
+/// The share of the descriptors that no open file holds which those of replicas may hold, as a divisor. The kernel's
+/// nodes may hold a half.
 pub const KEPT_SHARE: u64 = 4;
 
 /// How often a batch waits for others to close descriptors before it takes some of the last: a second in all.
@@ -212,8 +220,8 @@ pub const START_ROOM_BYTES: u64 = 256 << 10;
 /// Longest that an orderly end sums dirty replicas: `umount --force` waits 6 s for that end.
 pub const SUM_AT_END_MAX: Duration = Duration::from_secs(3);
 
-/// The part of its length by which a synced replica must have grown for that to be noted again: a log that is appended to and synced
-/// costs no commit each time.
+/// The part of its length by which a synced replica must have grown for that to be noted again: a log that is appended
+/// to and synced costs no commit each time.
 pub const LENGTH_STEP: u64 = 16;
 
 /// Records of clean replicas that are removed by one commit.
@@ -239,30 +247,35 @@ pub const REPLAY_BYTES_IDLE: u64 = 1 << 20;
 /// time the bound is reached, commits stop for some tens of milliseconds.
 pub const REPLAY_BYTES_MAX: u64 = 16 << 20;
 
-/// Units of time that file systems cut times of last access to, in nanoseconds: those of NTFS, of databases, of Lustre, of FAT.
+/// Units of time that file systems cut times of last access to, in nanoseconds: those of NTFS, of databases, of Lustre,
+/// of FAT.
 pub const UNITS_NS: [i128; 7] = [1, 100, 1_000, 1_000_000, 10_000_000, 1_000_000_000, 2_000_000_000];
 
-/// How long a file that is to take another's place waits for changes of names to end, which wait for it meanwhile: longer than
-/// a store takes for one, shorter than a program notices.
+/// How long a file that is to take another's place waits for changes of names to end, which wait for it meanwhile:
+/// longer than a store takes for one, shorter than a program notices.
 pub const NAMES_WAIT: Duration = Duration::from_millis(100);
 
-/// How often it waits so before it gives up what it has written: five seconds in which every change of names took too long.
+/// How often it waits so before it gives up what it has written: five seconds in which every change of names took too
+/// long.
 pub const NAMES_TRIES: usize = 50;
 
-/// How often who waits for another agent's mark asks whether the file still has a name: its mark stays for ever where it lost that.
+/// How often who waits for another agent's mark asks whether the file still has a name: its mark stays for ever where
+/// it lost that.
 pub const NAME_ASKED: Duration = Duration::from_secs(1);
 
 /// Bytes written to a replica at a time where nobody else writes meanwhile: data staged in, or applied from a window.
 /// The system allocates memory for a write in pieces as large as the write. Pieces beyond 256 KiB are seldom free. On
 /// a virtual machine that gives free memory back, ext4 of Linux 6.18 takes 2.5 to 4 GB/s at 64 to 256 KiB, and 0.4 to
-/// 1.0 at 1 MiB (`dd if=/dev/zero of=FILE bs=64k count=16384` and so on, 1 GiB each, four times in turn, at a load of
-/// 6).
+/// 1.0 GB/s at 1 MiB. Measured with `dd if=/dev/zero of=FILE bs=64k count=16384` and so on, 1 GiB each, four times in
+/// turn, at a load of 6.
 pub const PIECE_BYTES: usize = 256 << 10;
 
-/// Bytes of a file's name that a saved replica of it is called by, before a dot and its version: names have at most 255.
+/// Bytes of a file's name that a saved replica of it is called by, before a dot and its version: names have at most
+/// 255.
 pub const SAVED_NAME_BYTES: usize = 200;
 
-/// Names that are tried for one saved file. Versions begin anew with each directory that is made anew at a path, so names come again.
+/// Names that are tried for one saved file. Versions begin anew with each directory that is made anew at a path, so
+/// names come again.
 pub const SAVED_NAMES_MAX: u32 = 10_000;
 
 /// The coarsest unit in which stores keep times.

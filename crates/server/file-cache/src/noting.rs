@@ -1,8 +1,8 @@
 //! Mounts of the burst buffer that note reads.
 //!
-//! Whether the kernel moves a file's time of last access is up to the mount through which the file was opened. So replicas whose
-//! reads are to be noted are opened through a mount of ours that does as the policy says, whatever the burst buffer's own does: a
-//! clone of that, which shows in no namespace.
+//! Whether the kernel moves a file's time of last access is up to the mount through which the file was opened. So
+//! replicas whose reads are to be noted are opened through a mount of ours that does as the policy says, whatever the
+//! burst buffer's own does: a clone of that, which shows in no namespace.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -46,7 +46,8 @@ fn clone_of(buffer: BorrowedFd<'_>, strict: bool) -> io::Result<OwnedFd> {
     Ok(clone)
 }
 
-/// Finds out, by a read (there need be nothing to read) that `relatime` would note, or by one that `strictatime` alone does.
+/// Finds out, by a read (there need be nothing to read) that `relatime` would note, or by one that `strictatime` alone
+/// does.
 fn notes(dir: BorrowedFd<'_>, strict: bool) -> io::Result<bool> {
     let file = rustix::fs::openat(dir, ".", OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR)?;
     let before = Timestamp { seconds: if strict { wall().seconds + 3600 } else { 0 }, nanos: 0 };

@@ -18,8 +18,8 @@ impl CopyPace {
         CopyPace { rested_at: processor_time() }
     }
 
-    /// Rests half as long as the thread computed since it last did, while files are open for writing and no processor is
-    /// free. A stage-out that waits for its store rests hardly at all.
+    /// Rests half as long as the thread computed since it last did, while files are open for writing and no processor
+    /// is free. A stage-out that waits for its store rests hardly at all.
     pub(crate) fn make_room(&mut self, open_for_writing: u64) {
         if open_for_writing == 0 {
             return;

@@ -1,7 +1,7 @@
 //! One pass of a drain over many files.
 //!
-//! Its threads are the cache's own, and whoever gives the drain up does not wait for what a store holds up: nobody can end a call to
-//! one that does not answer.
+//! Its threads are the cache's own, and whoever gives the drain up does not wait for what a store holds up: nobody can
+//! end a call to one that does not answer.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;

@@ -1,9 +1,10 @@
 //! Reads of a file that is being staged in, and what is fetched before they come.
 //!
-//! A reader waits for the blocks that it reads and for no others. What background fetchers copy meanwhile is, in this order: what
-//! the reader is expected to want ([`FileHandle::read_ahead`]), what follows the last read, the rest of the file. There is
-//! one fetcher until a reader comes before what was expected of it; each time it does they double, and a read that
-//! nobody expected takes them back to one, for whatever is fetched beside such a read only makes it wait longer.
+//! A reader waits for the blocks that it reads and for no others. Background fetchers meanwhile copy, in this order:
+//! the blocks that the reader is expected to want ([`FileHandle::read_ahead`]), the blocks behind the last read, the
+//! rest of the file. There is one fetcher at first. Each time a reader comes before what was expected of it, the
+//! number doubles. A read that nobody expected takes it back to one, for anything fetched beside such a read only
+//! makes it wait longer.
 //!
 //! [`FileHandle::read_ahead`]: crate::FileHandle::read_ahead
 
@@ -22,7 +23,8 @@ use crate::sums::block_range;
 /// Which bytes of a range are neither there nor on their way.
 pub type FindMissing<'a> = &'a mut dyn FnMut(ByteRange) -> Vec<ByteRange>;
 
-/// Says which ranges the reader will want, the nearest first, of a file of so many bytes and after a read that fared so.
+/// Says which ranges the reader will want, the nearest first, of a file of so many bytes and after a read that fared
+/// so.
 pub type Foresee<'a> = &'a mut dyn FnMut(u64, Fared, FindMissing<'_>) -> Vec<ByteRange>;
 
 fn blocks(range: ByteRange) -> std::ops::Range<u64> {

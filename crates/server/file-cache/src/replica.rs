@@ -1,8 +1,11 @@
 //! Replica files: flat, sparse, offset for offset the image of the file.
 //!
-//! `replicas/xx/<version>` holds the data, `sums/xx/<version>` the block checksums of its clean content, and
-//! `sums/xx/<version>.end` those that an orderly end left of dirty content (`damage.rs`); `xx` is the version's last byte. A replica that holds dirt carries its identity in an extended attribute, its *brand*, so that a
-//! lost catalogue can be rebuilt; the brand goes when the replica becomes clean.
+//! `replicas/xx/<version>` holds the data, and `sums/xx/<version>` the block checksums of its clean content.
+//! `sums/xx/<version>.end` holds the checksums that an orderly end left of dirty content (`damage.rs`). `xx` is the
+//! version's last byte.
+//!
+//! A dirty replica carries its file's identity in an extended attribute, the *identity attribute*, so that a lost
+//! catalogue can be rebuilt. The attribute is removed when the replica becomes clean.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -37,8 +40,8 @@ pub(crate) enum How {
     Write,
     /// For a program's reads, which are noted as the policy says.
     Noted(Atime),
-    /// `O_PATH`: what the kernel is given for passthrough; it notes reads as the policy says. It does not stand in the way of a
-    /// lease.
+    /// `O_PATH`: what the kernel is given for passthrough; it notes reads as the policy says. It does not stand in the
+    /// way of a lease.
     Handle(Atime),
 }
 
@@ -170,8 +173,8 @@ impl Replicas {
         Ok(())
     }
 
-    /// Marks a replica as holding somebody's dirt, in at most so many bytes if that can be; what it said before is replaced, or
-    /// stays if it fails. `EOPNOTSUPP`: the file system has no such attributes.
+    /// Marks a replica as holding somebody's dirt, in at most so many bytes if that can be; what it said before is
+    /// replaced, or stays if it fails. `EOPNOTSUPP`: the file system has no such attributes.
     pub(crate) fn identity_attribute(
         &self,
         replica: BorrowedFd<'_>,
@@ -231,13 +234,14 @@ impl Replicas {
         Ok(())
     }
 
-    /// Writes everything to the medium, at the end. Fails also if something was not written since the start, whoever heard of it.
+    /// Writes everything to the medium, at the end. Fails also if something was not written since the start, whoever
+    /// heard of it.
     pub(crate) fn sync_at_end(&self) -> io::Result<()> {
         Ok(rustix::fs::syncfs(&self.dir)?)
     }
 
-    /// Whether the file system failed to write anything back since the start, whatever it was; true on kernels whose `syncfs` does not
-    /// tell (before 5.8). Writes everything to the medium.
+    /// Whether the file system failed to write anything back since the start, whatever it was; true on kernels whose
+    /// `syncfs` does not tell (before 5.8). Writes everything to the medium.
     pub(crate) fn have_failed(&self) -> bool {
         if !is_kernel_from(SYNCFS_TELLS) {
             return true;
@@ -349,7 +353,8 @@ pub(crate) fn write_full(fd: impl AsFd, data: &[u8], offset: u64) -> io::Result<
     write_on(fd, data, offset, &mut 0)
 }
 
-/// Writes what is behind the first `done` bytes, of data whose first goes to `offset`, and counts it there also if it fails.
+/// Writes what is behind the first `done` bytes, of data whose first goes to `offset`, and counts it there also if it
+/// fails.
 pub(crate) fn write_on(fd: impl AsFd, data: &[u8], offset: u64, done: &mut usize) -> io::Result<()> {
     while *done < data.len() {
         match rustix::io::pwrite(&fd, &data[*done..], offset + *done as u64) {

@@ -78,7 +78,8 @@ impl Inner {
         Ok(saved)
     }
 
-    /// The record of a file whose brand is gone could not be removed: if it is dirty it stays so, and its replica says so again. Gate held.
+    /// Keeps a file dirty whose record could not be removed after its identity attribute was: a dirty replica gets the
+    /// attribute again. Gate held.
     pub(crate) fn stays_dirty(&self, file: &File) {
         let record = {
             let mut live = file.live.lock();
@@ -90,7 +91,8 @@ impl Inner {
         }
     }
 
-    /// A second name for the replica's file, among the saved ones. Both are on the medium then, for the record and the first name go.
+    /// A second name for the replica's file, among the saved ones. Both are on the medium then, for the record and the
+    /// first name go.
     fn save(&self, file: &File, record: &Record) -> io::Result<PathBuf> {
         let replica = self.replicas.open_as(record.version, How::Read)?;
         let known = file.live.lock().medium.lacks_some();
@@ -114,7 +116,8 @@ impl Inner {
     }
 }
 
-/// Gives a replica a second name among the saved files: `name`, or with a number behind it where another file has that. Returns its path.
+/// Gives a replica a second name among the saved files: `name`, or with a number behind it where another file has that.
+/// Returns its path.
 ///
 /// Errors: what `stat` and `link` say.
 pub fn save_as(replica: &Path, saved: &Path, name: &str) -> io::Result<PathBuf> {

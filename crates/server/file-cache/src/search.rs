@@ -14,16 +14,16 @@ use crate::open::is_full;
 use crate::replica::mtime_of;
 use crate::withdrawal::is_void;
 
-/// Whether nobody had asked to keep what a record tells of, should the machine crash: a replica of it that is missing after that is
-/// no loss.
+/// Whether nobody had asked to keep what a record tells of, should the machine crash: a replica of it that is missing
+/// after that is no loss.
 pub fn may_go_with_crash(record: &Record) -> bool {
     !record.synced && record.state != State::Draining
 }
 
 impl Inner {
-    /// Takes branded replicas into the catalogue that it does not call dirty. Reads every replica's attributes: for
-    /// after a crash of the machine, or where records may be lost. Nothing else runs yet.
-    /// `crashed`: the machine died and nobody has looked since.
+    /// Takes replicas with an identity attribute into the catalogue if it does not call them dirty. Reads every
+    /// replica's attributes: for use after a crash of the machine, or if records may be lost. Nothing else runs yet.
+    /// `crashed`: the machine crashed and nobody has searched since.
     pub(crate) fn search(&self, lost: bool, crashed: bool) -> io::Result<()> {
         // The first record makes a lost catalogue look whole: who dies meanwhile must not leave the rest.
         match self.superblock.set_unsearched(true) {
@@ -43,10 +43,10 @@ impl Inner {
         Ok(())
     }
 
-    /// The machine died with replicas that nobody had asked it to keep. A record is written to the medium with any later
-    /// one, and where the burst buffer's file system (btrfs, for one) does not make a new file durable with another's sync, it can
-    /// come back without its replica. What was below is there: no stage-out had begun. Or the store forgot a new file of which the
-    /// burst buffer has no byte.
+    /// The machine died with replicas that nobody had asked it to keep. A record is written to the medium with any
+    /// later one, and where the burst buffer's file system (btrfs, for one) does not make a new file durable with
+    /// another's sync, it can come back without its replica. What was below is there: no stage-out had begun. Or the
+    /// store forgot a new file of which the burst buffer has no byte.
     fn forget_unsynced(&self) -> io::Result<()> {
         let mut gone = Vec::new();
         let listed = self.catalogue.unclean(&mut |identity, record| {
@@ -89,7 +89,7 @@ impl Inner {
             if version >= self.superblock.first {
                 continue;
             }
-            // Who made one void may have died before its brand was gone.
+            // An agent that made a replica void may have died before the identity attribute was removed.
             let void = self.replicas.stat(version).is_ok_and(|stat| is_void(&stat));
             if !void && let Some(identity_attribute) = self.replicas.read_identity_attribute(version) {
                 self.adopt_one(version, identity_attribute)?;
@@ -102,7 +102,7 @@ impl Inner {
         let old = self.catalogue.get(&identity_attribute.identity).map_err(broken)?;
         let outdated = match &old {
             Some(record) if record.version == version && record.state != State::Clean => return Ok(()),
-            // A clean replica loses its brand after the record says so.
+            // A clean replica loses its identity attribute after the record says so.
             Some(record) if record.version == version => identity_attribute.epoch <= record.epoch,
             Some(record) => record.version > version || self.is_staged_out(version, &identity_attribute),
             None => self.is_staged_out(version, &identity_attribute),
@@ -125,7 +125,7 @@ impl Inner {
             pinned: old.is_some_and(|record| record.pinned),
             orphaned: false,
             removing: false,
-            // Its brand reached the medium.
+            // The identity attribute reached the medium.
             synced: true,
             synced_len: 0,
             damaged: false,
@@ -138,7 +138,8 @@ impl Inner {
             .map_err(broken)
     }
 
-    /// Whether a replica without a byte is that of a file which is gone for good: one that was just made, say, whose name the crash took.
+    /// Whether a replica without a byte is that of a file which is gone for good: one that was just made, say, whose
+    /// name the crash took.
     fn holds_nothing(&self, identity: &Identity, hint: &Path, version: Version) -> bool {
         self.store.finds_by_identity()
             && self.replicas.stat(version).is_ok_and(|stat| stat.st_size == 0)
@@ -156,8 +157,9 @@ impl Inner {
         found.filter(|hint| !hint.as_os_str().is_empty()).unwrap_or_else(|| identity_attribute.hint.clone())
     }
 
-    /// Whether the global copy is not what the brand was made over, but what a stage-out of this replica leaves: the
-    /// brand's removal did not reach the medium. What cannot be found out is taken for dirty.
+    /// Returns whether the global copy is what a stage-out of this replica leaves, and not what the identity attribute
+    /// describes. The removal of the attribute then did not reach the medium. A case that cannot be decided counts as
+    /// dirty.
     fn is_staged_out(&self, version: Version, identity_attribute: &IdentityAttribute) -> bool {
         let Ok(Some(anchor)) = self.store.locate(&identity_attribute.identity, &identity_attribute.hint, false) else {
             return false;

@@ -400,7 +400,8 @@ struct Fetched {
 fn copy_block(source: &dyn StoreFile, replica: &OwnedFd, block: ByteRange) -> Result<Fetched, Broken> {
     let mut at = block.start;
     if block.len() <= ONE_READ_BYTES {
-        // No hole is smaller than a page: only a page that reads as zeros can be one, and asking costs the store two requests.
+        // No hole is smaller than a page: only a page that reads as zeros can be one, and asking costs the store two
+        // requests.
         let mut buffer = vec![0_u8; block.len() as usize];
         let read = source.read_at(&mut buffer, at).map_err(Broken::Source)?;
         if buffer.chunks(GAP_BYTES).all(|page| page.iter().any(|byte| *byte != 0)) {

@@ -58,8 +58,8 @@ pub fn store_of(burst_buffer: &Path) -> Option<String> {
     page["store_id"].as_str().map(str::to_owned)
 }
 
-/// Versions below it were made before a start of the machine that no orderly end of the agent came before, and the next start
-/// looks what of them is left: 0 where nothing is to be looked for.
+/// Versions below it were made before a start of the machine that no orderly end of the agent came before, and the next
+/// start looks what of them is left: 0 where nothing is to be looked for.
 pub fn first_after_crash(burst_buffer: &Path) -> Version {
     let path = burst_buffer.join("superblock");
     let page = || read_page(&path, &std::fs::read(&path).ok()?, &store_of(burst_buffer)?).ok();
@@ -70,8 +70,8 @@ pub fn first_after_crash(burst_buffer: &Path) -> Version {
     }))
 }
 
-/// Takes from everybody else what an earlier version let him read in a burst buffer: it tells of files in directories that he may not
-/// search. What is not ours, or cannot be changed, stays as it is.
+/// Takes from everybody else what an earlier version let him read in a burst buffer: it tells of files in directories
+/// that he may not search. What is not ours, or cannot be changed, stays as it is.
 pub fn keep_private(burst_buffer: &Path) {
     for name in PRIVATE {
         let path = burst_buffer.join(name);
@@ -166,8 +166,8 @@ impl Superblock {
         version.0 < self.state.lock().page.trusted_from
     }
 
-    /// Whether unsaved data must be looked for: the machine started again without an orderly end of the last agent, or the
-    /// catalogue was lost, and no agent has looked to the end since.
+    /// Whether unsaved data must be looked for: the machine started again without an orderly end of the last agent, or
+    /// the catalogue was lost, and no agent has looked to the end since.
     pub(crate) fn is_unsearched(&self) -> bool {
         self.state.lock().page.unsearched
     }
@@ -197,8 +197,8 @@ impl Superblock {
     }
 }
 
-/// Refuses a directory that somebody else may change. `shared`: it may be a sticky one of root's, in which everybody has
-/// what is his own. Errors: `Unsafe` for such a directory, `Io` where it cannot be looked at.
+/// Refuses a directory that somebody else may change. `shared`: it may be a sticky one of root's, in which everybody
+/// has what is his own. Errors: `Unsafe` for such a directory, `Io` where it cannot be looked at.
 pub fn check_owner(path: &Path, shared: bool) -> Result<(), OpenError> {
     let stat = rustix::fs::stat(path).map_err(|error| failed(path, "look at the directory")(error.into()))?;
     let (uid, mode) = (rustix::process::geteuid().as_raw(), rustix::fs::Mode::from_raw_mode(stat.st_mode));
@@ -213,8 +213,8 @@ pub fn check_owner(path: &Path, shared: bool) -> Result<(), OpenError> {
     Err(OpenError::Unsafe { path: path.to_owned(), reason, uid })
 }
 
-/// Takes the lock that an agent holds on its burst buffer, until the file is closed. The error is `InUse` while somebody has it. Who
-/// only drops clean data has it without a name, and is waited for.
+/// Takes the lock that an agent holds on its burst buffer, until the file is closed. The error is `InUse` while
+/// somebody has it. Who only drops clean data has it without a name, and is waited for.
 pub fn lock(root: &Path) -> Result<File, OpenError> {
     let path = root.join("forebay.lock");
     let mut options = OpenOptions::new();

@@ -1,8 +1,8 @@
 //! Taking back the intent of an open that failed.
 //!
-//! The open of a new or truncated file makes an empty replica, commits its intent, and may have to bring it to the medium.
-//! If one of these fails the program is told so, and the file must stay what it was - also after the death of the agent,
-//! whatever the catalogue keeps:
+//! The open of a new or truncated file makes an empty replica, commits its intent, and may have to bring it to the
+//! medium. If one of these fails the program is told so, and the file must stay what it was - also after the death of
+//! the agent, whatever the catalogue keeps:
 //!
 //! | the intent's commit | that of its removal | left | after a start |
 //! | --- | --- | --- | --- |
@@ -11,8 +11,8 @@
 //! | done, or failed and done all the same | failed | a record and its replica | would be staged out: the global copy would be cut |
 //! | | | the same without the replica | would be told as lost data |
 //!
-//! So where the removal fails the replica itself says that it is *void*, by a mode that no other file of ours has. That needs no room
-//! and no catalogue. Who finds a record of a void replica drops both.
+//! So where the removal fails the replica itself says that it is *void*, by a mode that no other file of ours has. That
+//! needs no room and no catalogue. Who finds a record of a void replica drops both.
 
 use std::collections::HashMap;
 use std::io;
@@ -33,8 +33,9 @@ use crate::replica::{How, Replicas};
 /// The permissions of a void replica: the sticky bit alone, which means nothing on a file.
 const VOID: Mode = Mode::SVTX;
 
-/// Replicas whose records count for nothing: fresh ones whose intent failed and could not be taken back, where the record may be there
-/// also if its commit was answered with an error; and clean ones that were dropped while nothing could be recorded.
+/// Replicas whose records count for nothing: fresh ones whose intent failed and could not be taken back, where the
+/// record may be there also if its commit was answered with an error; and clean ones that were dropped while nothing
+/// could be recorded.
 #[derive(Default)]
 pub(crate) struct Doubts(Mutex<HashMap<(Identity, Version), InUse>>);
 
@@ -95,8 +96,9 @@ impl Inner {
         }
     }
 
-    /// Removes a file's record. While the burst buffer takes no writes, or its catalogue has no room for any, that of a replica which is clean, or whose file is removed, and is
-    /// named with whether it is in use, is only believed no more; it goes later. Gate held.
+    /// Removes a file's record. While the burst buffer takes no writes, or its catalogue has no room for any, that of a
+    /// replica which is clean, or whose file is removed, and is named with whether it is in use, is only believed no
+    /// more; it goes later. Gate held.
     pub(crate) fn disown(
         &self,
         identity: &Identity,
@@ -114,7 +116,7 @@ impl Inner {
 
     /// Tries again what `withdraw` and `disown` could not do.
     pub(crate) fn settle_doubts(&self) {
-        // They count until they are settled.
+        // The doubts count until they are resolved.
         let doubts: Vec<_> = self.doubts.0.lock().iter().map(|(doubt, in_use)| (doubt.clone(), *in_use)).collect();
         for ((identity, version), in_use) in doubts {
             let settled = self.gated(&identity, false, |file, _| {
@@ -183,7 +185,8 @@ mod tests {
         }
     }
 
-    /// Nor in the same life, where the file was forgotten and its record is read again.
+    /// The record is not believed in the same run of the agent either, where the file was forgotten and its record is
+    /// read again.
     #[test] // S17
     fn a_record_of_a_refused_truncation_is_not_believed_when_it_is_read_again() {
         let world = World::new();

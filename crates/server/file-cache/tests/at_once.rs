@@ -176,7 +176,8 @@ fn a_truncation_that_does_not_come_brings_nothing_older_back() {
     world.store.put("f", b"older");
     drop(world.open("f", false));
     world.store.put("f", b"newer!");
-    // As if the process had died between the intent and the truncation; a file system without such flags proves nothing.
+    // As if the process had died between the intent and the truncation; a file system without such flags proves
+    // nothing.
     let flag = |flag: &str| {
         let files = replica_files(&world);
         let done =
@@ -285,7 +286,7 @@ fn a_file_written_while_it_becomes_clean_keeps_its_mark() {
     let (cache, anchor, how, b) = (world.cache.clone(), world.anchor("a"), world.how(true), world.identity("b"));
     let kept: Arc<Mutex<Option<FileHandle>>> = Arc::default();
     let keep = Arc::clone(&kept);
-    // `a` is settled when the time of `b` is set.
+    // The access time of `a` is written when the time of `b` is set.
     before(
         &world,
         move |operation, of| matches!(operation, StoreOperation::SetMtime(_)) && *of == b,

@@ -1,6 +1,6 @@
 //! A process that dies at every named fault point, and what its successor makes of what it left.
 //!
-//! The child writes a ledger: before each step what the file may hold while the step runs, after it what it must hold.
+//! The child writes a log: before each step what the file may hold while the step runs, after it what it must hold.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -17,7 +17,7 @@ use global_store::{Anchor, GlobalStore};
 use rustix::fs::{Mode, OFlags};
 
 const MIB: usize = 1 << 20;
-/// `-` in the ledger: the file does not exist.
+/// Stands in the log for a file that does not exist.
 const GONE: &str = "-";
 
 struct World {
@@ -69,7 +69,7 @@ impl World {
     }
 }
 
-/// Content that a name in the ledger stands for: `seed.length`, with a hole in the middle of what is long.
+/// Returns the content that a name in the log stands for: `seed.length`, with a hole in the middle of long content.
 fn content(name: &str) -> Vec<u8> {
     let (seed, len) = name.split_once('.').unwrap();
     let (mut seed, len): (u64, usize) = (seed.parse().unwrap(), len.parse().unwrap());

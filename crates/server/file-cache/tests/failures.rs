@@ -126,8 +126,8 @@ fn no_failure_of_one_commit_loses_an_acknowledged_byte() {
     }
 }
 
-/// The commit that calls a file clean fails, but the next start finds it done: nothing that was written since may rest on
-/// the record before it.
+/// The commit that calls a file clean fails, but the next start finds it done: nothing that was written since may rest
+/// on the record before it.
 #[test]
 fn what_is_written_after_a_clean_record_that_failed_late_is_not_lost() {
     for machine in [false, true] {
@@ -154,7 +154,8 @@ fn what_is_written_after_a_clean_record_that_failed_late_is_not_lost() {
     }
 }
 
-/// The commit of an intent fails, but the next start finds it done: its replica must be there, or it would be told as lost.
+/// The commit of an intent fails, but the next start finds it done: its replica must be there, or it would be told as
+/// lost.
 #[test] // S17
 fn an_intent_that_failed_late_is_not_told_as_lost_data() {
     for truncate in [false, true] {

@@ -1,5 +1,5 @@
-//! The machine dies after it wrote the replicas to the medium and before it wrote what the catalogue was told last: what
-//! programs synced through mappings is known from the replicas' brands alone.
+//! The machine dies after it wrote the replicas to the medium and before it wrote what the catalogue was told last:
+//! what programs synced through mappings is known from the replicas' identity attributes alone.
 
 mod support;
 
@@ -163,7 +163,8 @@ fn other_bytes_of_the_same_length_are_a_conflict_also_after_a_crash() {
     }
 }
 
-/// The burst buffer's medium has the name and the length of what was staged in, and neither its bytes nor the truncation.
+/// The burst buffer's medium has the name and the length of what was staged in, and neither its bytes nor the
+/// truncation.
 #[test] // S15
 fn a_truncation_that_the_crash_took_leaves_no_bytes_that_nobody_wrote() {
     for size in [5000, 3 * MIB] {
@@ -209,7 +210,7 @@ fn a_replica_that_came_back_after_its_eviction_is_garbage() {
     world.cache.evict(&world.identity("f")).unwrap();
     make_durable(&world);
     assert_eq!(identity_attribute_of(&kept), None);
-    // The medium had neither the end of its name nor that of its brand.
+    // The medium had neither the end of its name nor that of its identity attribute.
     std::fs::rename(&kept, &replica).unwrap();
     set_identity_attribute(&replica, &identity_attribute);
     world.machine_crash();
@@ -404,8 +405,8 @@ fn what_was_copied_anew_while_its_file_was_open_is_no_lost_data_after_a_crash() 
     assert_eq!(read(&world.open("f", false), 20), b"theirs, longer");
 }
 
-/// The store forgets the name of a new file that nobody synced. What its replica has on the medium may have been synced through a
-/// mapping, so it is kept; if it has nothing, nobody is told.
+/// The store forgets the name of a new file that nobody synced. What its replica has on the medium may have been synced
+/// through a mapping, so it is kept; if it has nothing, nobody is told.
 #[test] // S15
 fn a_new_file_that_the_crash_took_below_is_an_orphan_only_if_a_byte_of_it_was_kept() {
     for (data, recorded) in [("", false), ("", true), ("data", false), ("data", true)] {

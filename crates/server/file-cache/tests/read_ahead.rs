@@ -1,5 +1,5 @@
-//! Facts about reads of files that are being staged in: who waits for what, and what is fetched first. Waits are counted, not
-//! timed: a store with a round trip stands below.
+//! Facts about reads of files that are being staged in: who waits for what, and what is fetched first. Waits are
+//! counted, not timed: a store with a round trip stands below.
 
 mod support;
 
@@ -21,7 +21,8 @@ const ROUND_TRIP: Duration = Duration::from_millis(20);
 /// Time that a program spends on a quarter of a block.
 const THINKS: Duration = Duration::from_millis(2);
 
-/// A world whose store takes a round trip for each read, with a file of [`BLOCKS`] blocks, `f`; and the first blocks that were read.
+/// A world whose store takes a round trip for each read, with a file of [`BLOCKS`] blocks, `f`; and the first blocks
+/// that were read.
 fn far_away(fetches: usize) -> (World, Arc<Mutex<Vec<u64>>>) {
     let world = World::with(|settings| (settings.background, settings.fetches) = (true, fetches));
     world.store.put("f", &vec![7; BLOCKS as usize * MIB]);

@@ -260,7 +260,8 @@ fn quiesced_writes_go_to_the_global_store() {
 fn the_background_stages_out_when_the_policy_says() {
     let mut world = World::with(|settings| settings.background = true);
     world.write_new("close", b"data");
-    // A stage-out that found the file in use, as by a child that another test has just forked, is tried again when some time is over.
+    // A stage-out that found the file in use, as by a child that another test has just forked, is tried again when some
+    // time is over.
     let is_clean = |world: &World, name: &str| {
         world.advance(1);
         world.state(name) == Residency::Clean

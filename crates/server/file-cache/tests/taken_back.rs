@@ -1,4 +1,5 @@
-//! Files that are removed while what was synced of them is in the burst buffer alone, and crashes that take the removal back.
+//! Files that are removed while what was synced of them is in the burst buffer alone, and crashes that take the removal
+//! back.
 
 mod support;
 

@@ -262,7 +262,8 @@ fn a_time_that_could_not_be_recorded_is_no_conflict() {
     }
 }
 
-/// The store was told, and then it did not answer, or it did what it was told later; and the program set another time, or not.
+/// The store was told, and then it did not answer, or it did what it was told later; and the program set another time,
+/// or not.
 #[test] // S26
 fn a_time_that_the_store_did_not_confirm_is_no_conflict() {
     const AGAIN: Timestamp = Timestamp { seconds: 7, nanos: 8 };

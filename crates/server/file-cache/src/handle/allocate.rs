@@ -26,8 +26,9 @@ enum Tried {
 
 impl FileHandle {
     /// `fallocate`; `mode` holds the `FALLOC_FL_*` bits. `EOPNOTSUPP` for what the route cannot do: a file that goes
-    /// through knows no more than growing and making holes. Where the burst buffer has no room the file moves to the global store; one
-    /// that the kernel writes past us stays, and has its new length with a hole, if the global store has room for it.
+    /// through knows no more than growing and making holes. Where the burst buffer has no room the file moves to the
+    /// global store; one that the kernel writes past us stays, and has its new length with a hole, if the global store
+    /// has room for it.
     pub fn fallocate(&self, mode: u32, offset: u64, len: u64) -> io::Result<()> {
         let done = self.allocate(mode, offset, len);
         if mode & !KEEPS != 0 {

@@ -48,8 +48,9 @@ struct Standing {
 }
 
 impl Standing {
-    /// Whether it goes on in a file of `size` bytes, where it begins if nothing of it stands. Not where others have grown or cut the
-    /// file since: what they were told is written is not to be overwritten, and what stands cannot move.
+    /// Whether it goes on in a file of `size` bytes, where it begins if nothing of it stands. Not where others have
+    /// grown or cut the file since: what they were told is written is not to be overwritten, and what stands cannot
+    /// move.
     fn goes_on(&mut self, size: u64) -> bool {
         if self.bytes == 0 {
             self.start = size;
@@ -59,15 +60,16 @@ impl Standing {
 }
 
 impl FileHandle {
-    /// Appends. What stands of an append that found no room is not taken away again: others may have written behind it since, or
-    /// into it.
+    /// Appends. What stands of an append that found no room is not taken away again: others may have written behind it
+    /// since, or into it.
     pub(super) fn append(&self, data: &[u8]) -> io::Result<WriteResult> {
         let _append = self.file.append.lock();
         self.append_rest(data, Standing::default())
     }
 
-    /// Appends data whose first try was lost with the process that had it; the file had `end` bytes when that was begun. If the
-    /// data stands somewhere behind them it was done; if nothing but a first part of it stands there, it is completed.
+    /// Appends data whose first try was lost with the process that had it; the file had `end` bytes when that was
+    /// begun. If the data stands somewhere behind them it was done; if nothing but a first part of it stands there, it
+    /// is completed.
     pub fn append_again(&self, data: &[u8], end: u64) -> io::Result<WriteResult> {
         // Nobody appends between the look and the write.
         let _append = self.file.append.lock();

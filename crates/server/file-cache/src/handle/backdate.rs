@@ -24,8 +24,8 @@ pub struct Backdating {
 }
 
 impl FileHandle {
-    /// Before bytes come that were written a while ago; [`FileHandle::backdate`] when they are there. `None` where the file's time is kept
-    /// elsewhere than in a replica: it stays that of their coming.
+    /// Before bytes come that were written a while ago; [`FileHandle::backdate`] when they are there. `None` where the
+    /// file's time is kept elsewhere than in a replica: it stays that of their coming.
     pub fn backdating(&self) -> Option<Backdating> {
         // Who moves the file to the global store meanwhile would find a descriptor that may write.
         let _io = self.file.io.read();
@@ -47,7 +47,8 @@ impl FileHandle {
         if others || self.file.live.lock().version != since.version {
             return Ok(());
         }
-        // A time to come was set by somebody, and ends with the next write; but for what tells two contents apart where times are coarse.
+        // A time to come was set by somebody, and ends with the next write; but for what tells two contents apart where
+        // times are coarse.
         let now = wall();
         let told_apart = since.mtime.seconds <= now.seconds + COARSE_SECONDS;
         let to_come = since.mtime >= now && !told_apart;

@@ -14,8 +14,8 @@ use crate::file::{Body, File};
 use crate::replica::How;
 
 impl FileHandle {
-    /// An `O_PATH` descriptor of the complete replica: passthrough may be answered. `None` for every other route. The handles of a file
-    /// share one while descriptors are plenty.
+    /// An `O_PATH` descriptor of the complete replica: passthrough may be answered. `None` for every other route. The
+    /// handles of a file share one while descriptors are plenty.
     pub fn backing(&self) -> Option<Arc<OwnedFd>> {
         self.inner.backing_of(&self.file, self.whole?, self.policy.atime)
     }
@@ -26,7 +26,8 @@ impl FileHandle {
     }
 
     /// Passthrough is about to be answered: from now on the kernel reads and writes past us. False: it must not be, for
-    /// the file has moved to the global store since it was opened, or there is so little room that what is written may have to go there.
+    /// the file has moved to the global store since it was opened, or there is so little room that what is written may
+    /// have to go there.
     pub fn use_passthrough(&self) -> bool {
         let scarce = self.write && self.inner.spaces.is_scarce(&self.policy);
         let mut live = self.file.live.lock();

@@ -12,7 +12,8 @@ use crate::file::File;
 use crate::medium::begin_to_write_back;
 use crate::replica::How;
 
-/// Has what was written to a complete replica written back, from whatever thread. Between two calls it holds nothing of the replica.
+/// Has what was written to a complete replica written back, from whatever thread. Between two calls it holds nothing of
+/// the replica.
 pub struct WriteBehind {
     inner: Arc<Inner>,
     file: Arc<File>,
@@ -28,9 +29,9 @@ impl FileHandle {
 }
 
 impl WriteBehind {
-    /// Begins it, and waits for no more than the medium's queue. That promises nothing of `range`, which is to be synced as ever, and need
-    /// not happen where somebody syncs the file just now; what the medium did not take is noted for whoever does. Errors: those, and that
-    /// the replica cannot be opened, as where it has gone (`ENOENT`).
+    /// Begins it, and waits for no more than the medium's queue. That promises nothing of `range`, which is to be
+    /// synced as ever, and need not happen where somebody syncs the file just now; what the medium did not take is
+    /// noted for whoever does. Errors: those, and that the replica cannot be opened, as where it has gone (`ENOENT`).
     pub fn begin(&self, range: ByteRange) -> io::Result<()> {
         // Not for writing: that would stand in the way of a lease longer.
         let replica = self.inner.replicas.open_as(self.version, How::Read)?;

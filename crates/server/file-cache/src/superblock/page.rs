@@ -71,8 +71,9 @@ pub(super) fn read_page(path: &Path, bytes: &[u8], store_id: &str) -> Result<Pag
     Ok(page)
 }
 
-/// Writes the page, so that a crash leaves it or the former one. It is written over the spare one, `superblock.new`, and the two change
-/// places: where file systems write in place this takes no room, but for the first page and the first spare.
+/// Writes the page, so that a crash leaves it or the former one. It is written over the spare one, `superblock.new`,
+/// and the two change places: where file systems write in place this takes no room, but for the first page and the
+/// first spare.
 pub(super) fn write_page(path: &Path, page: &Page) -> io::Result<()> {
     let spare = path.with_extension("new");
     let mut bytes = serde_json::to_vec_pretty(page).map_err(io::Error::other)?;
@@ -93,8 +94,8 @@ pub(super) fn write_page(path: &Path, page: &Page) -> io::Result<()> {
     File::open(path.parent().unwrap_or(path))?.sync_all()
 }
 
-/// Writes the page of a start. What programs wrote may have filled everything, and only a start can bring it out: then it has the
-/// room that was kept for it, until it [keeps](keep_room) that again.
+/// Writes the page of a start. What programs wrote may have filled everything, and only a start can bring it out: then
+/// it has the room that was kept for it, until it [keeps](keep_room) that again.
 pub(super) fn start_page(root: &Path, path: &Path, page: &Page) -> io::Result<()> {
     let write = || match write_page(path, page) {
         // A quota shows only now.
@@ -117,8 +118,8 @@ pub(super) fn release_room(root: &Path) {
     }
 }
 
-/// Keeps room for the next start: as much as there is, to a sixteenth of what would be good, and no more than a quarter of the `free` bytes.
-/// The rest is for the commits of what frees more.
+/// Keeps room for the next start: as much as there is, to a sixteenth of what would be good, and no more than a quarter
+/// of the `free` bytes. The rest is for the commits of what frees more.
 pub(super) fn keep_room(root: &Path, free: u64) -> io::Result<()> {
     let path = room(root);
     let kept = std::fs::metadata(&path).map_or(0, |found| found.len());

@@ -8,8 +8,8 @@ use std::process::{Command, Stdio};
 use file_cache::{Residency, fault};
 use global_store::hidden::is_hidden;
 
-// Apart from the tests in that directory: a child has what its parent has open until it runs its own program, and files that
-// somebody has open are not published.
+// Apart from the tests in that directory: a child has what its parent has open until it runs its own program, and files
+// that somebody has open are not published.
 #[path = "../publish/hooked.rs"]
 mod hooked;
 #[path = "../publish/world.rs"]
