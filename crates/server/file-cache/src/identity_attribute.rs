@@ -14,9 +14,9 @@ use types::{Epoch, Fingerprint, Identity, Timestamp};
 use crate::limits::HINT_BYTES;
 
 const FORMAT: u8 = 3;
-/// All numbers in full.
+/// Format with all numbers in full.
 const FORMAT_2: u8 = 2;
-/// The format without the epoch.
+/// Format without the epoch.
 const FORMAT_1: u8 = 1;
 
 /// Stands for the beginning of a path that was cut.
@@ -46,7 +46,7 @@ impl IdentityAttribute {
         put(&mut bytes, mtime.nanos.into());
         put(&mut bytes, signed(ctime.seconds.wrapping_sub(mtime.seconds)));
         put(&mut bytes, ctime.nanos.into());
-        // A cut path finds nothing, but tells a person something.
+        // A cut path finds nothing, but helps a person.
         let hint = self.hint.as_os_str().as_bytes();
         let room = most.saturating_sub(bytes.len()).min(HINT_BYTES);
         if hint.len() <= room {
@@ -72,7 +72,7 @@ impl IdentityAttribute {
         Some(IdentityAttribute { identity, epoch: Epoch(epoch), base, hint: OsStr::from_bytes(rest).into() })
     }
 
-    /// Whether the hint is no more than the end of one, or nothing.
+    /// Returns whether the hint is only the end of a path, or empty.
     pub(crate) fn is_cut(&self) -> bool {
         let hint = self.hint.as_os_str().as_bytes();
         hint.is_empty() || hint.starts_with(CUT)
@@ -159,7 +159,7 @@ mod tests {
         }
     }
 
-    /// With the handle of an ext4 file.
+    /// The test uses a handle as ext4 makes it.
     #[test]
     fn a_new_files_brand_with_a_short_path_fits_beside_the_inode_and_a_longer_path_is_cut() {
         let fits = identity_attribute(&[7; 12], "run-17/output.h5");

@@ -31,29 +31,29 @@ use crate::identity_attribute::IdentityAttribute;
 use crate::limits::{IDENTITY_ATTRIBUTE_BYTES, IDENTITY_ATTRIBUTE_BYTES_MAX, IDENTITY_ATTRIBUTES_ROUND};
 use crate::replica::How;
 
-/// Dirty files whose replicas do not say so, or not as it is now. As many as there are dirty files, at most, but for
-/// those that became clean since the last round.
+/// Dirty files whose replicas have no identity attribute, or an outdated one. At most as many as there are dirty
+/// files, plus those that became clean since the last round.
 #[derive(Default)]
 pub(crate) struct Unmarked {
     pub(crate) files: BTreeSet<Identity>,
-    /// The last that was tried again: where the next round goes on.
+    /// The file tried last: the next round continues behind it.
     tried: Option<Identity>,
 }
 
 impl Unmarked {
-    /// Those of the next round.
+    /// Returns the files of the next round.
     fn next(&mut self) -> Vec<Identity> {
         let from = self.tried.clone().map_or(Bound::Unbounded, Bound::Excluded);
         let rest = self.files.range((from, Bound::Unbounded));
         let next: Vec<Identity> = rest.take(IDENTITY_ATTRIBUTES_ROUND).cloned().collect();
-        // After the last the first.
+        // The last file is followed by the first.
         self.tried = next.last().filter(|_| next.len() == IDENTITY_ATTRIBUTES_ROUND).cloned();
         next
     }
 }
 
 impl Inner {
-    /// Marks a dirty replica with its identity, as its record says. Gate held.
+    /// Writes the identity attribute of a dirty replica, as its record says. Gate held.
     pub(crate) fn identity_attribute(&self, file: &File, replica: BorrowedFd<'_>, record: &Record) {
         if !self.xattrs.load(Ordering::Relaxed) {
             return;
@@ -66,7 +66,7 @@ impl Inner {
         };
         let most = if self.store.finds_by_identity() { IDENTITY_ATTRIBUTE_BYTES } else { IDENTITY_ATTRIBUTE_BYTES_MAX };
         let with_identity_attribute = self.replicas.identity_attribute(replica, &identity_attribute, most);
-        // A cut hint finds no file, but what is left of it tells a person whose the data is.
+        // A cut hint finds no file, but its rest tells a person whose the data is.
         let with_identity_attribute = with_identity_attribute.or_else(|error| match most {
             IDENTITY_ATTRIBUTE_BYTES => Err(error),
             _ => self.replicas.identity_attribute(replica, &identity_attribute, IDENTITY_ATTRIBUTE_BYTES),
@@ -82,7 +82,7 @@ impl Inner {
         }
     }
 
-    /// `identity_attribute` for a replica that nobody holds open for it.
+    /// Does `identity_attribute` for a replica that is not open for that.
     pub(crate) fn update_identity_attribute(&self, file: &File, record: &Record) {
         match self.replicas.open_as(record.version, How::Read) {
             Ok(replica) => self.identity_attribute(file, replica.as_fd(), record),
@@ -112,7 +112,7 @@ impl Inner {
         self.xattrs.load(Ordering::Relaxed) && !self.unmarked.lock().files.contains(&file.identity)
     }
 
-    /// Tries again what was refused. Waits for no gate.
+    /// Tries again to write refused attributes. Waits for no gate.
     pub(crate) fn retry_identity_attributes(&self) {
         let next = self.unmarked.lock().next();
         for identity in &next {
@@ -127,7 +127,7 @@ impl Inner {
             let record = file.live.lock().record.clone().filter(|record| record.state != State::Clean);
             match record {
                 None => _ = self.unmarked.lock().files.remove(identity),
-                // A file that goes must not say that it is somebody's. If it stays it is tried then.
+                // A file that is being removed must not carry an attribute. If it stays, it is tried then.
                 Some(record) if record.removing => {}
                 Some(record) => self.update_identity_attribute(&file, &record),
             }
@@ -201,7 +201,7 @@ mod tests {
         assert_eq!(world.store.read("f").unwrap(), b"new");
     }
 
-    /// With the former one, what the time was set on below would pass for what a stage-out left there.
+    /// With the former attribute, the time that was set on the global copy would look like one left by a stage-out.
     #[test] // S17
     fn a_brand_that_could_not_follow_the_time_of_its_file_follows_it_later() {
         for lives in 0..2 {

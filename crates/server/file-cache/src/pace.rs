@@ -45,10 +45,11 @@ fn processor_time() -> Duration {
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
 }
 
-/// As many as this process may use; asked once, for the answer is in files.
+/// Number of processors that this process may use. Read once, for the answer is in files.
 static PROCESSORS: LazyLock<u64> = LazyLock::new(|| std::thread::available_parallelism().map_or(1, |n| n.get() as u64));
 
-/// Whether as many threads run or would run as there are processors, the caller among them. `loadavg`: as in proc(5).
+/// Returns whether as many threads run or would run as there are processors, including the caller. `loadavg`: as in
+/// proc(5).
 fn is_full(loadavg: &str, processors: u64) -> bool {
     let running = loadavg.split_whitespace().nth(3).and_then(|of_all| of_all.split_once('/'));
     running.and_then(|(running, _)| running.parse::<u64>().ok()).is_some_and(|running| running >= processors)

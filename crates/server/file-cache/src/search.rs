@@ -14,8 +14,8 @@ use crate::open::is_full;
 use crate::replica::mtime_of;
 use crate::withdrawal::is_void;
 
-/// Whether nobody had asked to keep what a record tells of, should the machine crash: a replica of it that is missing
-/// after that is no loss.
+/// Returns whether a crash of the machine may lose the data of a record, because nobody had asked to keep it. If its
+/// replica is missing after a crash, that is no loss.
 pub fn may_go_with_crash(record: &Record) -> bool {
     !record.synced && record.state != State::Draining
 }
@@ -25,9 +25,10 @@ impl Inner {
     /// replica's attributes: for use after a crash of the machine, or if records may be lost. Nothing else runs yet.
     /// `crashed`: the machine crashed and nobody has searched since.
     pub(crate) fn search(&self, lost: bool, crashed: bool) -> io::Result<()> {
-        // The first record makes a lost catalogue look whole: who dies meanwhile must not leave the rest.
+        // The first record makes a lost catalogue look complete: a death in the middle must not hide the rest.
         match self.superblock.set_unsearched(true) {
-            // One that has its records is whole without a word about it, which a full burst buffer has no room for.
+            // A catalogue that has its records is complete without this note, for which a full burst buffer has no
+            // room.
             Err(error) if is_full(&error) && !lost => return self.adopt_with_identity_attribute(),
             noted => noted?,
         }
@@ -43,10 +44,10 @@ impl Inner {
         Ok(())
     }
 
-    /// The machine died with replicas that nobody had asked it to keep. A record is written to the medium with any
-    /// later one, and where the burst buffer's file system (btrfs, for one) does not make a new file durable with
-    /// another's sync, it can come back without its replica. What was below is there: no stage-out had begun. Or the
-    /// store forgot a new file of which the burst buffer has no byte.
+    /// Forgets records of replicas that nobody had asked to keep and that the crash has lost. A record is written to
+    /// the medium with any later one. If the burst buffer's file system (btrfs, for example) does not make a new file
+    /// durable with another's sync, a record can come back without its replica. The global copy is intact, for no
+    /// stage-out had begun. Or the store forgot a new file of which the burst buffer has no byte.
     fn forget_unsynced(&self) -> io::Result<()> {
         let mut gone = Vec::new();
         let listed = self.catalogue.unclean(&mut |identity, record| {
@@ -67,10 +68,10 @@ impl Inner {
             if self.store.is_shared()
                 && let Ok(Some(anchor)) = self.store.locate(identity, hint, false)
             {
-                // One that stays goes when we open the file.
+                // A mark that stays is removed when we open the file.
                 let _ = anchor.set_mark(None);
             }
-            // What is left of an empty one is garbage.
+            // The rest of an empty replica is garbage.
             self.replicas.remove_identity_attribute_of(*version);
         }
         let changes = gone.into_iter().map(|(identity, ..)| Change::Remove(identity)).collect();
@@ -83,7 +84,7 @@ impl Inner {
             versions.push(version);
             true
         })?;
-        // Of two replicas of one file the newer is the one that counts.
+        // Of two replicas of one file the newer one counts.
         versions.sort();
         for version in versions {
             if version >= self.superblock.first {
@@ -138,15 +139,15 @@ impl Inner {
             .map_err(broken)
     }
 
-    /// Whether a replica without a byte is that of a file which is gone for good: one that was just made, say, whose
-    /// name the crash took.
+    /// Returns whether an empty replica belongs to a file that is gone for good, for example one just made whose name
+    /// was lost in the crash.
     fn holds_nothing(&self, identity: &Identity, hint: &Path, version: Version) -> bool {
         self.store.finds_by_identity()
             && self.replicas.stat(version).is_ok_and(|stat| stat.st_size == 0)
             && matches!(self.store.locate(identity, hint, false), Ok(None))
     }
 
-    /// Where the file is, or what is left of where it was.
+    /// Returns where the file is, or the rest of its former path.
     fn hint_of(&self, identity_attribute: &IdentityAttribute) -> PathBuf {
         let found = if identity_attribute.is_cut() {
             self.store.locate(&identity_attribute.identity, &identity_attribute.hint, false)

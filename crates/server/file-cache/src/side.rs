@@ -5,7 +5,7 @@ use std::io;
 
 use crate::cache::errno;
 
-/// An error of the burst buffer, where others are of the global store.
+/// An error of the burst buffer. All other errors are of the global store.
 #[derive(Debug)]
 struct Here(io::Error);
 
@@ -21,17 +21,17 @@ impl std::error::Error for Here {
     }
 }
 
-/// Says that an error is the burst buffer's.
+/// Marks an error as the burst buffer's.
 pub(crate) fn here(error: io::Error) -> io::Error {
     io::Error::new(error.kind(), Here(error))
 }
 
-/// The errno of an error, if it has one, whoever's it is.
+/// Returns the errno of an error, of either side, if it has one.
 pub(crate) fn code(error: &io::Error) -> Option<i32> {
     error.raw_os_error().or_else(|| errno_here(error))
 }
 
-/// The errno of an error of the burst buffer.
+/// Returns the errno of an error of the burst buffer.
 pub(crate) fn errno_here(error: &io::Error) -> Option<i32> {
     error.get_ref()?.downcast_ref::<Here>()?.0.raw_os_error()
 }

@@ -1,4 +1,4 @@
-//! Where one request on an open file goes.
+//! The route of one request on an open file.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -14,7 +14,7 @@ use crate::clock::wall;
 use crate::file::Body;
 use crate::replica::{self, How};
 
-/// Where one request goes.
+/// The place where one request is served.
 pub(super) enum Route {
     Replica(Arc<OwnedFd>),
     Partial,
@@ -43,7 +43,7 @@ impl FileHandle {
         if self.unnoted.load(Ordering::Relaxed) { Atime::No } else { self.policy.atime }
     }
 
-    /// After a read that moves no replica's time of last access.
+    /// Notes a read that moves no replica's access time.
     pub(super) fn note_read(&self) {
         if self.noted() != Atime::No {
             self.file.live.lock().read_at = Some(wall());
@@ -89,7 +89,7 @@ impl FileHandle {
         };
         let Some(version) = version else { return errno(libc::EIO) };
         let fd = match self.inner.replicas.open_as(version, how) {
-            // It was dropped for another body meanwhile: look again.
+            // The replica was dropped for another body meanwhile: look again.
             Err(error) if error.kind() == io::ErrorKind::NotFound && self.file.live.lock().version != Some(version) => {
                 return self.route(write);
             }

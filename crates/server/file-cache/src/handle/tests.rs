@@ -7,7 +7,7 @@ use testkit::{PATIENCE, wait_until};
 use super::*;
 use crate::world::World;
 
-/// Does `call` for somebody who is given up while it waits for what `guard` is.
+/// Runs `call` and gives it up while it waits for the lock of `guard`. Returns its errno.
 fn given_up<G>(guard: G, call: impl FnOnce() -> io::Result<()> + Send) -> Option<i32> {
     let request = RequestId { asker: Store::mint(), number: 2 };
     std::thread::scope(|scope| {
