@@ -1,4 +1,4 @@
-//! A store in which something happens between two steps of a publication.
+//! A store with a hook between the steps of a publication.
 #![allow(dead_code)] // Each test binary uses its part.
 
 use std::ffi::OsStr;
@@ -12,10 +12,10 @@ use global_store::{Access, Anchor, Dressed, GlobalStore, StoreAttributes, StoreF
 use parking_lot::Mutex;
 use types::{Identity, Timestamp};
 
-/// Where something may happen.
+/// Step at which the hook is called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// The new file is there, and empty.
+    /// The new file exists, and is empty.
     Begun,
     /// The new file has the owner, mode and attributes of the former one. The number says how often that was done
     /// before. `EOPNOTSUPP`: the new file cannot have them.
