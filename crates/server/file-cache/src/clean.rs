@@ -70,7 +70,7 @@ fn candidates(catalogue: &dyn Catalogue) -> Result<Vec<Candidate>, catalogue::Er
             }
             true
         },
-        &mut |error| tracing::warn!(%error, "a damaged record"),
+        &mut |error| tracing::warn!(%error, "found a damaged record in the catalogue, see `forebay check`"),
     )?;
     found.sort_by_key(|one| one.used_s);
     Ok(found)
@@ -196,7 +196,10 @@ impl Inner {
             if freed == 0 {
                 *inner.asked_neighbours.lock() = inner.now() + crate::limits::NEIGHBOURS_PAUSE;
             } else {
-                tracing::info!(bytes = freed, "clean data of other directories made room in the burst buffer");
+                tracing::info!(
+                    bytes = freed,
+                    "removed clean data of other directories to make room in the burst buffer"
+                );
             }
             inner.spaces.forget();
             inner.asking.store(false, Ordering::Release);

@@ -64,7 +64,11 @@ impl Inner {
             if done && self.store.is_shared() {
                 // Not earlier: a file that is written again must not lose its mark. This moves ctime alone.
                 let before = job.anchor.attributes();
-                done = job.anchor.set_mark(None).inspect_err(|error| tracing::warn!(%error, "a mark stays")).is_ok();
+                done = job
+                    .anchor
+                    .set_mark(None)
+                    .inspect_err(|error| tracing::warn!(%error, "could not remove a file's mark: tried again later"))
+                    .is_ok();
                 fault::point("w6.unmarked");
                 // Changes that another node made since the last look are not ours, and must still be noticed.
                 if let (Ok(before), Ok(after)) = (before, job.anchor.attributes()) {

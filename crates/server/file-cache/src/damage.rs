@@ -103,7 +103,7 @@ impl Inner {
         } else {
             length_changed(end.size, found.size)
         };
-        tracing::error!(file = %now.hint.shown(), reason, "damaged: it is neither opened nor staged out until it is resolved");
+        tracing::error!(file = %now.hint.shown(), reason, "the replica of a dirty file is damaged: the file is not opened and not staged out until `forebay resolve` decides");
         if let Err(error) = self.put(file, damaged(now, reason), Durability::Machine) {
             // Until that works nobody may use the file.
             file.live.lock().ended = true;
@@ -134,7 +134,7 @@ impl Inner {
         if let Some(record) = record
             && let Err(error) = self.put(file, Record { synced_len: len, ..record }, Durability::Process)
         {
-            tracing::debug!(%error, file = %file.identity, "the length of a synced replica is not noted");
+            tracing::debug!(%error, file = %file.identity, "could not record the length of a synced replica");
         }
     }
 
@@ -167,7 +167,7 @@ impl Inner {
             let path = self.replicas.end_path(version);
             let summed = if wanted { self.sum_whole(version, until) } else { None };
             if summed.is_none_or(|sums| sums.store(&path).is_err()) {
-                tracing::debug!(file = %file.identity, "a dirty replica is not summed at the end");
+                tracing::debug!(file = %file.identity, "did not compute the checksums of a dirty replica at the end: it is in use, or that takes too long");
                 // The checksums of an earlier end would be believed.
                 let _ = std::fs::remove_file(&path);
             }

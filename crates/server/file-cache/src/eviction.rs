@@ -54,10 +54,10 @@ impl Inner {
                 }
                 true
             },
-            &mut |error| tracing::warn!(%error, "a damaged record"),
+            &mut |error| tracing::warn!(%error, "found a damaged record in the catalogue, see `forebay check`"),
         );
         if let Err(error) = scanned {
-            tracing::error!(%error, "the catalogue cannot be read for an eviction");
+            tracing::error!(%error, "could not read the catalogue: nothing is evicted");
         }
         oldest.into_sorted_vec().into_iter().map(|(_, identity)| identity).collect()
     }
@@ -186,7 +186,7 @@ impl Inner {
         self.superblock.keep_room(self.spaces.now().free);
         let _tops_up = self.catalogue.has_room();
         if let Err(error) = self.spaces.make_ballast() {
-            tracing::debug!(%error, "no ballast");
+            tracing::debug!(%error, "could not make the ballast again: it is tried again");
         }
     }
 
@@ -203,7 +203,7 @@ impl Inner {
             });
             if let Err(error) = expired {
                 fails = true;
-                tracing::warn!(%error, %identity, "a file whose replica is to go cannot be looked up: it is tried again");
+                tracing::warn!(%error, %identity, "could not look up a file whose replica has expired: it is tried again");
                 self.expiry.set(&identity, self.now().saturating_add(BACKOFF_MAX));
             }
         }
@@ -235,7 +235,7 @@ impl Inner {
         if self.catalogue.replay_bytes() > most
             && let Err(error) = self.catalogue.condense()
         {
-            tracing::warn!(%error, "the next start may take longer");
+            tracing::warn!(%error, "could not condense the log of the catalogue: the next start may take longer");
         }
     }
 
@@ -297,7 +297,7 @@ impl Inner {
         self.queue.remove(file);
         file.moved.notify_all();
         CacheCounters::add(&self.counters.spilled, 1);
-        tracing::warn!(file = %anchor.path_hint().shown(), "the burst buffer is full: the file goes on in the global store");
+        tracing::warn!(file = %anchor.path_hint().shown(), "the burst buffer is full: the file moved to the global store");
         Ok(true)
     }
 }

@@ -74,7 +74,7 @@ impl Inner {
         match with_identity_attribute {
             Ok(()) => _ = self.unmarked.lock().files.remove(&file.identity),
             Err(error) if errno(&error) == libc::EOPNOTSUPP => {
-                tracing::warn!(%error, "the burst buffer keeps no extended attributes: a lost catalogue could not be rebuilt");
+                tracing::warn!(%error, "the file system of the burst buffer has no extended attributes: a lost catalogue could not be rebuilt");
                 self.xattrs.store(false, Ordering::Relaxed);
                 self.unmarked.lock().files.clear();
             }
@@ -99,11 +99,11 @@ impl Inner {
             tracing::warn!(
                 %error,
                 file = %file.identity,
-                "a dirty replica could not be told whose it is: if the catalogue were lost now its data would not be found; it is \
+                "could not write the identity attribute of a dirty replica: if the catalogue were lost now, its data would not be found; it is \
                  tried again every second, for this file and others"
             );
         } else if fresh {
-            tracing::debug!(%error, file = %file.identity, "a dirty replica could not be told whose it is");
+            tracing::debug!(%error, file = %file.identity, "could not write the identity attribute of a dirty replica");
         }
     }
 
@@ -133,7 +133,7 @@ impl Inner {
             }
         }
         if !next.is_empty() && self.unmarked.lock().files.is_empty() && self.xattrs.load(Ordering::Relaxed) {
-            tracing::info!("all dirty replicas say whose they are again");
+            tracing::info!("all dirty replicas have their identity attribute again");
         }
     }
 }

@@ -49,7 +49,7 @@ impl Inner {
             && !is_same(below.atime, here)
             && let Err(error) = self.replicas.set_atime(version, below.atime)
         {
-            tracing::debug!(%error, file = %file.identity, "a replica keeps a time of last access of its own");
+            tracing::debug!(%error, file = %file.identity, "could not set the access time of a replica: it keeps its own");
         }
         file.live.lock().watched = here().ok().map(|here| (version, here));
     }
@@ -106,7 +106,7 @@ impl Inner {
             Ok(())
         };
         if !gone && let Err(error) = finish() {
-            tracing::debug!(%error, file = %file.identity, "a time of last access is lost");
+            tracing::debug!(%error, file = %file.identity, "could not write an access time to the global copy: it is lost");
         }
         CacheCounters::add(&self.counters.staged_count, 1);
         let mut live = file.live.lock();
@@ -154,7 +154,7 @@ impl Inner {
             drop(settling);
         };
         if let Err(error) = self.threads.start("reads", finish) {
-            tracing::debug!(%error, "times of last access wait for the close of their files");
+            tracing::debug!(%error, "could not write the access times of open files now: each is written when its file is closed");
         }
         while ended.recv_timeout(POLL) == Err(RecvTimeoutError::Timeout) && !interrupted() {}
         given_up.store(true, Ordering::Relaxed);

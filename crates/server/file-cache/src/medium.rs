@@ -151,7 +151,7 @@ impl Inner {
         if !heard.lost || errno(&heard.error) != libc::EIO || !is_new() || self.replicas.have_failed() {
             return Err(heard);
         }
-        tracing::debug!(file = %file.identity, "an error of a direct write beside others: nothing is lost");
+        tracing::debug!(file = %file.identity, "ignored a write-back error that a direct write caused: nothing is lost");
         if asked { Err(Heard { lost: false, ..heard }) } else { Ok(()) }
     }
 }

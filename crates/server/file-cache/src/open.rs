@@ -97,7 +97,7 @@ impl Inner {
                 Ok(Step::Compare(file, record, found)) => {
                     let bytes = self.whose_bytes(&record, &*anchor, found.size);
                     if let Err(error) = &bytes {
-                        tracing::debug!(%error, file = %file.identity, "a global copy that cannot be compared is another version");
+                        tracing::debug!(%error, file = %file.identity, "could not compare a global copy with its record: it counts as another version");
                     }
                     tries.compared = Some((found, matches!(bytes, Ok(ContentOwner::Base | ContentOwner::Replica))));
                 }
@@ -197,7 +197,7 @@ impl Inner {
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 if live.is_ahead() {
-                    tracing::error!(file = %file.identity, "the data of a dirty file is not in the burst buffer: it is lost");
+                    tracing::error!(file = %file.identity, "the replica of a dirty file is missing in the burst buffer: its unsaved data is lost");
                     live.body = Body::Lost;
                 }
                 Ok(false)

@@ -84,7 +84,7 @@ impl Inner {
             (live.anchor, live.trouble) = (None, None);
         }
         if !record.orphaned {
-            tracing::warn!(file = %record.hint.shown(), "a dirty file is not in the global store: its data is kept");
+            tracing::warn!(file = %record.hint.shown(), "a dirty file was removed from the global store: its data is kept as an orphan, see `forebay resolve`");
             let reason = "the file is not in the global store".to_owned();
             let _ = self.put(file, Record { orphaned: true, reason, ..record.clone() }, Durability::Process);
         }
@@ -94,7 +94,7 @@ impl Inner {
 
     /// Records a conflict: both copies changed, and both are kept. Gate held.
     pub(crate) fn record_conflict(&self, file: &File, record: Record, reason: &str) -> StageOutResult {
-        tracing::warn!(file = %record.hint.shown(), reason, "conflict: both copies are kept");
+        tracing::warn!(file = %record.hint.shown(), reason, "conflict: the global copy and the replica both changed; both are kept, see `forebay resolve`");
         let mut record = Record { state: State::Conflict, reason: reason.to_owned(), ..record };
         {
             let mut live = file.live.lock();

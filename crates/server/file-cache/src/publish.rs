@@ -333,12 +333,12 @@ impl Inner {
         let synced = next.sync_name();
         fault::point("a6.synced");
         if let Err(error) = synced {
-            tracing::error!(%error, file = %name, "the name of a published file could not be synced: its data is kept");
+            tracing::error!(%error, file = %name, "could not sync the directory of a published file: its replica is kept");
             return Ok(Outcome::Doubtful(error));
         }
         let _gate = file.gate.lock();
         if let Err(error) = self.unlinked(file, true) {
-            tracing::error!(%error, file = %name, "the replica of a published file stays until the next start");
+            tracing::error!(%error, file = %name, "could not remove the replica of a published file: the next start removes it");
         }
         CacheCounters::add(&self.counters.out_files, 1);
         CacheCounters::add(&self.counters.out_bytes, job.copied.bytes);

@@ -153,7 +153,7 @@ impl Inner {
             // The other records are worth more than a refusal to start. A dirty replica of the damaged record is kept,
             // and `check` shows it.
             Err(error @ catalogue::Error::Damaged { .. }) => {
-                tracing::error!(%error, "a record of unsaved data is lost")
+                tracing::error!(%error, "a record of unsaved data is damaged: the replica is kept, see `forebay check`")
             }
             result => result?,
         }
@@ -174,14 +174,14 @@ impl Inner {
                 (record, ended) = self.with_damage(record, replica);
                 if record.damaged || record.synced_len != former {
                     if record.damaged {
-                        tracing::error!(file = %record.hint.shown(), reason = record.reason, "damaged: it is neither opened nor staged out until it is resolved");
+                        tracing::error!(file = %record.hint.shown(), reason = record.reason, "the replica of a dirty file is damaged: the file is not opened and not staged out until `forebay resolve` decides");
                     }
                     let kept = Change::Put(identity.clone(), record.clone());
                     self.catalogue.commit(vec![kept], Durability::Machine)?;
                 }
             }
             if !there && matches!(self.store.locate(&identity, &record.hint, false), Ok(None)) {
-                tracing::warn!(file = %record.hint.shown(), "a file that was deleted is forgotten");
+                tracing::warn!(file = %record.hint.shown(), "removed the record of a dirty file that has neither a replica nor a global copy");
                 self.catalogue.commit(vec![Change::Remove(identity)], Durability::Process)?;
                 continue;
             }
@@ -202,7 +202,7 @@ impl Inner {
                 }
             }
             if !there {
-                tracing::error!(file = %record.hint.shown(), "the data of a dirty file is not in the burst buffer: it is lost");
+                tracing::error!(file = %record.hint.shown(), "the replica of a dirty file is missing in the burst buffer: its unsaved data is lost");
             }
             // An identity attribute that could not follow the record does not count.
             let identity_attribute = self.replicas.read_identity_attribute(record.version).filter(|_| there);
@@ -235,7 +235,7 @@ impl Inner {
         let found = self.store.locate(identity, &record.hint, false);
         let is_gone = found.and_then(|found| Ok(!(has_replica && self.take_hidden_away(record)?) && found.is_none()));
         let is_gone = is_gone.inspect_err(|error| {
-            tracing::warn!(%error, file = %record.hint.shown(), "whether a file was removed is looked at later");
+            tracing::warn!(%error, file = %record.hint.shown(), "could not check whether a file was removed: it is checked later");
         });
         is_gone.ok()
     }
@@ -267,7 +267,7 @@ impl Inner {
 
     /// Completes the removal that was requested before the agent died.
     fn forget_removed(&self, identity: &Identity, record: &Record) -> Result<(), OpenError> {
-        tracing::info!(file = %record.hint.shown(), "a file whose removal was under way is gone: its data goes too");
+        tracing::info!(file = %record.hint.shown(), "a file is gone whose removal was under way when the agent died: its data is removed too");
         if record.synced {
             self.keep_from_before(identity.clone(), record.clone());
             return Ok(());
@@ -295,7 +295,7 @@ impl Inner {
                 }
                 !self.is_dead()
             },
-            &mut |error| tracing::error!(%error, "a damaged record"),
+            &mut |error| tracing::error!(%error, "found a damaged record in the catalogue, see `forebay check`"),
         );
         scanned.map_err(crate::cache::broken)?;
         if self.is_dead() {
@@ -382,7 +382,7 @@ impl Inner {
             // A catalogue given by the caller may still be used by the caller.
             let ours = self.settings.catalogue.is_none();
             if let Some(error) = ours.then(|| self.catalogue.close().err()).flatten() {
-                tracing::warn!(%error, "the next start takes longer");
+                tracing::warn!(%error, "could not close the catalogue in order: the next start takes longer");
             }
         }
         self.superblock.unlock();

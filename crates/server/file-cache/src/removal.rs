@@ -221,7 +221,7 @@ impl Inner {
         if !record.removing
             && let Err(error) = self.put(file, Record { removing: true, ..record }, Durability::Machine)
         {
-            tracing::warn!(%error, file = %file.identity, "a file that was removed may be told of as an orphan after a crash");
+            tracing::warn!(%error, file = %file.identity, "could not record the removal of a file: after a crash it may be reported as an orphan");
         }
         {
             let mut live = file.live.lock();
@@ -268,7 +268,7 @@ impl Inner {
         self.removals.give_up();
         if self.drop_removed() {
             tracing::warn!(
-                "no room: what was synced of removed files went before the global store had their removal on its medium"
+                "the burst buffer is full: synced data of removed files was dropped before their removal was durable in the global store"
             );
         }
     }
@@ -283,13 +283,13 @@ impl Inner {
             let synced = store.sync_names();
             fault::point("unlink.synced");
             if let Err(error) = &synced {
-                tracing::warn!(%error, "the global store could not be synced: files that were removed are kept on");
+                tracing::warn!(%error, "could not sync the global store: the data of removed files is kept, and the sync is tried again");
             }
             removals.end(synced.is_ok(), clock());
         };
         // Only threads that need the result wait for the end: the store may not answer.
         if let Err(error) = std::thread::Builder::new().name("removals".to_owned()).spawn(sync) {
-            tracing::warn!(%error, "cannot start a thread: files that were removed are kept on");
+            tracing::warn!(%error, "could not start a thread to sync the global store: the data of removed files is kept");
             self.removals.end(false, self.now());
         }
         true

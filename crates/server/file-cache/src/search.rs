@@ -38,7 +38,9 @@ impl Inner {
         }
         match self.superblock.set_unsearched(false) {
             // The next start searches once more.
-            Err(error) if is_full(&error) => tracing::warn!(%error, "that this was searched cannot be noted"),
+            Err(error) if is_full(&error) => {
+                tracing::warn!(%error, "could not record the end of recovery in the superblock: the next start will search again")
+            }
             noted => noted?,
         }
         Ok(())
@@ -64,7 +66,7 @@ impl Inner {
             return Err(broken(error));
         }
         for (identity, hint, version) in &gone {
-            tracing::warn!(file = %hint.shown(), "what was written and not synced went with the crash of the machine");
+            tracing::warn!(file = %hint.shown(), "the crash of the machine lost data of this file that was never synced");
             if self.store.is_shared()
                 && let Ok(Some(anchor)) = self.store.locate(identity, hint, false)
             {
@@ -113,7 +115,7 @@ impl Inner {
             return Ok(());
         }
         let hint = self.hint_of(&identity_attribute);
-        tracing::warn!(file = %hint.shown(), "a dirty replica is taken back into the catalogue");
+        tracing::warn!(file = %hint.shown(), "found unsaved data without a record: the file is in the catalogue again, and will be staged out");
         let record = Record {
             state: State::Dirty,
             version,

@@ -25,7 +25,7 @@ impl Inner {
     fn close_kept(&self) {
         let files: Vec<Arc<File>> = self.table.lock().files.values().cloned().collect();
         let closed: Vec<Descriptors> = files.iter().map(|file| file.live.lock().fds.take_replicas()).collect();
-        tracing::debug!(files = files.len(), "many descriptors of replicas were kept: they are closed");
+        tracing::debug!(files = files.len(), "closed the replica descriptors of all files: too many were kept open");
         drop(closed);
     }
 

@@ -109,7 +109,7 @@ impl Inner {
                     return Ok(true);
                 }
                 Err(Broken::Replica(error)) if is_full(&error) || (!write && !self.refuses(&error)) => {
-                    tracing::debug!(%error, file = %file.identity, "a stage-in that cannot be kept: the file goes through");
+                    tracing::debug!(%error, file = %file.identity, "could not keep a staged-in replica: the file is served from the global store");
                     return Ok(false);
                 }
                 Err(Broken::Source(error) | Broken::Replica(error)) => return Err(error),
@@ -227,7 +227,7 @@ impl Inner {
             Ok(_) => Ok(true),
             Err(Broken::Source(error)) => Err(error),
             Err(Broken::Replica(error)) => {
-                tracing::debug!(%error, "no room for a stage-in: the file goes through");
+                tracing::debug!(%error, "no room to stage a file in: it is served from the global store");
                 let _gate = file.gate.lock();
                 self.abandon_fetch(file);
                 Ok(false)

@@ -125,10 +125,10 @@ impl FileCache {
                 status.pinned += u64::from(record.pinned);
                 true
             },
-            &mut |error| tracing::error!(%error, "a damaged record"),
+            &mut |error| tracing::error!(%error, "found a damaged record in the catalogue, see `forebay check`"),
         );
         if let Err(error) = scanned {
-            tracing::error!(%error, "the catalogue cannot be read for the status");
+            tracing::error!(%error, "could not read the catalogue: the status is incomplete");
         }
         status
     }

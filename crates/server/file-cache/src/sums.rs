@@ -92,7 +92,7 @@ impl Sums {
     /// whether they were written.
     pub(crate) fn keep(&self, path: &Path) -> bool {
         let stored = self.store(path).inspect_err(|error| {
-            tracing::warn!(%error, "cannot keep checksums");
+            tracing::warn!(%error, "could not write the checksums of a replica: its next stage-out reads the global copy instead");
             // The checksums of an earlier content must not be taken for these.
             let _ = std::fs::remove_file(path);
         });

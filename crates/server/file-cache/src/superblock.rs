@@ -138,7 +138,7 @@ impl Superblock {
         if let Some(root) = self.path.parent()
             && let Err(error) = keep_room(root, free)
         {
-            tracing::debug!(%error, "no room is kept for the next start");
+            tracing::debug!(%error, "could not keep room for the next start");
         }
     }
 

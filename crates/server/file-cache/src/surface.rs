@@ -223,7 +223,7 @@ impl FileCache {
             None => self.inner.sync_commits(self.inner.forgotten.load(Ordering::Acquire)),
         };
         if let Err(error) = tried {
-            tracing::warn!(%error, %identity, "the intent to remove a file could not be recorded");
+            tracing::warn!(%error, %identity, "could not record that a file is being removed: if the agent dies now, the file becomes an orphan");
         }
     }
 
@@ -232,7 +232,7 @@ impl FileCache {
     pub fn unlinked(&self, identity: &Identity) {
         let done = self.inner.gated(identity, false, |file, _| self.inner.unlinked(file, false));
         if let Err(error) | Ok(Err(error)) = done {
-            tracing::error!(%error, %identity, "the replica of an unlinked file stays until the next start");
+            tracing::error!(%error, %identity, "could not remove the replica of an unlinked file: the next start removes it");
         }
     }
 

@@ -89,7 +89,7 @@ impl Inner {
         }
         if !self.take_back(&file.identity, version, false) {
             if let Err(error) = self.replicas.make_void(version) {
-                tracing::error!(%error, %version, "an open that was refused may truncate its file after all");
+                tracing::error!(%error, %version, "could not withdraw an open that was refused: a crash of the agent may truncate the file");
             }
             // What exceeds the bound is left to the next start.
             let _ = self.doubts.add(&file.identity, version, false, DOUBTS);
@@ -139,7 +139,7 @@ impl Inner {
             Err(error) => Err(crate::cache::broken(error)),
         };
         if let Err(error) = &gone {
-            tracing::warn!(%error, %identity, "the intent of an open that failed could not be taken back yet");
+            tracing::warn!(%error, %identity, "could not withdraw the intent of an open that failed: it is tried again");
             return false;
         }
         if !in_use {

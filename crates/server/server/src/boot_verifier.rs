@@ -56,7 +56,7 @@ impl BootVerifier {
 
     fn begin_in(burst_buffer: &Path, boot: io::Result<String>) -> BootVerifier {
         let unnoted = |error: io::Error| {
-            tracing::warn!(%error, "this life of the machine cannot be noted: clients will take it that the machine has crashed");
+            tracing::warn!(%error, "could not record the boot verifier in the burst buffer: after a restart of the server, clients will report unsynced writes as lost");
         };
         let number = fresh();
         let mut boot_verifier = BootVerifier { burst_buffer: burst_buffer.to_owned(), number, believed: number };

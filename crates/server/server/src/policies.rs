@@ -20,7 +20,7 @@ impl Policies {
             return Ok(Arc::clone(known));
         }
         let set = PolicySet::from_toml(text).map_err(|reason| {
-            tracing::warn!(reason, "a client sent rules that this version does not keep");
+            tracing::warn!(reason, "refused a policy that this version does not know");
             io::Error::from_raw_os_error(libc::EINVAL)
         })?;
         let policy = Arc::new(set.apply(Policy::default()));

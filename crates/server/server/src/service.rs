@@ -44,7 +44,7 @@ pub struct AgentSession {
 
 impl Drop for AgentSession {
     fn drop(&mut self) {
-        tracing::info!(agent = self.agent, open = self.handles.len(), "an agent is gone");
+        tracing::info!(agent = self.agent, open = self.handles.len(), "an agent has disconnected");
     }
 }
 
@@ -102,7 +102,7 @@ impl Service for Files {
             let reason = "the server serves another directory: name the one that both mount, on both sides";
             return Err((libc::EXDEV, reason.into()));
         }
-        tracing::info!(agent, "an agent has come");
+        tracing::info!(agent, "an agent has connected");
         Ok(AgentSession {
             handles: ClientHandles::default(),
             jobs: Jobs::default(),

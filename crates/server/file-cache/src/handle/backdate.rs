@@ -77,7 +77,7 @@ impl FileHandle {
         self.tell_change(ByteRange::at(offset, data.len() as u64));
         // A part may have been written.
         if let Some(Err(error)) = since.map(|since| self.backdate(&since, at)) {
-            tracing::debug!(%error, "the time at which bytes of a window were written is lost");
+            tracing::debug!(%error, "could not set the time at which bytes of a window were written: the file has the time of their arrival");
         }
         written?;
         Ok(WriteResult { written: data.len(), offset })

@@ -127,7 +127,7 @@ impl DepartureLog {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return (kept, Vec::new()),
             Err(error) => {
                 let path = kept.path.shown();
-                tracing::error!(%error, %path, "what windows clients had is not known: it cannot be read");
+                tracing::error!(%error, %path, "could not read the log of clients with windows: it is unknown what others changed in their files");
                 return (kept, Vec::new());
             }
             Ok(found) => found,
@@ -145,7 +145,7 @@ impl DepartureLog {
         }
         if lost > 0 {
             let path = kept.path.shown();
-            tracing::warn!(%path, bytes = lost, "what windows clients had is not known in full: a machine has crashed, or another version wrote it");
+            tracing::warn!(%path, bytes = lost, "part of the log of clients with windows is not valid: the machine has crashed, or another version wrote it");
         } else if known && believed == boot_verifier {
             kept.file = OpenOptions::new().write(true).open(&kept.path).ok();
             kept.bytes = found.len() as u64;
@@ -208,7 +208,7 @@ impl DepartureLog {
         let _ = fs::remove_file(&self.path);
         if !std::mem::replace(&mut self.failing, true) {
             let path = self.path.shown();
-            tracing::warn!(%error, %path, "should this server be killed now, the next does not know in full what windows clients had");
+            tracing::warn!(%error, %path, "could not write the log of clients with windows: if this server is killed now, the next one does not know all of it");
         }
     }
 }
