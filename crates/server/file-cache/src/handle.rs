@@ -387,7 +387,7 @@ impl FileHandle {
         }
     }
 
-    /// Returns the error of the last failed stage-out, once for each.
+    /// Reports a failed stage-out: returns an error once for each failure since the last call.
     fn tell(&self) -> io::Result<()> {
         let (number, code) = self.file.live.lock().error;
         if self.seen.swap(number, Ordering::Relaxed) == number { Ok(()) } else { errno(code) }

@@ -126,8 +126,8 @@ impl Inner {
         file.live.lock().anchor = None;
     }
 
-    /// Drops a clean replica that nobody has open, or tries again later: later writes to the global copy must be
-    /// visible through mappings that are left. Gate held.
+    /// Drops a clean replica that nobody has open, or tries again later: later writes of the file must be visible
+    /// through mappings that are left. Gate held.
     pub(crate) fn drop_clean(&self, file: &Arc<File>) {
         if let Err(error) = self.evict_gated(file) {
             self.evict_later(file, &error, BACKOFF_MIN);

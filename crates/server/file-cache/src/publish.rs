@@ -19,8 +19,8 @@
 //! locks `names` for reading. A change before A5 is therefore seen. A change after it finds a file without a name and
 //! gets `ESTALE`, and the kernel looks the name up again.
 //!
-//! If somebody removes both files from the global store between A2 and A5, also the hidden one, and the agent dies in
-//! between, the next start takes that for its own doing.
+//! Somebody else may remove both files between A2 and A5, also the hidden one. If the agent dies then, the next start
+//! takes the removal for the agent's own.
 //!
 //! A file is published only where all this is certain: it has one name, nobody has it open or mapped, it is not pinned
 //! and was not begun in place, and the store finds files by identity. In every other case the file is written in

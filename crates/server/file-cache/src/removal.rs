@@ -28,8 +28,8 @@
 //!    has its record.
 //! 2. Such a file is in the table of files until its record is gone: an open by its identity meets the file, not the
 //!    record.
-//! 3. The record is dropped only after a sync of the store that began when the name was gone, or because its room was
-//!    needed, or because the store could not be synced.
+//! 3. The record is dropped after a sync of the store that began when the name was gone. It is dropped earlier only if
+//!    its room was needed, or if the store could not be synced.
 
 use std::io;
 use std::sync::Arc;

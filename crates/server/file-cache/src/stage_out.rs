@@ -107,7 +107,7 @@ fn stuck(state: Residency, error: io::Error) -> StageOutResult {
 
 impl Inner {
     /// Begins the stage-outs of the files that have no end in `ends` yet. Files for which no descriptors are left are
-    /// postponed.
+    /// postponed: `ends` is cut before the first of them.
     fn begin_all<'a>(
         &self,
         files: &[&'a Arc<File>],

@@ -48,7 +48,7 @@ pub struct Status {
     pub dirty_bytes: u64,
     /// Bytes of the burst buffer's file system.
     pub total_bytes: u64,
-    /// Of these, free.
+    /// Free bytes of that file system.
     pub free_bytes: u64,
     /// Opens that found a complete replica.
     pub hits: u64,

@@ -363,10 +363,10 @@ impl FileCache {
 
     /// Ends a conflict, a failure or an orphan. Returns where `Keep::Both` saved the replica's data.
     ///
-    /// Errors: `EBUSY` if the file is open for writing; `ENOENT` if there is nothing to resolve, or for
-    /// `Keep::BurstBuffer` if the file is not in the global store or its replica is lost; `ETIMEDOUT` if a stage-out
-    /// of the file takes long. If the medium did not take all data that is to be saved, the error says so once, and
-    /// nothing has ended.
+    /// Errors: `EBUSY` if the file is open for writing; `ENOENT` if there is nothing to resolve; `ETIMEDOUT` if a
+    /// stage-out of the file takes long. `Keep::BurstBuffer` also returns `ENOENT` if the file is not in the global
+    /// store or its replica is lost. If the medium did not take all data that is to be saved, the error says so once,
+    /// and nothing has ended.
     pub fn resolve(&self, identity: &Identity, keep: Keep) -> io::Result<Option<PathBuf>> {
         let missing = || io::Error::from_raw_os_error(libc::ENOENT);
         let file = self.inner.known(identity).ok_or_else(missing)?;

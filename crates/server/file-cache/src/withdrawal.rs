@@ -91,14 +91,14 @@ impl Inner {
             if let Err(error) = self.replicas.make_void(version) {
                 tracing::error!(%error, %version, "could not withdraw an open that was refused: a crash of the agent may truncate the file");
             }
-            // What exceeds the bound is left to the next start.
+            // Replicas beyond the bound are left to the next start.
             let _ = self.doubts.add(&file.identity, version, false, DOUBTS);
         }
     }
 
     /// Removes a file's record. `replica` names a replica that is clean, or whose file is removed, and whether it is
-    /// in use. While the burst buffer takes no writes, or its catalogue has no room for any, the record of such a
-    /// replica is only not believed any more, and is removed later. Gate held.
+    /// in use. If the burst buffer takes no writes, or its catalogue has no room, the record of such a replica stays
+    /// for now and only counts for nothing. Gate held.
     pub(crate) fn disown(
         &self,
         identity: &Identity,
