@@ -1,4 +1,4 @@
-//! Steps W2 and W3: before the first change of a global copy, what replaces it is on the medium, and the record says so.
+//! Steps W2 and W3: before the first change of a global copy, its replacement is on the medium and the record says so.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -16,12 +16,12 @@ use crate::pace::CopyPace;
 use crate::side::here;
 use crate::stage_out::StageOutJob;
 
-/// Whether the file still has the replica that is being copied, and a record of it.
+/// Returns whether the file still has the replica that is being copied, and a record of it.
 pub(crate) fn is_wanted(copied: &Record, live: &Live) -> bool {
     !live.unlinked && live.record.as_ref().is_some_and(|record| record.version == copied.version)
 }
 
-/// What commands, renames and syncs changed in the record since the stage-out began.
+/// Takes over changes that commands, renames and syncs made to the record since the stage-out began.
 pub(crate) fn follow(copied: &mut Record, live: &Live) {
     if let Some(record) = &live.record {
         copied.pinned = record.pinned;
@@ -33,7 +33,8 @@ pub(crate) fn follow(copied: &mut Record, live: &Live) {
 }
 
 impl Inner {
-    /// W2 and W3 for a batch: one sync, one commit. `lost` gets those whose replicas the medium did not take.
+    /// Does W2 and W3 for a batch: one sync, one commit. `lost` is called for each job whose replica the medium did
+    /// not take.
     pub(crate) fn announce_all<'a>(
         &self,
         jobs: &mut Vec<(usize, StageOutJob<'a>)>,
@@ -115,7 +116,7 @@ impl Inner {
         let pace = CopyPace::new();
         let mut progress = Announcer { inner, file, record, replica, begun, secured, interrupted, rate, pace };
         let (size, global_size) = (job.size, job.size);
-        // A file that is written meanwhile cannot be compared; it is staged out again anyway.
+        // A file that is written meanwhile cannot be compared. It is staged out again anyway.
         Ok(!job.quiet || Copy::new(replica, size, global, global_size, &mut progress).verify()?)
     }
 }
@@ -153,7 +154,7 @@ impl CopyProgress for Announcer<'_> {
 
     fn before_cut(&mut self) -> io::Result<()> {
         self.before_write(0)?;
-        // What the file system forgot of a replica looks like a hole, or an end.
+        // Bytes of a replica that the file system forgot look like a hole, or like the end of the file.
         self.inner.refusal().map_or(Ok(()), |error| Err(here(error)))
     }
 
@@ -176,7 +177,7 @@ impl CopyProgress for Announcer<'_> {
 
 impl Announcer<'_> {
     fn record(&mut self) -> io::Result<()> {
-        // W2: what is about to replace the global copy must outlive a crash of the machine.
+        // W2: the data that is about to replace the global copy must survive a crash of the machine.
         self.inner.secure(self.file, self.record, self.replica.as_fd())?;
         fault::point("w2.synced");
         let _gate = self.file.gate.lock();
@@ -212,7 +213,8 @@ mod tests {
         world.cache.inner.known(&identity).unwrap().live.lock().synced
     }
 
-    /// The next intent relies on it: a dirty record over bytes that never reached the medium destroys the global copy.
+    /// The next intent relies on this: a dirty record over bytes that never reached the medium destroys the global
+    /// copy.
     #[test]
     fn a_clean_replica_counts_as_synced_only_if_its_own_stage_out_synced_it() {
         let world = World::new();

@@ -1,4 +1,4 @@
-//! The words of the surface.
+//! Types of the file cache's interface.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,60 +10,61 @@ use types::{ByteRange, Identity, Timestamp};
 /// How a read of a file that is being staged in found its bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fared {
-    /// In the burst buffer.
+    /// All bytes were in the burst buffer.
     Hit,
-    /// On their way.
+    /// The bytes were being fetched already.
     Late,
-    /// Some had to be asked for.
+    /// Some bytes had to be requested.
     Miss,
 }
 
 /// How a file is opened.
 #[derive(Debug, Clone)]
 pub struct OpenHow {
-    /// For reading.
+    /// Open for reading.
     pub read: bool,
-    /// For writing.
+    /// Open for writing.
     pub write: bool,
-    /// Each write goes to the end, also one that the kernel makes past us, and no mapping can: `O_WRONLY` with `O_APPEND`.
+    /// `O_WRONLY` with `O_APPEND`: each write goes to the end, also one that the kernel makes without the agent. No
+    /// shared mapping is possible.
     pub appends: bool,
-    /// `O_TRUNC`: the content goes.
+    /// `O_TRUNC`: the content is discarded.
     pub truncate: bool,
     /// The caller created the file just now, empty.
     pub created: bool,
-    /// `O_SYNC` or `O_DSYNC`: what a crash of the machine needs to know is durable before the open is answered, because
-    /// passthrough writes tell us nothing.
+    /// `O_SYNC` or `O_DSYNC`. Records that recovery needs after a crash of the machine are durable before the open is
+    /// answered, because the agent does not see passthrough writes.
     pub sync: bool,
-    /// The rules of its directory.
+    /// The policy of the file's directory.
     pub policy: Arc<Policy>,
 }
 
-/// What `stat` must say of a file instead of the global copy's attributes.
+/// Attributes that `stat` must report for a file instead of the global copy's attributes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Overlay {
-    /// The replica is ahead of the global copy. Else the time of change alone is to be told.
+    /// Whether the replica is ahead of the global copy. If false, only the change time differs.
     pub ahead: bool,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
-    /// 512-byte blocks that the replica takes.
+    /// Allocated space of the replica, in 512-byte blocks.
     pub blocks: u64,
-    /// Last write.
+    /// Time of the last write.
     pub mtime: Timestamp,
-    /// Last change, as long as the global copy's is `below`. When that moved, it is the later of the two if the replica is ahead, and
-    /// else the global copy's.
+    /// Change time that programs see, valid while the global copy's change time is `below`. If that has moved, the
+    /// later of the two counts if the replica is ahead; otherwise the global copy's counts.
     pub ctime: Timestamp,
-    /// The global copy's time of change as we left it; `None`: we move it just now, and it tells nothing.
+    /// Change time with which we left the global copy. `None`: we are changing it just now, so it says nothing.
     pub below: Option<Timestamp>,
 }
 
-/// What a `utimens` does to the time of the last write.
+/// Effect of a `utimens` on the modification time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SetMtime {
-    /// Leaves it.
+    /// The time stays unchanged.
     Keep,
-    /// Sets it to the moment of the call.
+    /// The time is set to the moment of the call.
     Now,
-    /// Sets it.
+    /// The time is set to the given value.
     To(Timestamp),
 }
 
@@ -72,24 +73,24 @@ pub enum SetMtime {
 pub enum Residency {
     /// Only in the global store.
     Absent,
-    /// Being copied up.
+    /// Being staged in.
     Fetching,
-    /// In both, equal.
+    /// In both places, with equal bytes.
     Clean,
-    /// Ahead of the global copy and open for writing, or mapped.
+    /// Ahead of the global copy, and open for writing or mapped.
     Dirty,
-    /// Ahead, and waiting for its stage-out.
+    /// Ahead of the global copy, and waiting for its stage-out.
     Queued,
-    /// Being copied down.
+    /// Being staged out.
     Draining,
-    /// Both changed.
+    /// Conflict: both copies changed.
     Conflict,
-    /// Its stage-out cannot finish.
+    /// The stage-out of the file cannot finish.
     Failed,
 }
 
 impl Residency {
-    /// The word for it, in commands and protocols.
+    /// Returns the name of the state, as in commands and protocols.
     pub fn name(self) -> &'static str {
         match self {
             Residency::Absent => "absent",
@@ -104,50 +105,51 @@ impl Residency {
     }
 }
 
-/// Dirty data that did not reach the global store.
+/// A file whose dirty data did not reach the global store.
 #[derive(Debug, Clone)]
 pub struct Stuck {
     /// Path relative to the accelerated directory, as last known.
     pub path_hint: PathBuf,
-    /// Whose.
+    /// The file's identity.
     pub identity: Identity,
-    /// Where it stands.
+    /// State of the file's data.
     pub state: Residency,
-    /// Not found in the global store.
+    /// Whether the file was not found in the global store.
     pub orphaned: bool,
-    /// Why.
+    /// Reason for people.
     pub reason: String,
-    /// The errno behind it; `EINTR` when the caller interrupted the wait.
+    /// The errno behind the reason; `EINTR` if the caller interrupted the wait.
     pub errno: i32,
-    /// Where the data is.
+    /// Path of the replica with the data.
     pub replica: PathBuf,
 }
 
-/// The word for dirty data whose file is not in the global store, in commands and protocols.
+/// The name for dirty data whose file is not in the global store, in commands and protocols.
 pub const ORPHANED: &str = "orphaned";
 
 impl Stuck {
-    /// The word for where it stands, in commands and protocols.
+    /// Returns the name of the state, in commands and protocols.
     pub fn state_name(&self) -> &'static str {
         if self.orphaned { ORPHANED } else { self.state.name() }
     }
 }
 
-/// Which copy of a conflict stays.
+/// Which copy of a conflict is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Keep {
     /// The replica replaces the global copy.
     BurstBuffer,
-    /// The global copy stays; the replica's data goes.
+    /// The global copy stays; the replica's data is discarded.
     Global,
-    /// The global copy stays; the replica is saved beside the burst buffer's data in `saved/` and its path is returned.
+    /// The global copy stays. The replica is saved in `saved/` beside the burst buffer's data, and its path is
+    /// returned.
     Both,
 }
 
 impl Keep {
-    /// What can be asked for of a file that waits for a decision, as commands take it: nothing of an orphan goes where no file is, and
-    /// nothing is saved of data that is not `there`.
+    /// Returns the choices that `resolve` offers for a file that waits for a decision, as commands take them. An
+    /// orphan's data cannot replace a global copy that does not exist. Data that is not `there` cannot be saved.
     pub fn choices(orphaned: bool, there: bool) -> &'static str {
         match (orphaned, there) {
             (_, false) => "global",
@@ -157,18 +159,18 @@ impl Keep {
     }
 }
 
-/// How far a drain has come.
+/// Progress of a drain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DrainProgress {
     /// Files staged out since the drain began.
     pub files_done: u64,
-    /// Files still to go.
+    /// Files still to be staged out.
     pub files_left: u64,
-    /// Bytes of the files still to go.
+    /// Bytes of the files still to be staged out.
     pub bytes_left: u64,
 }
 
-/// What `seek` looks for.
+/// Target of a `seek`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SeekFor {
     /// `SEEK_DATA`
@@ -180,11 +182,11 @@ pub enum SeekFor {
 /// Where a write went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WriteResult {
-    /// Bytes written: all of the data, but for an append that found no more room.
+    /// Number of bytes written. That is all of the data, except for an append that found no more room.
     pub written: usize,
-    /// Where they begin: the end of the file for an append.
+    /// Offset of the first byte: the former end of the file for an append.
     pub offset: u64,
 }
 
-/// Hears of bytes of a file that were changed, and by handles with which mark.
+/// Callback for changed bytes of a file. Gets the file, the range and the mark of the handle that changed it.
 pub type TellChange = Box<dyn Fn(&Identity, ByteRange, u64) + Send + Sync>;

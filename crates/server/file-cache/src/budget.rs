@@ -1,4 +1,4 @@
-//! How many descriptors may be held for what, by the limit of the process.
+//! Shares of the process's limit of descriptors.
 
 use global_store::descriptors;
 use rustix::process::{Resource, getrlimit, setrlimit};
@@ -7,20 +7,20 @@ use crate::limits::{
     ANCHORS_BY_PATH_SHARE, ANCHORS_KEPT, ANCHORS_SHARE, BATCH_FILES, BATCH_FILES_MIN, BATCHES_SHARE, DESCRIPTORS,
 };
 
-/// The descriptors of this process that no open file holds, shared out.
+/// The descriptors of this process that no open file holds, divided by purpose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct DescriptorBudget {
-    /// Files in memory beyond which those that nobody has open lose their anchors.
+    /// Number of files in memory beyond which files that nobody has open lose their anchors.
     pub(crate) anchors: usize,
-    /// The same where files are not found by identity.
+    /// Number of such files in a store that does not find files by identity.
     pub(crate) anchors_by_path: usize,
-    /// Files of one batch.
+    /// Most files in one batch.
     pub(crate) batch: usize,
 }
 
 impl DescriptorBudget {
-    /// Shares out what there is now. `streams` batches run at once. What the system refuses all the same shows up as `EMFILE`
-    /// in a stage-out, which is tried again.
+    /// Divides the descriptors that are free now. `streams` batches run at once. If the system refuses one all the
+    /// same, the stage-out fails with `EMFILE` and is tried again.
     pub(crate) fn now(streams: usize) -> DescriptorBudget {
         DescriptorBudget::of(descriptors::spare(), streams)
     }
@@ -30,7 +30,7 @@ impl DescriptorBudget {
         let mut limit = getrlimit(Resource::Nofile);
         if limit.current.is_some_and(|current| current < DESCRIPTORS) {
             limit.current = limit.maximum.map_or(Some(DESCRIPTORS), |most| Some(most.min(DESCRIPTORS)));
-            // What is refused stays as it is.
+            // If the system refuses, the limit stays as it is.
             let _ = setrlimit(Resource::Nofile, limit);
         }
     }

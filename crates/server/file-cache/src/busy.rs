@@ -1,4 +1,4 @@
-//! How long something was going on, however many did it at once.
+//! Total time in which at least one thread did some kind of work.
 
 use std::sync::atomic::AtomicU64;
 
@@ -6,12 +6,12 @@ use concurrency::{Instant, Mutex};
 
 use crate::cache::CacheCounters;
 
-/// Counts those at work; the time with at least one goes to a counter of microseconds.
+/// Counts the threads at work. Time with at least one of them is added to a counter of microseconds.
 #[derive(Default)]
 pub(crate) struct Busy(Mutex<(u32, Option<Instant>)>);
 
 impl Busy {
-    /// One more is at work until the answer is dropped.
+    /// Counts one more thread until the returned guard is dropped.
     pub(crate) fn enter<'a>(&'a self, total_us: &'a AtomicU64) -> BusyGuard<'a> {
         let mut state = self.0.lock();
         state.0 += 1;
@@ -20,7 +20,7 @@ impl Busy {
     }
 }
 
-/// Somebody at work.
+/// One thread at work.
 pub(crate) struct BusyGuard<'a> {
     busy: &'a Busy,
     total_us: &'a AtomicU64,

@@ -1,4 +1,4 @@
-//! The cache itself: what is shared by all files, and the table of those in memory.
+//! The state that all files share, and the table of files in memory.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -55,7 +55,7 @@ pub(crate) struct CacheCounters {
     pub(crate) evicted: AtomicU64,
     pub(crate) spilled: AtomicU64,
     pub(crate) full: AtomicU64,
-    /// How often a global copy became the truth about a file again; counted before anybody can see it.
+    /// How often a global copy became authoritative for its file again. Counted before anybody can see the change.
     pub(crate) staged_count: AtomicU64,
 }
 
@@ -65,13 +65,13 @@ impl CacheCounters {
     }
 }
 
-/// What all files share.
+/// State shared by all files.
 pub(crate) struct Inner {
     pub(crate) settings: Settings,
     pub(crate) store: Arc<dyn GlobalStore>,
     pub(crate) catalogue: Arc<dyn Catalogue>,
     pub(crate) replicas: Replicas,
-    /// Who wants to hear what is changed.
+    /// Callback for changes of files' bytes.
     pub(crate) on_change: OnceLock<TellChange>,
     pub(crate) superblock: Superblock,
     pub(crate) spaces: Spaces,
@@ -86,61 +86,62 @@ pub(crate) struct Inner {
     pub(crate) counters: CacheCounters,
     pub(crate) draining: Busy,
     pub(crate) fetching: Busy,
-    /// The last stage-out that failed: which file, and why.
+    /// The last stage-out that failed: the file's path, and the reason.
     pub(crate) failure: Mutex<Option<(String, String)>>,
-    /// Before this moment no other worker takes small files.
+    /// Time until which no other worker takes small files.
     pub(crate) turn: Mutex<Duration>,
-    /// Files that wait until those of their policy hold enough bytes.
+    /// Files that wait until the files of their policy hold enough bytes.
     pub(crate) gathering: Mutex<(u64, Vec<Arc<File>>)>,
     /// Files that were opened for writing under `stage_out=size:N`, until they are closed.
     pub(crate) growing: Mutex<Vec<Arc<File>>>,
-    /// One eviction at a time; none before this moment.
+    /// Lets one eviction run at a time. Holds the time before which none begins.
     pub(crate) evicting: Mutex<Duration>,
-    /// Other places are asked for room now; not before that moment.
+    /// Whether other places are being asked for room. `asked_neighbours`: the time before which they are not asked
+    /// again.
     pub(crate) asking: AtomicBool,
     pub(crate) asked_neighbours: Mutex<Duration>,
     pub(crate) quiesced: AtomicBool,
-    /// Handles for writing.
+    /// Number of handles for writing.
     pub(crate) open_for_writing: AtomicU64,
     pub(crate) places: Places,
-    /// Handles through which the kernel may write replicas past us.
+    /// Number of handles through which the kernel may write replicas without the agent.
     pub(crate) kernel_writers: AtomicU64,
-    /// Commits done, and those of them known to be on the medium.
+    /// Number of commits done, and of those known to be on the medium.
     pub(crate) commits: AtomicU64,
     pub(crate) commits_synced: AtomicU64,
-    /// Commits done when housekeeping last looked.
+    /// Number of commits done when housekeeping last looked.
     pub(crate) commits_seen: AtomicU64,
-    /// The last commit of a clean record whose file was forgotten since.
+    /// Number of the last commit of a clean record whose file was forgotten since.
     pub(crate) forgotten: AtomicU64,
-    /// Nothing is to be changed any more: the process is as good as dead.
+    /// Nothing may be changed any more: the process counts as dead.
     pub(crate) dead: AtomicBool,
-    /// Some file was opened whose reads are noted.
+    /// Whether a file was opened whose policy has reads noted.
     pub(crate) notes_reads: AtomicBool,
-    /// A thread settles the reads of files that are open.
+    /// Whether a thread is writing the access times of open files to the global store.
     pub(crate) settling: AtomicBool,
-    /// The burst buffer's file system keeps extended attributes, as far as anybody noticed.
+    /// Whether the burst buffer's file system supports extended attributes, as far as noticed.
     pub(crate) xattrs: AtomicBool,
     pub(crate) unmarked: Mutex<Unmarked>,
-    /// Descriptors of replicas that were kept since those of all files were closed last.
+    /// Number of replica descriptors kept open since all of them were closed last.
     pub(crate) kept: AtomicU64,
     pub(crate) threads: Threads,
     pub(crate) table: Mutex<Table>,
 }
 
-/// The files in memory: all that are open, unclean or being fetched, and some that were lately.
+/// The files in memory: all that are open, not clean or being fetched, and some that were used lately.
 #[derive(Default)]
 pub(crate) struct Table {
     pub(crate) files: HashMap<Identity, Arc<File>>,
     order: VecDeque<Identity>,
 }
 
-/// An error of the catalogue as callers see it.
+/// Logs an error of the catalogue and returns it as callers see it: `EIO`.
 pub(crate) fn broken(error: catalogue::Error) -> io::Error {
     tracing::error!(%error, "the catalogue failed");
     io::Error::from_raw_os_error(libc::EIO)
 }
 
-/// The errno of an error; `EIO` for what has none.
+/// Returns the errno of an error; `EIO` if it has none.
 pub(crate) fn errno(error: &io::Error) -> i32 {
     side::code(error).unwrap_or(libc::EIO)
 }
@@ -154,7 +155,8 @@ impl Inner {
         self.dead.load(Ordering::Acquire)
     }
 
-    /// Changes records. `ENOSPC`: there is no room for that; `EIO`: the catalogue takes no changes for another reason.
+    /// Changes records. Errors: `ENOSPC` if the catalogue has no room; `EIO` if it takes no changes for another
+    /// reason.
     pub(crate) fn commit(&self, changes: Vec<Change>, durability: Durability) -> io::Result<()> {
         let done = self.commits.load(Ordering::Acquire);
         self.catalogue.commit(changes, durability).map_err(|error| {
@@ -163,29 +165,29 @@ impl Inner {
         })?;
         self.commits.fetch_add(1, Ordering::AcqRel);
         if durability == Durability::Machine {
-            // Not more: another that ended meanwhile may have been written after this one's sync.
+            // No more than these: a commit that ended meanwhile may have been written after this one's sync.
             self.commits_synced.fetch_max(done, Ordering::AcqRel);
         }
         Ok(())
     }
 
-    /// Whether the medium has the first `commits`.
+    /// Returns whether the first `commits` are on the medium.
     pub(crate) fn has_synced(&self, commits: u64) -> bool {
         commits <= self.commits_synced.load(Ordering::Acquire)
     }
 
-    /// How the record of a clean file goes: where the medium may still call the file dirty, a crash of the machine must not find that
-    /// without a replica.
+    /// Returns the durability for removing the record of a clean file. If the medium may still call the file dirty, a
+    /// crash of the machine must not find that record without its replica.
     pub(crate) fn leaving(&self, clean_commit: u64) -> Durability {
         if self.has_synced(clean_commit) { Durability::Process } else { Durability::Machine }
     }
 
-    /// Returns when the medium has the first `commits`.
+    /// Returns once the first `commits` are on the medium.
     pub(crate) fn sync_commits(&self, commits: u64) -> io::Result<()> {
         if self.has_synced(commits) { Ok(()) } else { self.commit(Vec::new(), Durability::Machine) }
     }
 
-    /// The file in memory, made if it is not there.
+    /// Returns the file in memory, and makes it if it is not there.
     pub(crate) fn file_for(&self, identity: &Identity) -> Arc<File> {
         let mut table = self.table.lock();
         if let Some(file) = table.files.get(identity) {
@@ -196,7 +198,7 @@ impl Inner {
         file
     }
 
-    /// The file in memory, if it is there.
+    /// Returns the file in memory, if it is there.
     pub(crate) fn known(&self, identity: &Identity) -> Option<Arc<File>> {
         self.table.lock().files.get(identity).cloned()
     }
@@ -229,7 +231,7 @@ impl Inner {
         let body = match &record {
             None => Body::Empty,
             Some(found) => match self.replicas.stat(found.version) {
-                // Its removal is tried until it succeeds.
+                // The removal of a void replica is tried until it succeeds.
                 Ok(stat) if is_void(&stat) => {
                     record = None;
                     Body::Empty
@@ -256,7 +258,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Puts a file that recovery found into the table.
+    /// Puts a file that recovery found into the table, and returns it.
     pub(crate) fn adopt(&self, identity: Identity, record: Record, body: Body) -> Arc<File> {
         let file = Arc::new(File::new(identity, Arc::clone(&self.settings.policy), self.now()));
         let mut live = file.live.lock();
@@ -278,7 +280,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Takes a file out of the table: whoever opens it next gets another `File`. Gate held.
+    /// Takes a file out of the table: the next open makes another `File`. Gate held.
     pub(crate) fn retire(&self, file: &Arc<File>) {
         let mut table = self.table.lock();
         if table.files.get(&file.identity).is_some_and(|known| Arc::ptr_eq(known, file)) {
@@ -287,14 +289,14 @@ impl Inner {
         file.live.lock().retired = true;
     }
 
-    /// Removes record and replica. Gate held; the file is clean, or its data is unwanted.
+    /// Removes record and replica. Gate held. The file is clean, or its data is unwanted.
     pub(crate) fn drop_replica(&self, file: &File) -> io::Result<()> {
         let (had_record, unclean, unlinked, version, clean_commit) = {
             let live = file.live.lock();
             (live.record.is_some(), live.is_unclean(), live.unlinked, live.version, live.clean_commit)
         };
         if had_record {
-            // Whoever finds a brand takes the replica for dirty.
+            // First the identity attribute: recovery takes a replica that has one for dirty.
             version.iter().for_each(|version| self.replicas.remove_identity_attribute_of(*version));
             let durability = if unclean { Durability::Machine } else { self.leaving(clean_commit) };
             let nobodys = version.filter(|_| !unclean || unlinked).map(|version| (version, false));
@@ -305,7 +307,7 @@ impl Inner {
             CacheCounters::add(&self.counters.staged_count, 1);
         }
         self.expiry.forget(&file.identity);
-        // What its users have read they have read.
+        // Reads of the file were made, and stay visible in its access time.
         let read = self.last_read(file).map(|(read, _)| read);
         {
             let mut live = file.live.lock();
@@ -319,7 +321,7 @@ impl Inner {
         }
         file.moved.notify_all();
         if let Some(version) = version {
-            // It is garbage now; a failure leaves it to the next start's sweep.
+            // The replica is garbage now. If this fails, the next start's sweep removes it.
             let _ = self.replicas.remove(version);
             self.spaces.forget();
         }
@@ -327,7 +329,8 @@ impl Inner {
         Ok(())
     }
 
-    /// The file's anchor, found again if nobody holds it. `None`: it is not in the store.
+    /// Returns the file's anchor, and looks for the file in the store if no anchor is held. Returns `None` if the file
+    /// is not in the store.
     pub(crate) fn anchor_of(&self, file: &File, scan: bool) -> io::Result<Option<Arc<dyn Anchor>>> {
         let (hint, spared) = {
             let live = file.live.lock();
@@ -338,14 +341,14 @@ impl Inner {
         };
         let anchor = self.store.locate(&file.identity, &hint, scan || spared)?;
         let mut live = file.live.lock();
-        // Whoever opened it meanwhile knows what it is called now.
+        // A thread that opened the file meanwhile knows its present name.
         Ok(live.anchor.clone().or_else(|| {
             live.anchor = anchor;
             live.anchor.clone()
         }))
     }
 
-    /// Whether a replica that was made before a crash of the machine is still what it was. Gate held, record clean.
+    /// Returns whether a replica made before a crash of the machine is still intact. Gate held, record clean.
     pub(crate) fn is_sound(&self, file: &File, version: Version, size: u64) -> bool {
         if file.live.lock().verified || !self.superblock.is_suspect(version) {
             return true;
@@ -360,7 +363,7 @@ impl Inner {
         sound.is_some()
     }
 
-    /// The last handle of a clean file is gone: when it expires.
+    /// Sets the deadline of a clean file whose last handle was closed.
     pub(crate) fn schedule_expiry(&self, identity: &Identity, policy: &Policy) {
         if let KeepAfter::For(keep) = policy.keep_after {
             self.expiry.set(identity, self.now().saturating_add(keep));
@@ -372,7 +375,7 @@ impl Table {
     fn insert(&mut self, file: &Arc<File>, forgotten: &AtomicU64) {
         self.files.insert(file.identity.clone(), Arc::clone(file));
         self.order.push_back(file.identity.clone());
-        // Two for one, so that the table shrinks again after a burst of dirty files.
+        // Two for each file added, so that the table shrinks again after a burst of dirty files.
         for _ in 0..2 {
             if self.files.len() <= IDLE_FILES {
                 break;
@@ -381,7 +384,7 @@ impl Table {
         }
     }
 
-    /// Forgets the oldest file if nothing would be lost by it.
+    /// Forgets the oldest file if nothing is lost by that.
     fn forget_one(&mut self, forgotten: &AtomicU64) {
         let Some(identity) = self.order.pop_front() else { return };
         let Some(file) = self.files.get(&identity) else { return };
@@ -398,7 +401,7 @@ impl Table {
 }
 
 impl Live {
-    /// Nobody has it open and the catalogue says all there is to know.
+    /// Returns whether nobody has the file open and the catalogue says all that is known of it.
     fn is_idle(&self) -> bool {
         let known = !self.is_unclean() && !self.unlinked && !self.medium.lacks_some();
         self.handles == 0 && known && matches!(self.body, Body::Empty | Body::Whole)

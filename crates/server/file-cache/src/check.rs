@@ -1,4 +1,4 @@
-//! Comparing catalogue, replicas and global store, and mending what can be mended without losing anything.
+//! Comparison of catalogue, replicas and global store, and repair of whatever can be repaired without loss.
 
 use std::collections::HashMap;
 use std::io;
@@ -15,18 +15,18 @@ use crate::replica::How;
 use crate::sums::{self, Sums};
 use crate::surface::FileCache;
 
-/// What a check found. Lists are cut at 1,000 entries, counts are not.
+/// Result of a check. Lists are cut at 1,000 entries, counts are not.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct CheckReport {
-    /// Records looked at.
+    /// Number of records checked.
     pub records: u64,
-    /// Replicas looked at.
+    /// Number of replicas checked.
     pub replicas: u64,
-    /// What is wrong, one sentence each.
+    /// Problems found, one sentence each.
     pub findings: Vec<String>,
     /// Number of findings.
     pub found: u64,
-    /// Of these, mended.
+    /// Number of findings that were repaired.
     pub mended: u64,
 }
 
@@ -41,10 +41,9 @@ impl CheckReport {
 }
 
 impl FileCache {
-    /// Compares everything. `contents`: clean replicas are compared with their checksums, or without these with the global
-    /// copies, which reads them.
-    /// `repair`: clean replicas that are damaged, stale or not wanted any more are dropped, and replicas without a record
-    /// are removed; dirty data is never touched. Files in use are skipped.
+    /// Compares everything. `contents`: clean replicas are compared with their checksums, or, if there are none, with
+    /// the global copies, which this reads. `repair`: drops clean replicas that are damaged, stale or not wanted any
+    /// more, and removes replicas without a record. Dirty data is never changed. Files in use are skipped.
     pub fn check(&self, contents: bool, repair: bool) -> io::Result<CheckReport> {
         let inner = &self.inner;
         let mut report = CheckReport::default();
@@ -103,7 +102,7 @@ impl Inner {
             return;
         }
         if record.state != State::Clean {
-            // What was removed since its record was read is no loss.
+            // A file removed since its record was read is no loss.
             let still = || matches!(self.catalogue.get(identity), Ok(Some(now)) if now.version == record.version);
             if self.replicas.stat(record.version).is_err() && still() {
                 report.find(false, || format!("{name}: its unsaved data is not in the burst buffer"));
@@ -126,7 +125,7 @@ impl Inner {
         report.find(mended, || format!("{name}: {wrong}"));
     }
 
-    /// What is wrong with a clean replica.
+    /// Returns the problem of a clean replica, if there is one.
     fn fault_of(&self, identity: &Identity, record: &Record, contents: bool) -> io::Result<Option<&'static str>> {
         let Ok(stat) = self.replicas.stat(record.version) else { return Ok(Some("its replica is missing")) };
         if stat.st_size as u64 != record.base.size {

@@ -1,9 +1,11 @@
-//! Clean data that goes on demand: of an open cache, and of a place in a burst buffer that no agent uses.
+//! Removal of clean data on demand: from an open cache, and from a place of a burst buffer that no agent uses.
 //!
-//! The clean data of ended runs is nobody's, and fills the burst buffer for those to come. Whoever holds a place's lock may drop it, as
-//! [`IdlePlace`] does: a replica goes only if its record says clean, nothing marks it as holding more, and nobody uses it.
+//! Clean data of ended runs belongs to nobody and fills the burst buffer for later runs. A process that holds the lock
+//! of a place may remove it, as [`IdlePlace`] does. A replica is removed only if its record says clean, no identity
+//! attribute says that it holds more, and nobody uses it.
 //!
-//! A crash between the removal of a replica and that of its record leaves a clean record without a replica, which the next start drops.
+//! A crash between the removal of a replica and that of its record leaves a clean record without a replica. The next
+//! start drops it.
 
 use std::fs::File;
 use std::io;
@@ -22,25 +24,25 @@ use crate::replica::{How, Replicas};
 use crate::superblock::{check_owner, first_after_crash, is_damaged, lock};
 use crate::surface::FileCache;
 
-/// Which clean data is to go.
+/// Which clean data is to be removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Which {
-    /// What was used last before this time, in seconds since 1970.
+    /// Upper bound of the last use, in seconds since 1970: only replicas last used before it are removed.
     pub used_before_s: u64,
-    /// No more than makes up so many bytes, the longest unused first.
+    /// Bytes to free. No more replicas are removed than that needs, the longest unused first.
     pub bytes: u64,
-    /// Whether it is only counted.
+    /// Whether replicas are only counted.
     pub dry_run: bool,
 }
 
-/// What went, or would go.
+/// Replicas removed, or that would be removed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cleaned {
-    /// Replicas.
+    /// Number of replicas.
     pub files: u64,
-    /// Bytes that they took.
+    /// Bytes that the replicas took.
     pub bytes: u64,
-    /// When the longest unused of those that stay was used last, in seconds since 1970. `None`: none stays that could go.
+    /// Last use of the longest unused replica that stays, in seconds since 1970. `None` if no removable replica stays.
     pub next_used_s: Option<u64>,
 }
 
@@ -51,14 +53,14 @@ impl Cleaned {
     }
 }
 
-/// One clean replica that may go.
+/// One clean replica that may be removed.
 struct Candidate {
     used_s: u64,
     identity: Identity,
     version: Version,
 }
 
-/// The clean replicas that may go, the longest unused first.
+/// Returns the clean replicas that may be removed, the longest unused first.
 fn candidates(catalogue: &dyn Catalogue) -> Result<Vec<Candidate>, catalogue::Error> {
     let mut found = Vec::new();
     catalogue.scan(
@@ -68,13 +70,13 @@ fn candidates(catalogue: &dyn Catalogue) -> Result<Vec<Candidate>, catalogue::Er
             }
             true
         },
-        &mut |error| tracing::warn!(%error, "a damaged record"),
+        &mut |error| tracing::warn!(%error, "found a damaged record in the catalogue, see `forebay check`"),
     )?;
     found.sort_by_key(|one| one.used_s);
     Ok(found)
 }
 
-/// A place in a burst buffer that no agent uses. While it is held none can begin to.
+/// A place of a burst buffer that no agent uses. No agent can start on it while this is held.
 pub struct IdlePlace {
     catalogue: FjallCatalogue,
     replicas: Replicas,
@@ -82,8 +84,8 @@ pub struct IdlePlace {
 }
 
 impl IdlePlace {
-    /// Takes a place. `None`: an agent has it, it is another user's, or it is to be looked through before anything in it may go: a
-    /// crash of the machine or damage may have left more in it than its records say.
+    /// Takes a place. Returns `None` if an agent has it, if it is another user's, or if recovery must search it first:
+    /// a crash of the machine or damage may have left more in it than its records say.
     pub fn take(root: &Path) -> io::Result<Option<IdlePlace>> {
         if check_owner(root, false).is_err() || is_damaged(root) {
             return Ok(None);
@@ -93,14 +95,14 @@ impl IdlePlace {
             return Ok(None);
         }
         let catalogue = FjallCatalogue::open(root.join("catalogue")).map_err(broken)?;
-        // An empty one lists nothing that could go.
+        // An empty catalogue lists nothing that could be removed.
         if catalogue.may_lack_records().map_err(broken)? && root.join("catalogue/torn-end").exists() {
             return Ok(None);
         }
         Ok(Some(IdlePlace { catalogue, replicas: Replicas::open(root)?, _lock: lock }))
     }
 
-    /// Drops clean data, for a moment: an agent that is to use the place waits for us.
+    /// Removes clean data, for a bounded time: an agent that is to use the place waits for the end.
     pub fn clean(&self, which: &Which) -> io::Result<Cleaned> {
         let until = Instant::now() + CLEAN_TURN;
         let mut cleaned = Cleaned::default();
@@ -120,13 +122,13 @@ impl IdlePlace {
         }
         while !gone.is_empty() {
             let rest = gone.split_off(gone.len().min(CLEAN_BATCH));
-            // What stays of them the next start drops.
+            // If this fails, the next start drops the records.
             let _ = self.catalogue.commit(std::mem::replace(&mut gone, rest), Durability::Process);
         }
         Ok(cleaned)
     }
 
-    /// What removing a replica would free; `None`: it must stay, or is not there.
+    /// Returns the bytes that removing a replica would free, or `None` if it must stay or does not exist.
     fn free_bytes_of(&self, version: Version) -> Option<u64> {
         if self.replicas.has_identity_attribute(version) {
             return None;
@@ -138,7 +140,7 @@ impl IdlePlace {
 }
 
 impl FileCache {
-    /// Drops clean replicas that nobody uses, the longest unused first.
+    /// Removes clean replicas that nobody uses, the longest unused first.
     pub fn clean(&self, which: &Which) -> io::Result<Cleaned> {
         self.inner.clean(which)
     }
@@ -147,7 +149,7 @@ impl FileCache {
 impl Inner {
     pub(crate) fn clean(&self, which: &Which) -> io::Result<Cleaned> {
         let mut cleaned = Cleaned::default();
-        // What cannot be recorded stays listed, and would be dropped again and again.
+        // A removal that cannot be recorded stays listed, and would be repeated again and again.
         if self.refusal().is_some() {
             return Ok(cleaned);
         }
@@ -169,14 +171,15 @@ impl Inner {
         Ok(cleaned)
     }
 
-    /// When the clean replica that is unused for longest was used last, in seconds since 1970; the end of time if there is none.
+    /// Returns the last use of the longest unused clean replica, in seconds since 1970; the maximum if there is none.
     fn oldest_use(&self) -> u64 {
         let found = candidates(&*self.catalogue).map_err(broken).unwrap_or_default();
         found.first().map_or(u64::MAX, |one| one.used_s)
     }
 
-    /// Asks for room in other places of the burst buffer, in a thread of its own: their agents may be slow to answer. First for what is
-    /// unused for longer than anything here; whether that is under way, so that what is here may wait.
+    /// Asks other places of the burst buffer for room, in a thread of its own because their agents may answer slowly.
+    /// The first request is for data that is unused for longer than anything here. Returns whether that is under way,
+    /// so that data here may wait.
     pub(crate) fn ask_neighbours(self: &std::sync::Arc<Inner>, excess: u64) -> bool {
         use std::sync::atomic::Ordering;
         let Some(neighbours) = self.settings.neighbours.clone() else { return false };
@@ -193,7 +196,10 @@ impl Inner {
             if freed == 0 {
                 *inner.asked_neighbours.lock() = inner.now() + crate::limits::NEIGHBOURS_PAUSE;
             } else {
-                tracing::info!(bytes = freed, "clean data of other directories made room in the burst buffer");
+                tracing::info!(
+                    bytes = freed,
+                    "removed clean data of other directories to make room in the burst buffer"
+                );
             }
             inner.spaces.forget();
             inner.asking.store(false, Ordering::Release);

@@ -9,25 +9,26 @@ use types::Timestamp;
 /// A monotonic clock: the time since some fixed moment.
 pub type Clock = Arc<dyn Fn() -> Duration + Send + Sync>;
 
-/// The system's.
+/// Returns the system's monotonic clock.
 pub(crate) fn system() -> Clock {
     let start = Instant::now();
     Arc::new(move || start.elapsed())
 }
 
-/// The time of day, as the kernel would note it.
+/// Returns the time of day as the kernel would note it.
 pub(crate) fn wall() -> Timestamp {
     let now = concurrency::wall_clock().duration_since(UNIX_EPOCH).unwrap_or_default();
     Timestamp { seconds: now.as_secs() as i64, nanos: now.subsec_nanos() }
 }
 
-/// The time of day by the clock from which file systems take their times: it stands still between two ticks of the kernel.
+/// Returns the time of day by the clock from which file systems take their times. It stands still between two ticks of
+/// the kernel.
 pub(crate) fn tick() -> Timestamp {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
     Timestamp { seconds: now.tv_sec, nanos: u32::try_from(now.tv_nsec).unwrap_or(0) }
 }
 
-/// Seconds since 1970, for records only: nothing expires by it.
+/// Returns seconds since 1970, for records only: nothing expires by them.
 pub(crate) fn wall_s() -> u64 {
     concurrency::wall_clock().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())
 }

@@ -1,4 +1,4 @@
-//! Step W7: what the record says after a verified copy.
+//! Step W7: the record after a verified copy.
 
 use std::os::fd::AsFd;
 
@@ -19,8 +19,9 @@ use crate::side::here;
 use crate::stage_out::{StageOutJob, StageOutResult, clone_error};
 
 impl Inner {
-    /// W7 for some that were settled, at most [`CONCLUDED_FILES`]: one commit. Their gates are held meanwhile, also over what the global
-    /// store is asked for each: who opens one of them waits for the others, and for no more than these.
+    /// Does W7 for files whose copies were checked, at most [`CONCLUDED_FILES`]: one commit. Their gates are held
+    /// meanwhile, also over the calls to the global store for each. An open of one of them waits for the others, and
+    /// for no more than these.
     ///
     /// [`CONCLUDED_FILES`]: crate::limits::CONCLUDED_FILES
     pub(crate) fn conclude(
@@ -33,7 +34,7 @@ impl Inner {
         for (index, job, left) in staged_count.iter_mut() {
             let (current, unwanted) = {
                 let live = job.file.live.lock();
-                // Since it was settled the gate was free: our own utimens may have followed.
+                // The gate was free since the check: our own utimens may have followed.
                 *left = live.left.unwrap_or(*left);
                 (live.changes == job.changes && live.writers == 0, !job.is_wanted(&live))
             };
@@ -47,7 +48,8 @@ impl Inner {
                 continue;
             }
             let quiet = job.quiet && current;
-            // What somebody still writes is asked about at its next stage-out: it could be waited for without end.
+            // A file that is still being written is asked about at its next stage-out. Waiting for it could take
+            // forever.
             let lost = if quiet {
                 self.lost_nothing(job.file, job.replica.as_fd()).is_err()
             } else {
@@ -60,11 +62,15 @@ impl Inner {
             }
             let mut done = quiet && lease::probe(job.replica.as_fd(), Nobody::Writes).unwrap_or(false);
             if done && self.store.is_shared() {
-                // Only now: a file that is written again must not lose its mark. It moves ctime alone.
+                // Not earlier: a file that is written again must not lose its mark. This moves ctime alone.
                 let before = job.anchor.attributes();
-                done = job.anchor.set_mark(None).inspect_err(|error| tracing::warn!(%error, "a mark stays")).is_ok();
+                done = job
+                    .anchor
+                    .set_mark(None)
+                    .inspect_err(|error| tracing::warn!(%error, "could not remove a file's mark: tried again later"))
+                    .is_ok();
                 fault::point("w6.unmarked");
-                // What another node wrote since the last look is its own, and stays to be noticed.
+                // Changes that another node made since the last look are not ours, and must still be noticed.
                 if let (Ok(before), Ok(after)) = (before, job.anchor.attributes()) {
                     let (before, after) = (before.fingerprint, after.fingerprint);
                     let mut live = job.file.live.lock();
@@ -95,7 +101,8 @@ impl Inner {
         drop(gates);
     }
 
-    /// The record that follows a verified copy. The checksums go first: a crash between finds `Draining`.
+    /// Returns the record that follows a verified copy. The checksums are written first: after a crash in between, the
+    /// record says `Draining`.
     fn verdict(&self, job: &StageOutJob<'_>, left: Fingerprint, done: bool) -> Record {
         let mut summed = true;
         if job.size > SMALL_BYTES && (job.copied.changed || job.copied.sums.size == job.size) {
@@ -105,7 +112,7 @@ impl Inner {
         let stat = rustix::fs::fstat(&job.replica);
         let coarser = done && left.mtime != job.mtime;
         if coarser {
-            // A store with coarser times: both copies say the same from now on.
+            // A store with coarser times: both copies have the same time from now on.
             let _ = replica::set_mtime(job.replica.as_fd(), left.mtime);
         }
         let kept = |stat: &Stat| if coarser { left.mtime } else { replica::mtime_of(stat) };
@@ -135,7 +142,7 @@ impl Inner {
         }
     }
 
-    /// W7 is committed. Gate held.
+    /// Finishes after the commit of W7. Gate held.
     fn concluded(&self, job: StageOutJob<'_>, clean: bool) {
         CacheCounters::add(&self.counters.staged_count, 1);
         {
@@ -161,7 +168,7 @@ impl Inner {
         self.settle_reads(job.file);
         Replicas::remove_identity_attribute(job.replica.as_fd());
         let file = job.file;
-        // Our own descriptor of the replica would pass for somebody's use of it.
+        // Our own descriptor of the replica would look like a use of it.
         drop(job);
         let unused = file.live.lock().handles == 0;
         if unused {

@@ -1,4 +1,4 @@
-//! The bytes of a global copy, where its fingerprint does not tell whose they are.
+//! Comparison of a global copy's bytes, for cases in which its fingerprint does not tell whose they are.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -17,13 +17,13 @@ use crate::sums::{self, Sums};
 /// Whose bytes a global copy holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ContentOwner {
-    /// Those that it held when it was recorded: only its attributes were changed.
+    /// The bytes that it held when it was recorded: only its attributes were changed.
     Base,
-    /// Those of the replica: writing over them costs nobody anything.
+    /// The bytes of the replica: overwriting them loses nothing.
     Replica,
-    /// Somebody else's.
+    /// Bytes of somebody else.
     Others,
-    /// Nothing tells what it held, and it is not what the replica holds.
+    /// Unknown: nothing tells the former content, and the bytes differ from the replica.
     Untold,
 }
 
@@ -40,7 +40,7 @@ impl<'a> HolesBelow<'a> {
         HolesBelow { global, size, known: None }
     }
 
-    /// Whether all of `range` is a hole, as far as the store can tell without reading it.
+    /// Returns whether all of `range` is a hole, as far as the store can tell without reading it.
     pub(crate) fn is_hole(&mut self, range: ByteRange) -> io::Result<bool> {
         if range.end > self.size || self.size <= SMALL_BYTES {
             return Ok(false);
@@ -77,7 +77,7 @@ impl Inner {
         if rustix::fs::fstat(&replica)?.st_size as u64 == size && self.is_equal(&replica, &*global, size)? {
             return Ok(ContentOwner::Replica);
         }
-        // Of a file that was truncated they may be those of what it was before.
+        // The checksums of a truncated file may be those of its former content.
         let told = sums.is_some() && (record.was_clean || record.sum.is_some());
         Ok(if told { ContentOwner::Others } else { ContentOwner::Untold })
     }
@@ -99,7 +99,7 @@ impl Inner {
         Ok(Sums { size, blocks })
     }
 
-    /// Whether a replica has the bytes of the global copy, which has the same size.
+    /// Returns whether a replica has the bytes of the global copy, which has the same size.
     pub(crate) fn is_equal(&self, replica: &OwnedFd, global: &dyn StoreFile, size: u64) -> io::Result<bool> {
         let (mut ours, mut theirs) = (vec![0; BLOCK_BYTES as usize], vec![0; BLOCK_BYTES as usize]);
         let (mut extents, mut holes) = (Extents::new(replica, size), HolesBelow::of(global, size));

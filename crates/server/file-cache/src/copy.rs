@@ -1,4 +1,4 @@
-//! Step W4: what of a replica is written to the global copy, and how.
+//! Step W4: which bytes of a replica are written to the global copy, and how.
 
 use std::collections::VecDeque;
 use std::io;
@@ -14,10 +14,10 @@ use crate::replica;
 use crate::side::here;
 use crate::sums::{self, Sums, block_range, blocks_of};
 
-/// What of the replica is written.
+/// Which bytes of the replica are written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Extent {
-    /// All of its data, after the global copy was cut to nothing: the file is new or was truncated.
+    /// All data, after the global copy was truncated: the file is new or was truncated.
     Everything,
     /// The blocks whose checksums differ from these, which are those of the global copy.
     Changed(Sums),
@@ -25,19 +25,19 @@ pub(crate) enum Extent {
     Differing,
 }
 
-/// What a copy needs to ask and to tell while it runs.
+/// Callbacks of a running copy.
 pub(crate) trait CopyProgress {
     /// Called before the first change of the global copy, and before each later one; an error ends the copy.
     fn before_write(&mut self, bytes: u64) -> io::Result<()>;
     /// Called before data below is cut off or made a hole; an error ends the copy.
     fn before_cut(&mut self) -> io::Result<()>;
-    /// Called for every buffer of the replica that was looked at, with where it ends; an error ends the copy.
+    /// Called for every buffer of the replica that was compared, with its end; an error ends the copy.
     fn looked(&mut self, end: u64) -> io::Result<()>;
-    /// Called when the global store failed to keep what it had taken.
+    /// Called when the global store failed to keep data that it had accepted.
     fn lost(&mut self);
 }
 
-/// What was written and is on its way to the store's medium, in the order of the writes.
+/// Ranges that were written and are not yet on the store's medium, in the order of the writes.
 #[derive(Debug, Default)]
 struct CopyWriteBack {
     ranges: VecDeque<ByteRange>,
@@ -45,7 +45,7 @@ struct CopyWriteBack {
 }
 
 impl CopyWriteBack {
-    /// Sends a range on its way, and waits for those that are far behind it.
+    /// Starts writing a range back, and waits for ranges that are far behind it.
     fn wrote(&mut self, global: &dyn StoreFile, range: ByteRange) -> io::Result<()> {
         global.begin_sync(range);
         self.ranges.push_back(range);
@@ -67,14 +67,14 @@ pub(crate) struct Copy<'a> {
     pub(crate) global: &'a dyn StoreFile,
     pub(crate) global_size: u64,
     pub(crate) progress: &'a mut dyn CopyProgress,
-    /// The replica's first bytes that are those of the former checksums: they are not read.
+    /// Number of first bytes that equal those of the former checksums: they are not read.
     pub(crate) unchanged: u64,
     extents: Extents<'a>,
     below: HolesBelow<'a>,
     behind: CopyWriteBack,
 }
 
-/// What a copy did.
+/// Result of a copy.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Copied {
     /// Checksums of what the global copy holds now.
@@ -119,7 +119,7 @@ impl<'a> Copy<'a> {
         Ok(copied)
     }
 
-    /// Returns the length that the global copy has then.
+    /// Writes all data. Returns the length that the global copy has then.
     fn everything(&mut self, copied: &mut Copied) -> io::Result<u64> {
         if self.global_size > 0 {
             self.progress.before_cut()?;
@@ -151,7 +151,7 @@ impl<'a> Copy<'a> {
         Ok(end)
     }
 
-    /// Returns the length that the global copy has then.
+    /// Writes the changed blocks. Returns the length that the global copy has then.
     fn blocks(&mut self, copied: &mut Copied, before: Option<&Sums>) -> io::Result<u64> {
         let mut buffer = vec![0; BLOCK_BYTES.min(self.size) as usize];
         let mut theirs = Vec::new();
@@ -192,7 +192,7 @@ impl<'a> Copy<'a> {
         Ok(end)
     }
 
-    /// Writes one block's data and makes holes of its holes. Returns where the data ends.
+    /// Writes one block's data and punches its holes. Returns where the data ends.
     fn block(&mut self, bytes: &[u8], block: ByteRange, copied: &mut Copied) -> io::Result<u64> {
         let mut at = block.start;
         loop {
@@ -219,7 +219,7 @@ impl<'a> Copy<'a> {
         Ok(())
     }
 
-    /// The replica's bytes; what was cut off while we copy reads as zeros, and is noticed as a change.
+    /// Reads the replica. Bytes that were cut off during the copy read as zeros, and are noticed as a change.
     fn read(&self, bytes: &mut [u8], at: u64) -> io::Result<()> {
         let read = replica::read_full(self.replica, bytes, at).map_err(here)?;
         bytes[read..].fill(0);
@@ -239,7 +239,7 @@ impl<'a> Copy<'a> {
         Ok(())
     }
 
-    /// Whether the global copy holds these bytes.
+    /// Returns whether the global copy holds these bytes.
     fn equals(&self, bytes: &[u8], block: ByteRange, theirs: &mut Vec<u8>) -> io::Result<bool> {
         if block.end > self.global_size {
             return Ok(false);
@@ -255,7 +255,7 @@ impl<'a> Copy<'a> {
         self.equals(zeros, block, theirs)
     }
 
-    /// Reads all of the global copy back and compares.
+    /// Reads the whole global copy back and compares it.
     pub(crate) fn verify(&mut self) -> io::Result<bool> {
         let mut ours = vec![0; BLOCK_BYTES.min(self.size) as usize];
         let mut theirs = Vec::new();
@@ -355,7 +355,7 @@ mod tests {
         }
     }
 
-    /// Read and summed over its whole length it would take a quarter of an hour.
+    /// Reading and summing the whole length would take a quarter of an hour.
     #[test] // S66
     fn a_hole_of_a_tebibyte_is_neither_read_nor_written() {
         const TIB: u64 = 1 << 40;

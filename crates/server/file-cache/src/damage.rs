@@ -1,19 +1,20 @@
-//! Damage that a dirty replica took while no agent ran: it was cut, or its bytes are others.
+//! Detection of damage to a dirty replica while no agent ran: it was cut, or its bytes were changed.
 //!
-//! Nothing but the replica has these bytes, so that only what was noted before tells. There are two notes:
+//! Only the replica has these bytes, so only notes made earlier can tell. There are two notes:
 //!
-//! * the record has the length at a sync (`synced_len`): at the first, and whenever it has grown by a sixteenth;
+//! * the record has the length at a sync (`synced_len`): at the first one, and whenever it has grown by a sixteenth;
 //! * an orderly end writes length and block checksums into `sums/xx/<version>.end`.
 //!
 //! | the agent before | what a start believes |
 //! | --- | --- |
-//! | ended in order, or died and the machine did not | both notes: what the kernel had in memory it has still |
+//! | ended in order, or died and the machine did not | both notes: the kernel still has what it had in memory |
 //! | died with the machine | neither: the replica may be older than its notes. `search.rs` looks for what a crash leaves |
 //!
-//! Lengths are compared at the start. Checksums are compared before the first use of the file, as they take a read of all of its data;
-//! before anybody may write it they are removed. A crash that brings them back is one after which nobody believes them.
+//! Lengths are compared at the start. Checksums are compared before the first use of the file, as this reads all of
+//! its data. They are removed before anybody may write the file. If a crash brings them back, it is one after which
+//! nobody believes them.
 //!
-//! A damaged file is not opened and not staged out until `resolve` says what is to be kept.
+//! A damaged file is not opened and not staged out until `resolve` says which data is to be kept.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -33,12 +34,13 @@ use crate::sums::{self, Sums};
 use crate::superblock::Before;
 
 impl Inner {
-    /// The record of a dirty file that a start has found, as it is from now on, and whether there are checksums to be compared.
+    /// Returns the record of a dirty file that a start has found, updated for damage, and whether there are checksums
+    /// to compare.
     pub(crate) fn with_damage(&self, record: Record, replica: &Stat) -> (Record, bool) {
         let found = replica.st_size as u64;
         if self.superblock.before == Before::Crash {
             self.forget_end(&record);
-            // A later start must not believe it either.
+            // A later start must not believe the noted length either.
             let synced_len = record.synced_len.min(found);
             return (Record { synced_len, ..record }, false);
         }
@@ -56,12 +58,12 @@ impl Inner {
     }
 
     fn forget_end(&self, record: &Record) {
-        // Not there, commonly.
+        // Usually there is none.
         let _ = std::fs::remove_file(self.replicas.end_path(record.version));
     }
 
-    /// Compares the replica with the checksums of the last orderly end, once. `EIO`: it is damaged; `EINTR`: `interrupted` said so.
-    /// The gate is not held.
+    /// Compares the replica with the checksums of the last orderly end, once. Errors: `EIO` if it is damaged; `EINTR`
+    /// if `interrupted` says so. The gate is not held.
     pub(crate) fn check_end(&self, file: &File, interrupted: &dyn Fn() -> bool) -> io::Result<()> {
         let record = {
             let mut live = file.live.lock();
@@ -87,7 +89,7 @@ impl Inner {
             return Err(io::Error::from_raw_os_error(libc::EIO));
         }
         let (Some(end), Some(found)) = (end, found) else { return Ok(()) };
-        // Whoever compared it meanwhile may have written it since.
+        // A thread that compared it meanwhile may have written it since.
         if !is_first || record.is_none_or(|record| record.version != now.version) {
             return Ok(());
         }
@@ -101,17 +103,17 @@ impl Inner {
         } else {
             length_changed(end.size, found.size)
         };
-        tracing::error!(file = %now.hint.shown(), reason, "damaged: it is neither opened nor staged out until it is resolved");
+        tracing::error!(file = %now.hint.shown(), reason, "the replica of a dirty file is damaged: the file is not opened and not staged out until `forebay resolve` decides");
         if let Err(error) = self.put(file, damaged(now, reason), Durability::Machine) {
-            // Nobody may use it meanwhile.
+            // Until that works nobody may use the file.
             file.live.lock().ended = true;
             return Err(error);
         }
         Err(io::Error::from_raw_os_error(libc::EIO))
     }
 
-    /// Notes the length of a replica that was synced, where it has grown by [`LENGTH_STEP`] since it was noted last. Where that waits for
-    /// somebody, or fails, nothing is noted: the bytes are safe without it. The gate is not held.
+    /// Notes the length of a replica that was synced, if it has grown by [`LENGTH_STEP`] since the last note. If that
+    /// would wait for another thread, or fails, nothing is noted: the bytes are safe without it. The gate is not held.
     pub(crate) fn note_length(&self, file: &File, replica: impl AsFd) {
         let Ok(now) = rustix::fs::fstat(&replica) else { return };
         let grown = |live: &Live, len: u64| {
@@ -122,7 +124,7 @@ impl Inner {
             return;
         }
         let Some(_gate) = file.gate.try_lock() else { return };
-        // It may have been cut meanwhile.
+        // The replica may have been cut meanwhile.
         let Ok(now) = rustix::fs::fstat(&replica) else { return };
         let len = now.st_size as u64;
         let record = {
@@ -132,11 +134,12 @@ impl Inner {
         if let Some(record) = record
             && let Err(error) = self.put(file, Record { synced_len: len, ..record }, Durability::Process)
         {
-            tracing::debug!(%error, file = %file.identity, "the length of a synced replica is not noted");
+            tracing::debug!(%error, file = %file.identity, "could not record the length of a synced replica");
         }
     }
 
-    /// Before a replica is cut to `len`: the record must not say that it was longer. The gate is held until it is cut.
+    /// Prepares a cut of the replica to `len` bytes: the record must not say that it was longer. The gate is held
+    /// until it is cut.
     pub(crate) fn lower_length(&self, file: &File, len: u64) -> io::Result<()> {
         let record = file.live.lock().record.clone().filter(|record| record.synced_len > len);
         match record {
@@ -145,7 +148,7 @@ impl Inner {
         }
     }
 
-    /// At an orderly end: sums what is dirty, the small first, as far as that takes no longer than [`SUM_AT_END_MAX`].
+    /// Sums dirty replicas at an orderly end, the small ones first, for at most [`SUM_AT_END_MAX`].
     pub(crate) fn sum_at_end(&self) {
         let files: Vec<Arc<File>> = self.table.lock().files.values().cloned().collect();
         let mut dirty: Vec<_> = files.into_iter().filter(|file| file.live.lock().is_unclean()).collect();
@@ -157,21 +160,22 @@ impl Inner {
                 (live.version, is_ours_to_sum(&live), live.ended)
             };
             let Some(version) = version else { continue };
-            // Nobody has used it: what was noted before holds.
+            // Nobody has used the file: the former checksums are valid.
             if ended && wanted {
                 continue;
             }
             let path = self.replicas.end_path(version);
             let summed = if wanted { self.sum_whole(version, until) } else { None };
             if summed.is_none_or(|sums| sums.store(&path).is_err()) {
-                tracing::debug!(file = %file.identity, "a dirty replica is not summed at the end");
-                // One of an earlier end would be believed.
+                tracing::debug!(file = %file.identity, "did not compute the checksums of a dirty replica at the end: it is in use, or that takes too long");
+                // The checksums of an earlier end would be believed.
                 let _ = std::fs::remove_file(&path);
             }
         }
     }
 
-    /// `None`: somebody may write it, it cannot be read, or it takes too long.
+    /// Returns the checksums of a whole replica, or `None` if somebody may write it, it cannot be read, or it takes
+    /// too long.
     fn sum_whole(&self, version: Version, until: Instant) -> Option<Sums> {
         let replica = self.replicas.open_as(version, How::Read).ok()?;
         if !lease::probe(replica.as_fd(), Nobody::Writes).ok()? {
@@ -182,7 +186,7 @@ impl Inner {
     }
 }
 
-/// Whether nothing but the replica has a file's data, and it is whole.
+/// Returns whether only the replica has a file's data, and it is complete.
 fn is_ours_to_sum(live: &Live) -> bool {
     let damaged = live.record.as_ref().is_none_or(|record| record.damaged);
     matches!(live.body, Body::Whole) && !live.unlinked && !damaged
@@ -240,7 +244,7 @@ mod tests {
     fn what_was_changed_after_an_orderly_end_is_neither_opened_nor_staged_out() {
         for uses_it in [false, true] {
             let mut world = dirty();
-            // It may be the second agent that ends, and it may have used the file or not.
+            // The second agent ends, and it may have used the file or not.
             world.restart(true, |_| {});
             if uses_it {
                 world.write(&vec![8; LEN]);
@@ -251,7 +255,7 @@ mod tests {
         let mut world = dirty();
         world.restart(true, set_len(LEN as u64 - 1));
         is_damaged(&world, "2102151 bytes where there were 2102152");
-        // Nothing is forgotten when that agent dies, or ends.
+        // The checksums survive the death of that agent, and its end.
         world.restart(false, |_| {});
         world.restart(true, |_| {});
         is_damaged(&world, "2102151 bytes");
@@ -270,7 +274,7 @@ mod tests {
         }
         let mut world = dirty();
         world.restart(true, |_| {});
-        // Written after the comparison, and the next one is not with what was noted before.
+        // Written after the comparison: the next one does not use the earlier note.
         world.write(b"new");
         assert_eq!(world.drain(), 0);
         world.write(b"newer");
@@ -312,12 +316,12 @@ mod tests {
         world.open(true, false).unwrap().sync(true).unwrap();
         world.restart(false, set_len(LEN as u64 - 1));
         is_damaged(&world, "2102151 bytes");
-        // Longer it may be: what follows was not synced.
+        // A longer replica is valid: the bytes behind the note were not synced.
         let mut world = dirty();
         world.open(true, false).unwrap().sync(true).unwrap();
         world.restart(false, set_len(LEN as u64 + 1));
         assert_eq!(world.drain(), 0);
-        // Nor was this.
+        // Neither were these.
         let mut world = dirty();
         world.restart(false, set_len(5));
         assert_eq!(world.drain(), 0);

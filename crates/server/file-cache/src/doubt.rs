@@ -1,16 +1,17 @@
-//! Whether others have changed a global copy since we left it.
+//! Detection of changes that others made to a global copy since we left it.
 //!
-//! Another size or mtime says so. A change that kept both (`cp -p`, `rsync -t`, `touch -r`) moves ctime alone, and so does every
-//! change of attributes or names, ours included. Therefore:
+//! Another size or mtime shows a change. A change that kept both (`cp -p`, `rsync -t`, `touch -r`) moves only ctime,
+//! and so does every change of attributes or names, ours included. Therefore:
 //!
-//! 1. Our own changes through the mount are noted with the time that they took ([`Live::own`]): a ctime from then is ours. That
-//!    holds if somebody looked shortly before ([`FileCache::saw`]); what was doubtful then stays so ([`Live::doubted`]).
-//! 2. Any other ctime is a doubt, and the bytes decide (`content.rs`): before a clean file is opened again, and before a stage-out
-//!    writes. What they decide is remembered by the new ctime.
-//! 3. Where nothing tells what bytes there were, other attributes, or another name of the file, explain one such ctime.
-//! 4. A fingerprint that a later change may leave as it is ([`Inner::is_racy`]) is a doubt when it is looked at next.
+//! 1. Our own changes through the mount are noted with the time that they took ([`Live::own`]): a ctime within it is
+//!    ours. That holds if somebody looked shortly before ([`FileCache::saw`]); a doubt that existed then stays
+//!    ([`Live::doubted`]).
+//! 2. Any other ctime is a doubt, and the bytes decide (`content.rs`): before a clean file is opened again, and before
+//!    a stage-out writes. The result is remembered by the new ctime.
+//! 3. If nothing tells the former bytes, other attributes, or another name of the file, explain one such ctime.
+//! 4. A fingerprint that a later change may leave as it is ([`Inner::is_racy`]) is a doubt at the next look.
 //!
-//! What is only in memory here is a doubt after a restart.
+//! Facts that are only in memory here are doubts after a restart.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -25,9 +26,9 @@ use crate::file::{File, Live};
 use crate::limits::COARSE_SECONDS;
 use crate::surface::FileCache;
 
-/// Whether `time` lies between two others, as a store keeps it.
+/// Returns whether `time` lies between two others, as a store keeps it.
 fn is_within((began, ended): (Timestamp, Timestamp), time: Timestamp) -> bool {
-    // Whole seconds may be cut ones.
+    // Whole seconds may be truncated ones.
     let began = if time.nanos == 0 { earlier(began, COARSE_SECONDS) } else { began };
     began <= time && time <= ended
 }
@@ -37,19 +38,19 @@ fn earlier(time: Timestamp, seconds: i64) -> Timestamp {
 }
 
 impl Live {
-    /// What others moved of a global copy that we left as `left` and that is `found`.
+    /// Returns which changes others made to a global copy that we left as `left` and that is now `found`.
     pub(crate) fn moved(&self, left: &Fingerprint, found: &Fingerprint) -> Moved {
         match left.moved(found) {
             Moved::ChangeTime if !self.doubted && self.own.is_some_and(|own| is_within(own, found.ctime)) => {
                 Moved::Nothing
             }
-            // A time that we tried to set may have become its own.
+            // The store may have applied a time that we tried to set.
             Moved::Content if self.has_tried(left, found) => Moved::Nothing,
             moved => moved,
         }
     }
 
-    /// Takes `found` for what we left: nobody else changed it, or its bytes were compared.
+    /// Takes `found` for the state that we left: nobody else changed it, or its bytes were compared.
     pub(crate) fn believe(&mut self, found: &Fingerprint) {
         let before = self.known_below().filter(|known| known.same_content(found)).map(|known| known.ctime);
         let known = self.left.iter_mut().chain(self.record.iter_mut().map(|record| &mut record.base));
@@ -60,7 +61,8 @@ impl Live {
         (self.own, self.doubted) = (None, false);
     }
 
-    /// Has what we know of the global copy follow a change of ours, before and after which it looked so. A doubt stays one.
+    /// Updates the known state of the global copy after a change of our own, which had these fingerprints before and
+    /// after. A doubt stays a doubt.
     pub(crate) fn follow(&mut self, before: &Fingerprint, after: Fingerprint) {
         let followed = |live: &Live, known: Fingerprint| match live.moved(&known, before) {
             Moved::Nothing => after,
@@ -75,27 +77,29 @@ impl Live {
         }
     }
 
-    /// Whether a ctime that moved alone may be that of a change of attributes, where nothing tells what bytes there were.
+    /// Returns whether a ctime that moved alone may come from a change of attributes, where nothing tells the former
+    /// bytes.
     pub(crate) fn is_explained(left: &Fingerprint, found: &Fingerprint) -> bool {
         left.attributes == 0 || left.attributes != found.attributes
     }
 
-    /// What is known of the global copy.
+    /// Returns the fingerprint of the global copy as far as we know.
     fn known_below(&self) -> Option<Fingerprint> {
         self.left.or(self.record.as_ref().map(|record| record.base))
     }
 }
 
 impl FileCache {
-    /// Somebody looked at a global copy, and nothing of ours was under way there: doubts that own changes would hide are kept.
+    /// Notes a look at a global copy while no change of ours was under way. Doubts that our own changes would hide are
+    /// kept.
     pub fn saw(&self, identity: &Identity, found: &Fingerprint) {
         if let Some(file) = self.inner.known(identity) {
             self.inner.saw(&file, found);
         }
     }
 
-    /// Whether a change of a file's attributes or names through us should be preceded by a look ([`FileCache::saw`]): nobody has
-    /// looked for a while.
+    /// Returns whether a look ([`FileCache::saw`]) should precede a change of a file's attributes or names through the
+    /// agent: nobody has looked for a while.
     pub fn wants_look(&self, identity: &Identity) -> bool {
         let Some(file) = self.inner.known(identity) else { return false };
         let live = file.live.lock();
@@ -104,7 +108,8 @@ impl FileCache {
         live.record.is_some() && !file.drain.is_locked() && !live.looked.is_some_and(is_recent)
     }
 
-    /// Attributes or names of a file were changed through us, since [`tick`] said `began`: its ctime is no outsider's.
+    /// Notes that attributes or names of a file were changed through the agent since `began` (by [`tick`]): its ctime
+    /// is no outsider's.
     pub fn changed_attributes(&self, identity: &Identity, began: Timestamp) {
         if let Some(file) = self.inner.known(identity) {
             self.inner.note_own(&file, began);
@@ -127,7 +132,7 @@ impl Inner {
                     live.believe(found);
                 }
             }
-            // An earlier one is what was seen before our last change.
+            // An earlier ctime is the one seen before our last change.
             Moved::ChangeTime => live.doubted |= found.ctime > known.ctime,
             Moved::Content => {}
         }
@@ -145,12 +150,12 @@ impl Inner {
             let ended = wall();
             live.own = Some((began, ended));
             if file.drain.is_locked() && live.is_ahead() {
-                // What is moved below meanwhile tells nothing.
+                // Changes of the global copy meanwhile say nothing.
                 live.change_attributes(ended, None);
             }
             live.anchor.clone()
         };
-        // Its times are another machine's.
+        // Times of a shared store come from another machine.
         if self.store.is_shared()
             && let Some(anchor) = anchor
             && let Ok(found) = anchor.attributes()
@@ -161,8 +166,8 @@ impl Inner {
         }
     }
 
-    /// What we know of the global copy follows a change of ours that moved ctime alone: what else moved between the two looks is
-    /// somebody else's. Gate held.
+    /// Updates the known state of the global copy after a change of our own that moved only ctime. Any other
+    /// difference between the two looks is somebody else's change. Gate held.
     pub(crate) fn follow_own(&self, file: &File, before: &Fingerprint, after: Fingerprint) {
         if !before.same_content(&after) {
             return;
@@ -174,12 +179,12 @@ impl Inner {
             live.record.clone().filter(|record| record.state == State::Clean)
         };
         if let Some(record) = record {
-            // Without it the next start looks once more.
+            // If this fails, the next start looks once more.
             let _ = self.put(file, record, Durability::Process);
         }
     }
 
-    /// Remembers that a clean file's global copy was found to have the bytes that it had. Gate held.
+    /// Remembers that a clean file's global copy was found to have its former bytes. Gate held.
     pub(crate) fn remember(&self, file: &File, found: &Fingerprint, racy: bool) {
         let record = {
             let mut live = file.live.lock();
@@ -192,13 +197,13 @@ impl Inner {
             })
         };
         if let Some(record) = record {
-            // Without it the next start looks once more.
+            // If this fails, the next start looks once more.
             let _ = self.put(file, record, Durability::Process);
         }
     }
 
-    /// Whether a change that follows a look at `found` may leave it as it is. `looked`: [`tick`] before that look, or `slack`
-    /// later.
+    /// Returns whether a change that follows a look at `found` may leave the fingerprint as it is. `looked`: [`tick`]
+    /// before that look, or `slack` later.
     pub(crate) fn is_racy(&self, found: &Fingerprint, looked: Timestamp, slack: Duration) -> bool {
         let ctime = found.ctime;
         if ctime.nanos == 0 {
@@ -213,7 +218,7 @@ impl Inner {
         !self.store.tells_changes_apart() && after >= looked
     }
 
-    /// What others moved of the global copy of a clean file. Gate held.
+    /// Returns which changes others made to the global copy of a clean file. Gate held.
     pub(crate) fn moved_below(&self, file: &File, record: &Record, found: &Fingerprint) -> Moved {
         match file.live.lock().moved(&record.base, found) {
             Moved::Nothing if record.racy => Moved::ChangeTime,
@@ -222,18 +227,20 @@ impl Inner {
     }
 }
 
-/// Where a file with one name is, if it is called otherwise than its record says: that explains a ctime that moved alone, where
-/// nothing tells what bytes there were. Another path to the same name does not, for a directory's rename leaves the file's ctime.
+/// Returns the present path of a file with one name, if that name differs from the record's. A rename explains a ctime
+/// that moved alone, if nothing tells the former bytes. Another path to the same name explains nothing, for a
+/// directory's rename leaves the file's ctime.
 pub(crate) fn new_place(record: &Record, anchor: &dyn Anchor, links: u64) -> Option<PathBuf> {
     (links == 1).then(|| anchor.path_hint()).filter(|now| is_renamed(&record.hint, now))
 }
 
-/// Whether a file has another name at `now` than it had at `hint`, whatever became of its directories. False: not known.
+/// Returns whether the name in `now` differs from that in `hint`, whatever became of the directories. Returns false if
+/// that is not known.
 pub(crate) fn is_renamed(hint: &Path, now: &Path) -> bool {
     hint.file_name().zip(now.file_name()).is_some_and(|(was, is)| was != is)
 }
 
-/// The clock of file systems: it stands still between two ticks of the kernel.
+/// Returns the time by the clock of file systems, which stands still between two ticks of the kernel.
 pub fn now_of_files() -> Timestamp {
     tick()
 }

@@ -1,4 +1,4 @@
-//! Who stages out: the background workers, and commands that wait for it.
+//! Stage-outs by background workers, and by commands that wait for them.
 
 use std::io;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::file::File;
 use crate::limits::{BATCH_BYTES, POLL, SMALL_BYTES, TURN_MAX, TURN_PAUSE_MAX};
 use crate::stage_out::StageOutResult;
 
-/// Passes over files that changed while they were copied and that nobody writes now.
+/// Number of passes over files that changed while they were copied and that nobody writes now.
 const PASSES: usize = 3;
 
 impl Inner {
@@ -22,7 +22,7 @@ impl Inner {
         version.and_then(|version| self.replicas.stat(version).ok()).map_or(0, |stat| stat.st_size as u64)
     }
 
-    /// The body of a stage-out worker.
+    /// Runs a stage-out worker.
     pub(crate) fn drain_in_background(&self) {
         while self.queue.wait(self.now()) {
             let now = self.now();
@@ -62,7 +62,7 @@ impl Inner {
         }
     }
 
-    /// Whether this worker may take small files at `now`; the others then wait for it.
+    /// Returns whether this worker may take small files at `now`. If so, the others wait for it.
     fn take_turn(&self, now: Duration) -> bool {
         let mut turn = self.turn.lock();
         let free = now >= *turn;
@@ -72,8 +72,8 @@ impl Inner {
         free
     }
 
-    /// Stages out those of the files that nobody else stages out now; returns the others. Those that are published come first, each
-    /// on its own: that takes long, and nobody's locks are held meanwhile.
+    /// Stages out those of the files that nobody else is staging out, and returns the others. Files to be published
+    /// come first, each on its own: that takes long, and meanwhile no other file's lock is held.
     pub(crate) fn drain_batch(
         &self,
         files: &[Arc<File>],
@@ -120,7 +120,7 @@ impl Inner {
         skipped
     }
 
-    /// Stages one file out in this thread, after whoever does now.
+    /// Stages one file out in this thread, after a stage-out of it that is under way.
     pub(crate) fn drain_one(&self, file: &Arc<File>, interrupted: &dyn Fn() -> bool) -> StageOutResult {
         let lock = loop {
             if let Some(lock) = file.drain.try_lock_for(POLL) {
@@ -137,7 +137,7 @@ impl Inner {
         end
     }
 
-    /// Stages one file out and waits.
+    /// Stages one file out and waits. Errors: the file's state and reason if it stays dirty.
     pub(crate) fn drain_for(&self, file: &Arc<File>, interrupted: &dyn Fn() -> bool) -> Result<(), Stuck> {
         match self.drain_one(file, interrupted) {
             StageOutResult::Stuck { state, orphaned, error } => Err(self.stuck(file, state, orphaned, &error)),
@@ -150,7 +150,7 @@ impl Inner {
         files.into_iter().filter(|file| file.live.lock().is_unclean()).collect()
     }
 
-    /// Stages out everything; returns what still is not.
+    /// Stages everything out. Returns the files that are still dirty.
     pub(crate) fn drain_everything(
         self: &Arc<Inner>,
         progress: &mut dyn FnMut(DrainProgress),

@@ -1,5 +1,5 @@
-//! Making room: clean replicas that nobody uses go, the longest unused first. A replica goes by unlink, never by
-//! punching: descriptors that the kernel holds keep theirs.
+//! Eviction: clean replicas that nobody uses are removed to free room, the longest unused first. A replica is removed
+//! by unlink, never by punching holes: descriptors that the kernel holds keep their data.
 
 use std::collections::BinaryHeap;
 use std::io;
@@ -20,8 +20,8 @@ use crate::replica::How;
 use crate::stage_out::StageOutResult;
 
 impl Inner {
-    /// Evicts until `bytes` are freed or nothing is left to evict; returns what was freed. May be called with a gate
-    /// held: it waits for none.
+    /// Evicts until `bytes` are freed or nothing is left to evict. Returns the bytes freed. May be called with a gate
+    /// held, for it waits for none.
     pub(crate) fn evict_bytes(&self, bytes: u64) -> u64 {
         let mut not_before = self.evicting.lock();
         let now = self.now();
@@ -54,10 +54,10 @@ impl Inner {
                 }
                 true
             },
-            &mut |error| tracing::warn!(%error, "a damaged record"),
+            &mut |error| tracing::warn!(%error, "found a damaged record in the catalogue, see `forebay check`"),
         );
         if let Err(error) = scanned {
-            tracing::error!(%error, "the catalogue cannot be read for an eviction");
+            tracing::error!(%error, "could not read the catalogue: nothing is evicted");
         }
         oldest.into_sorted_vec().into_iter().map(|(_, identity)| identity).collect()
     }
@@ -71,7 +71,7 @@ impl Inner {
         self.evict_gated(&file).ok()
     }
 
-    /// Evicts one file, or says why not. Returns the bytes freed. Gate held.
+    /// Evicts one file. Returns the bytes freed. Errors: why the file must stay. Gate held.
     pub(crate) fn evict_gated(&self, file: &Arc<File>) -> io::Result<u64> {
         let refused = |code| Err(io::Error::from_raw_os_error(code));
         let version = {
@@ -93,18 +93,18 @@ impl Inner {
         let freed = match self.replicas.open_as(version, How::Read) {
             Ok(replica) if !lease::probe(replica.as_fd(), Nobody::Uses)? => return refused(libc::EBUSY),
             Ok(replica) => rustix::fs::fstat(&replica)?.st_blocks as u64 * 512,
-            // Somebody else took it away: its record goes.
+            // Somebody else removed the replica: the record is dropped.
             Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
             Err(error) => return Err(error),
         };
         self.drop_replica(file)?;
         CacheCounters::add(&self.counters.evicted, 1);
-        // An empty replica frees its inode: progress all the same.
+        // An empty replica frees its inode, which is progress too.
         Ok(freed.max(1))
     }
 
-    /// A replica that was to go could not: that is tried again, but not of a file which became dirty or pinned, and gets a deadline when it
-    /// is neither. Gate held.
+    /// Schedules another try for a replica that could not be removed. A file that became dirty or pinned is not tried
+    /// again; it gets a deadline when it is neither. Gate held.
     pub(crate) fn evict_later(&self, file: &File, error: &io::Error, after: Duration) {
         let stays = {
             let live = file.live.lock();
@@ -120,7 +120,7 @@ impl Inner {
         self.expiry.set(&file.identity, self.now().saturating_add(after));
     }
 
-    /// The global copy is not what the clean replica was copied from. Open handles keep their version. Gate held.
+    /// Drops a clean replica whose global copy has changed. Open handles keep their version. Gate held.
     pub(crate) fn outdated(&self, file: &Arc<File>, in_use: bool) -> io::Result<()> {
         tracing::debug!(file = %file.identity, "the global copy changed: the replica is dropped");
         if !in_use {
@@ -139,7 +139,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Room for a write that found none: evicts, and lets removed files go.
+    /// Makes room for a write that found none: evicts, and drops removed files.
     pub(crate) fn make_room(&self, bytes: u64) {
         CacheCounters::add(&self.counters.full, 1);
         let lacks = || bytes.saturating_sub(self.spaces.now().free);
@@ -148,17 +148,18 @@ impl Inner {
         }
     }
 
-    /// The pause before the next round. What the kernel writes past us finds no room that we did not make before.
+    /// Returns the pause before the next round. Writes of the kernel without the agent find only room that was made
+    /// before.
     pub(crate) fn round(&self) -> Duration {
         let reserve = self.spaces.reserve(&self.settings.policy);
         let pressed = self.kernel_writers.load(Ordering::Relaxed) > 0 && self.spaces.now().free / 2 < reserve;
         if pressed { ROUND_SHORT } else { ROUND }
     }
 
-    /// One round of housekeeping: expired replicas go, space is made, the ballast comes back.
+    /// Runs one round of housekeeping: drops expired replicas, makes room, and restores the ballast.
     pub(crate) fn housekeep(self: &Arc<Inner>) {
         if self.look_after_refusal() {
-            // What would be dropped frees nothing.
+            // Dropping replicas would free nothing.
             return;
         }
         if self.look_after_catalogue() {
@@ -176,7 +177,7 @@ impl Inner {
             if !waits {
                 self.evict_bytes(excess);
             }
-            // The last that can be had for who cannot wait for us.
+            // The last room that can be had for writers that cannot wait for the agent.
             if self.kernel_writers.load(Ordering::Relaxed) > 0 && self.spaces.is_nearly_full() {
                 self.give_up_removals();
                 return;
@@ -185,11 +186,12 @@ impl Inner {
         self.superblock.keep_room(self.spaces.now().free);
         let _tops_up = self.catalogue.has_room();
         if let Err(error) = self.spaces.make_ballast() {
-            tracing::debug!(%error, "no ballast");
+            tracing::debug!(%error, "could not make the ballast again: it is tried again");
         }
     }
 
-    /// Drops the replicas whose time is up. What refuses one, other than what the file is, refuses all: the others wait for the next round.
+    /// Drops the replicas whose time is up. An error that does not come from the file itself would hit all: the others
+    /// wait for the next round.
     fn drop_expired(&self) {
         let mut fails = false;
         while !fails && let Some(identity) = self.expiry.pop(self.now()) {
@@ -201,17 +203,17 @@ impl Inner {
             });
             if let Err(error) = expired {
                 fails = true;
-                tracing::warn!(%error, %identity, "a file whose replica is to go cannot be looked up: it is tried again");
+                tracing::warn!(%error, %identity, "could not look up a file whose replica has expired: it is tried again");
                 self.expiry.set(&identity, self.now().saturating_add(BACKOFF_MAX));
             }
         }
     }
 
-    /// A catalogue that takes no changes says so again and again, and is tried again although nobody asks for changes. Whether
-    /// it takes some.
+    /// Tests a catalogue that takes no changes, which says so again and again. It is tested even if nobody asks for
+    /// changes. Returns whether it takes changes.
     fn look_after_catalogue(&self) -> bool {
         let Some(reason) = self.catalogue.trouble() else { return true };
-        // Its tables find no room: they get what is kept for them, unless programs would have it first.
+        // The tables of the catalogue find no room. They get the ballast, unless programs would take that first.
         if !self.catalogue.has_room() && self.kernel_writers.load(Ordering::Relaxed) == 0 {
             self.spaces.drop_ballast();
         }
@@ -224,8 +226,8 @@ impl Inner {
         tried.is_ok()
     }
 
-    /// Bounds what the next start would have to read again if we were killed: when nobody changes anything, or when it has
-    /// become much.
+    /// Bounds the log that the next start would have to read after a kill: when nobody changes anything, or when the
+    /// log has become long.
     fn condense_catalogue(&self) {
         let commits = self.commits.load(Ordering::Acquire);
         let idle = self.commits_seen.swap(commits, Ordering::AcqRel) == commits;
@@ -233,12 +235,12 @@ impl Inner {
         if self.catalogue.replay_bytes() > most
             && let Err(error) = self.catalogue.condense()
         {
-            tracing::warn!(%error, "the next start may take longer");
+            tracing::warn!(%error, "could not condense the log of the catalogue: the next start may take longer");
         }
     }
 
-    /// Whether no mapping of an earlier open can still write the replica. The file's `io` lock is held, so our own
-    /// descriptor for writing may go; the next write opens another.
+    /// Returns whether no mapping of an earlier open can still write the replica. The file's `io` lock is held, so our
+    /// own descriptor for writing may be closed; the next write opens another.
     fn nobody_maps(&self, file: &File) -> io::Result<bool> {
         let version = {
             let mut live = file.live.lock();
@@ -249,8 +251,9 @@ impl Inner {
         lease::probe(self.replicas.open_as(version, How::Read)?.as_fd(), Nobody::Writes)
     }
 
-    /// A file that outgrows the burst buffer goes on in the global store: it is staged out while its writers wait. False:
-    /// it cannot, for the kernel writes the replica past us, or it has no name to be written to.
+    /// Moves a file that outgrows the burst buffer to the global store: it is staged out while its writers wait.
+    /// Returns false if that is impossible, because the kernel writes the replica without the agent, or because the
+    /// file has no name.
     pub(crate) fn spill(&self, file: &Arc<File>) -> io::Result<bool> {
         let _io = file.io.write();
         {
@@ -264,12 +267,12 @@ impl Inner {
         if !self.nobody_maps(file)? {
             return Ok(false);
         }
-        // Held until the file has moved: a later stage-out would bring old bytes back over new ones.
+        // Held until the file has moved: a later stage-out would bring old bytes over new ones.
         let _drain = loop {
             if let Some(lock) = file.drain.try_lock_for(POLL) {
                 break lock;
             }
-            // The store may hold up the stage-out that has it.
+            // The store may block the stage-out that holds the lock.
             still_wanted()?;
         };
         if let Some(StageOutResult::Stuck { error, .. }) = self.drain_locked(&[file], false, &|| false).pop() {
@@ -294,7 +297,7 @@ impl Inner {
         self.queue.remove(file);
         file.moved.notify_all();
         CacheCounters::add(&self.counters.spilled, 1);
-        tracing::warn!(file = %anchor.path_hint().shown(), "the burst buffer is full: the file goes on in the global store");
+        tracing::warn!(file = %anchor.path_hint().shown(), "the burst buffer is full: the file moved to the global store");
         Ok(true)
     }
 }

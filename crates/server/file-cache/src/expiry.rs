@@ -1,8 +1,8 @@
-//! When clean replicas that nobody has open are to go, on the monotonic clock.
+//! Deadlines of clean replicas that nobody has open, on the monotonic clock.
 //!
-//! Every clean file has an entry here, so its identity is kept once, and files are told apart by a hash of it. Of two
-//! files with one hash (odds of 1 to 10^8 at 10^6 files) the first has no deadline until the next start: it stays
-//! longer, and goes when room is needed.
+//! Every clean file has an entry here, so its identity is stored once, and files are told apart by a hash of it. Two
+//! files have the same hash with odds of 1 to 10^8 at 10^6 files. The first one then has no deadline until the next
+//! start. It stays longer, and is evicted when room is needed.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasher, RandomState};
@@ -13,13 +13,13 @@ use types::Identity;
 
 #[derive(Default)]
 struct State {
-    /// By deadline in milliseconds and hash.
+    /// Identities by deadline in milliseconds and hash.
     by_time: BTreeMap<(u64, u64), Identity>,
-    /// The deadline of each hash.
+    /// Deadline by hash.
     by_file: HashMap<u64, u64>,
 }
 
-/// The deadlines.
+/// The deadlines of all clean files.
 #[derive(Default)]
 pub(crate) struct Expiry {
     hasher: RandomState,
@@ -30,7 +30,7 @@ impl Expiry {
     /// Sets a file's deadline; it replaces an earlier one.
     pub(crate) fn set(&self, identity: &Identity, at: Duration) {
         let hash = self.hasher.hash_one(identity);
-        // Rounded up: never before its time.
+        // Rounded up: never too early.
         let at = u64::try_from(at.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
         let mut state = self.state.lock();
         if let Some(old) = state.by_file.insert(hash, at) {
@@ -39,7 +39,7 @@ impl Expiry {
         state.by_time.insert((at, hash), identity.clone());
     }
 
-    /// The file is in use, or gone.
+    /// Removes the deadline of a file that is in use, or gone.
     pub(crate) fn forget(&self, identity: &Identity) {
         let hash = self.hasher.hash_one(identity);
         let mut state = self.state.lock();
@@ -48,7 +48,7 @@ impl Expiry {
         }
     }
 
-    /// Takes out a file whose deadline has passed.
+    /// Takes out a file whose deadline has passed, and returns it.
     pub(crate) fn pop(&self, now: Duration) -> Option<Identity> {
         let mut state = self.state.lock();
         let (&key, _) = state.by_time.first_key_value().filter(|(key, _)| Duration::from_millis(key.0) <= now)?;
@@ -56,7 +56,7 @@ impl Expiry {
         state.by_time.remove(&key)
     }
 
-    /// Whether the file has a deadline.
+    /// Returns whether the file has a deadline.
     pub(crate) fn has(&self, identity: &Identity) -> bool {
         self.state.lock().by_file.contains_key(&self.hasher.hash_one(identity))
     }

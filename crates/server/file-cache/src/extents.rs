@@ -1,4 +1,4 @@
-//! Where a replica that is being copied has data.
+//! Data extents of a replica that is being copied.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -8,14 +8,14 @@ use types::ByteRange;
 use crate::limits::GAP_BYTES;
 use crate::replica::next_data;
 
-/// The data of a replica of `size` bytes, found from its beginning on. The file system is asked once for each extent: how far one goes
-/// costs a tmpfs a step for each of its pages.
+/// The data extents of a replica of `size` bytes, found from its beginning on. The file system is asked once for each
+/// extent, for finding an extent's end costs tmpfs a step for each page.
 pub(crate) struct Extents<'a> {
     replica: &'a OwnedFd,
     size: u64,
-    /// From where it was asked last.
+    /// Offset from which the file system was asked last.
     from: u64,
-    /// What was found then; behind all bytes if only a hole follows.
+    /// Extent found then; behind all bytes if only a hole follows.
     found: ByteRange,
     #[cfg(test)]
     asked: u64,
@@ -39,7 +39,7 @@ impl<'a> Extents<'a> {
         }
     }
 
-    /// Whether a range is a hole, all of it: then nothing of it need be read.
+    /// Returns whether all of a range is a hole, so that nothing of it need be read.
     pub fn is_hole(&mut self, range: ByteRange) -> io::Result<bool> {
         if range.start < self.from || range.start >= self.found.end {
             self.ask(range.start)?;
@@ -57,8 +57,8 @@ impl<'a> Extents<'a> {
         Ok(())
     }
 
-    /// The first data at or after `from` in a range that was read as `bytes`. What became a hole since then, and was read
-    /// as more than zeros, is data still: the checksums say so.
+    /// Returns the first data at or after `from` in a range that was read as `bytes`. If a range became a hole since
+    /// then but was read as more than zeros, it still counts as data: the checksums say so.
     pub fn data_in(&mut self, bytes: &[u8], range: ByteRange, from: u64) -> io::Result<Option<ByteRange>> {
         let data = self.next(&bytes[(from - range.start) as usize..], ByteRange::new(from, range.end))?;
         let end = data.map_or(range.end, |data| data.start);
@@ -69,14 +69,14 @@ impl<'a> Extents<'a> {
         })
     }
 
-    /// The first data of `range`, which was read as `bytes`.
+    /// Returns the first data of `range`, which was read as `bytes`.
     fn next(&mut self, bytes: &[u8], range: ByteRange) -> io::Result<Option<ByteRange>> {
         if range.is_empty() {
             return Ok(None);
         }
         let known = self.found.intersection(&range);
         let is_known = self.from <= range.start && range.start < self.found.end;
-        // Read as zeros, data that was found before may be a hole by now.
+        // A range that was read as zeros may be a hole by now, although data was found there before.
         if !is_known || (known.start == range.start && bytes.chunks(GAP_BYTES).all(is_zero)) {
             self.ask(range.start)?;
         }
@@ -92,7 +92,7 @@ mod tests {
 
     const BLOCK: u64 = 1 << 20;
 
-    /// All data of a file as a copy finds it, block after block, and how often the file system was asked.
+    /// Returns all data extents that a copy finds, block after block, and how often the file system was asked.
     fn found(file: &OwnedFd, size: u64) -> (Vec<ByteRange>, u64) {
         let (mut extents, mut all) = (Extents::new(file, size), Vec::<ByteRange>::new());
         for start in (0..size).step_by(BLOCK as usize) {
@@ -124,7 +124,7 @@ mod tests {
         data.iter().for_each(|range| write(*range, 7));
         let (all, asked) = found(&file, size);
         assert_eq!(all, data);
-        // Twice for the first block, once for each that is none or begins behind data.
+        // Twice for the first block, once for each block that is a hole or begins behind data.
         assert!(asked <= 25, "{asked}");
     }
 

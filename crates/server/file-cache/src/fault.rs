@@ -40,7 +40,7 @@ pub const POINTS: &[&str] = &[
     "unlink.replica",
 ];
 
-/// The same of a stage-out into a file of its own (`publish.rs`), which only a policy asks for.
+/// Points of a stage-out into a hidden file (`publish.rs`), which only a policy requests.
 pub const PUBLICATION: &[&str] = &["a1.begun", "a2.recorded", "a3.written", "a4.synced", "a5.placed", "a6.synced"];
 
 struct Armed {

@@ -22,7 +22,7 @@ impl FetchQueue {
         self.changed.notify_one();
     }
 
-    /// Waits for a file. `None`: closed.
+    /// Waits for a file and returns it. Returns `None` once the queue is closed.
     fn pop(&self) -> Option<Arc<File>> {
         let mut state = self.state.lock();
         loop {
@@ -36,7 +36,7 @@ impl FetchQueue {
         }
     }
 
-    /// Whether a file waits for a fetcher.
+    /// Returns whether a file waits for a fetcher.
     fn is_waiting(&self) -> bool {
         !self.state.lock().0.is_empty()
     }
@@ -48,7 +48,7 @@ impl FetchQueue {
 }
 
 impl Inner {
-    /// The body of a background fetcher.
+    /// Runs a background fetcher.
     pub(crate) fn fetch_in_background(self: &Arc<Inner>) {
         while let Some(file) = self.fetches.pop() {
             while let Some(claim) = self.next_claim(&file) {
@@ -65,7 +65,7 @@ impl Inner {
         }
     }
 
-    /// The next block for this fetcher; `None`: the file has no more need of it.
+    /// Returns the next block for this fetcher, or `None` if the file needs it no more.
     fn next_claim(&self, file: &Arc<File>) -> Option<BlockClaim> {
         let mut live = file.live.lock();
         let Body::Partial(fetch) = &mut live.body else { return None };

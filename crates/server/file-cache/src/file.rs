@@ -8,8 +8,8 @@
 //! 3. `drain`: one stage-out of the file at a time. Held over I/O on the global store.
 //! 4. `names` (`publish.rs`): shared by changes of names and attributes, exclusive while a file takes another's place.
 //! 5. `gate`: one transition of the file's residency at a time: opens, intents, the ends of copies. Held over commits,
-//!    single metadata calls of the global store and the copy of a small file; never over a long copy. A batch holds many
-//!    gates at once; nobody else who holds one waits for another.
+//!    single metadata calls of the global store and the copy of a small file; never over a long copy. A batch holds
+//!    many gates at once; nobody else who holds one waits for another.
 //! 6. the table of files (`cache.rs`).
 //! 7. `dating`: a change past `io`, and the setting back of a time. Held over one call on the replica.
 //! 8. `live`: the fields. Held for moments, over no I/O but the lease probe.
@@ -40,31 +40,32 @@ pub struct File {
     pub(crate) drain: Mutex<()>,
     pub(crate) io: RwLock<()>,
     pub(crate) append: Mutex<()>,
-    /// Changes of it that came as they were made, counted while `io` is held, or `dating`.
+    /// Number of changes with the present time, counted while `io` or `dating` is held.
     pub(crate) changes_now: AtomicU64,
-    /// Who changes it past `io`, and who sets its time back ([`FileHandle::backdate`](crate::FileHandle::backdate)), one at a time. Only
-    /// `live` is taken with it.
+    /// Serializes changes past `io` and the setting back of times
+    /// ([`FileHandle::backdate`](crate::FileHandle::backdate)). Only `live` is locked while it is held.
     pub(crate) dating: Mutex<()>,
-    /// One backdated write at a time.
+    /// Serializes backdated writes.
     pub(crate) backdated: Mutex<()>,
-    /// Shared by who syncs the replica, exclusive for a moment to wait for them. Nothing but `live` is taken with it.
+    /// Shared by threads that sync the replica; exclusive for a moment to wait for them. Only `live` is locked while
+    /// it is held.
     pub(crate) syncing: RwLock<()>,
     pub(crate) gate: Mutex<()>,
     pub(crate) live: Mutex<Live>,
-    /// Bytes of the replica that its last stage-out has passed: how far one is that is under way.
+    /// Number of bytes of the replica that the last stage-out has passed: the progress of a running one.
     pub(crate) passed: AtomicU64,
-    /// A fetched block arrived, or the body changed.
+    /// Signals that a fetched block arrived, or that the body changed.
     pub(crate) moved: Condvar,
 }
 
-/// Whether a file keeps its name where another may take it (policy `publish = atomic`).
+/// Whether a file still has its name, where another file may take it (policy `publish = atomic`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NameHold {
-    /// As far as we are concerned.
+    /// The file has its name, as far as we are concerned.
     Own,
-    /// Another is being made, and its record says `removing` for that alone.
+    /// A successor is being made, and the record says `removing` for that reason alone.
     GivenUp,
-    /// Another has it: who asks for this one shall look the name up again.
+    /// Another file has the name. Callers that ask for this file must look the name up again.
     Lost,
 }
 
@@ -76,34 +77,34 @@ pub(crate) enum Body {
     Whole,
     /// A replica that is being filled.
     Partial(Box<Fetch>),
-    /// Open files read and write the global copy.
+    /// Open files read and write the global copy directly.
     Through,
-    /// The record says dirty and the replica is gone.
+    /// The record says dirty, but the replica is missing.
     Lost,
 }
 
-/// A stage-in under way.
+/// A running stage-in.
 pub(crate) struct Fetch {
     pub(crate) base: Fingerprint,
-    /// A later content may have this fingerprint as well.
+    /// Whether a later content may have the same fingerprint.
     pub(crate) racy: bool,
     pub(crate) present: RangeSet,
-    /// Blocks that somebody is copying.
+    /// Blocks that some thread is copying.
     pub(crate) claimed: BTreeSet<u64>,
-    /// Where the last reader was: the next block to fetch.
+    /// The block after the last read: the next to be fetched.
     pub(crate) wanted: u64,
-    /// Blocks that readers are expected to want, the nearest first: before all others.
+    /// Blocks that readers are expected to want, the nearest first. Fetched before all others.
     pub(crate) ahead: VecDeque<u64>,
-    /// Background fetchers that have it, or will.
+    /// Number of background fetchers that work on the file or are about to.
     pub(crate) fetchers: u32,
-    /// How many there may be: more, the more often a reader came before what was expected of it.
+    /// Most fetchers allowed. It grows when readers catch up with blocks that were expected.
     pub(crate) fetchers_max: u32,
     pub(crate) sums: Vec<u64>,
     pub(crate) source: Arc<dyn StoreFile>,
     pub(crate) replica: Arc<OwnedFd>,
-    /// A background fetch was asked for.
+    /// Whether a background fetch was requested.
     pub(crate) started: bool,
-    /// It goes on without readers.
+    /// Whether the fetch continues without readers.
     pub(crate) commanded: bool,
 }
 
@@ -112,7 +113,8 @@ impl Fetch {
         self.present.contains(crate::sums::block_range(block, self.base.size))
     }
 
-    /// A block that nobody has or copies: the nearest that is expected to be wanted, else from `wanted` onwards and around.
+    /// Returns a block that nobody has or copies: the nearest expected one, otherwise the next from `wanted` onwards,
+    /// wrapping around.
     pub(crate) fn next_block(&mut self) -> Option<u64> {
         while let Some(block) = self.ahead.pop_front() {
             if !self.claimed.contains(&block) && !self.has_block(block) {
@@ -127,7 +129,7 @@ impl Fetch {
             .find(|block| !self.claimed.contains(block))
     }
 
-    /// Whole blocks of a hole need no fetch: the replica has it too.
+    /// Marks whole blocks of a hole as present: the replica has the hole too.
     pub(crate) fn skip(&mut self, hole: ByteRange) {
         let first = hole.start.div_ceil(BLOCK_BYTES);
         let mut skipped = ByteRange::at(first * BLOCK_BYTES, 0);
@@ -151,16 +153,16 @@ impl Fetch {
 #[derive(Default)]
 pub(crate) struct Descriptors {
     pub(crate) read: Option<Arc<OwnedFd>>,
-    /// For reads that are noted.
+    /// Descriptor for reads that move the access time.
     pub(crate) noted: Option<Arc<OwnedFd>>,
-    /// Closed when the last writer goes: it would refuse our own lease probe.
+    /// Descriptor for writing. It is closed when the last writer closes, for it would refuse our own lease probe.
     pub(crate) write: Option<Arc<OwnedFd>>,
     pub(crate) handle: Option<Arc<OwnedFd>>,
     pub(crate) global: Option<(Access, Arc<dyn StoreFile>)>,
 }
 
 impl Descriptors {
-    /// Takes those of the replica out.
+    /// Takes the descriptors of the replica out, and leaves that of the global copy.
     pub(crate) fn take_replicas(&mut self) -> Descriptors {
         let global = self.global.take();
         let replicas = std::mem::take(self);
@@ -168,142 +170,146 @@ impl Descriptors {
         replicas
     }
 
-    /// One of the replica, of whatever kind.
+    /// Returns a descriptor of the replica, of whatever kind.
     pub(crate) fn of_replica(&self) -> Option<Arc<OwnedFd>> {
         self.handle.as_ref().or(self.read.as_ref()).or(self.write.as_ref()).cloned()
     }
 }
 
-/// The first bytes of a replica that are those of its checksums for certain. Whoever writes it past us says by opening it whether he
-/// appends alone.
+/// The first bytes of a replica that certainly equal those of its checksums. A program that writes without the agent
+/// tells by its open flags whether it only appends.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Untouched {
     bytes: u64,
-    /// The same for the checksums of the stage-out that began last.
+    /// Number of such bytes for the checksums of the stage-out that began last.
     since: u64,
-    /// Somebody may write anywhere.
+    /// Whether somebody may write anywhere.
     wild: bool,
 }
 
 impl Untouched {
-    /// Nothing is known.
+    /// No byte is known to be unchanged.
     pub(crate) const NOTHING: Untouched = Untouched { bytes: 0, since: 0, wild: true };
 
-    /// The replica's `size` bytes are those of its checksums, and nobody writes it.
+    /// All `size` bytes of the replica equal those of the checksums, and nobody writes it.
     pub(crate) fn all(size: u64) -> Untouched {
         Untouched { bytes: size, since: size, wild: false }
     }
 
-    /// The checksums are gone.
+    /// Notes that the checksums are gone.
     pub(crate) fn unsummed(&mut self) {
         (self.bytes, self.since) = (0, 0);
     }
 
-    /// Somebody may write anywhere, for as long as anybody writes.
+    /// Notes that somebody may write anywhere, for as long as anybody writes.
     pub(crate) fn wild(&mut self) {
         *self = Untouched::NOTHING;
     }
 
-    /// What lies at `offset` and behind it was changed.
+    /// Notes a change at `offset`, and possibly behind it.
     pub(crate) fn touch(&mut self, offset: u64) {
         (self.bytes, self.since) = (self.bytes.min(offset), self.since.min(offset));
     }
 
-    /// A stage-out of `size` bytes begins. `quiet`: nobody writes. Returns how many bytes it need not look at.
+    /// Begins a stage-out of `size` bytes. `quiet`: nobody writes. Returns how many first bytes need not be compared.
     pub(crate) fn begin(&mut self, size: u64, quiet: bool) -> u64 {
         self.wild &= !quiet;
         self.since = if self.wild { 0 } else { size };
         self.bytes.min(size)
     }
 
-    /// It has ended, and its checksums are those of the replica from now on.
+    /// Ends a stage-out: its checksums are those of the replica from now on.
     pub(crate) fn end(&mut self) {
         self.bytes = self.since;
     }
 }
 
-/// The fields of a file.
+/// The mutable fields of a file.
 pub(crate) struct Live {
-    /// The catalogue was asked for the record.
+    /// Whether the catalogue was asked for the record.
     pub(crate) loaded: bool,
     pub(crate) anchor: Option<Arc<dyn Anchor>>,
-    /// The anchor was given up although only its path, or a walk over the store, leads to the file again.
+    /// Whether the anchor was given up although only its path, or a walk over the store, leads to the file again.
     pub(crate) spared: bool,
     pub(crate) policy: Arc<Policy>,
     pub(crate) body: Body,
     /// The record as last committed; `None` if there is none.
     pub(crate) record: Option<Record>,
     pub(crate) version: Option<Version>,
-    /// Another `File` has taken this one's place, or will.
+    /// Whether another `File` has replaced this one, or will.
     pub(crate) retired: bool,
-    /// The last name went through us: no record, no stage-out.
+    /// Whether the last name was removed through the agent: no record, no stage-out.
     pub(crate) unlinked: bool,
-    /// The store's medium may not have that yet: the record is kept in the catalogue, and the replica.
+    /// Whether the store's medium may lack that removal: record (in the catalogue) and replica are kept.
     pub(crate) removal_unsynced: bool,
-    /// Its removal was under way when the agent died, and the start could not look whether the name is gone: the record says it still.
+    /// Whether a removal was under way when the agent died and the start could not check that the name is gone. The
+    /// record still says `removing`.
     pub(crate) removal_doubted: bool,
     pub(crate) place: NameHold,
     pub(crate) handles: u32,
     pub(crate) writers: u32,
-    /// Handles whose I/O we do not see.
+    /// Number of handles whose I/O bypasses the agent.
     pub(crate) passthrough: u32,
-    /// What of the replica nobody can have changed since it was summed.
+    /// First bytes of the replica that nobody can have changed since they were summed.
     pub(crate) untouched: Untouched,
-    /// Bytes of the replica that the last stage-out found, or that were clean before.
+    /// Size of the replica at the last stage-out, or when it was clean.
     pub(crate) copied_bytes: u64,
-    /// Rises with every open for writing and every change of length or time: what a running stage-out may have missed.
+    /// Number of opens for writing and of changes of length or time. A running stage-out compares it to see what it
+    /// missed.
     pub(crate) changes: u64,
-    /// The replica's content as of the last time it was clean is on the medium.
+    /// Whether the content that the replica had when it was last clean is on the medium.
     pub(crate) synced: bool,
-    /// The intent is on the medium.
+    /// Whether the intent is on the medium.
     pub(crate) intent_synced: bool,
-    /// The last agent ended in order, and the replica was not yet compared with what that left of its checksums.
+    /// Whether the last agent ended in order and the replica has not yet been compared with the checksums of that end.
     pub(crate) ended: bool,
     /// Whether the medium took the replica's bytes.
     pub(crate) medium: Medium,
-    /// Who syncs the replica's data has the brand on the medium too.
+    /// Whether a sync of the replica's data makes the identity attribute durable as well.
     pub(crate) identity_attribute_synced: bool,
-    /// New, and the name not known to be durable.
+    /// Whether the file is new and its name is not known to be durable.
     pub(crate) name_unsynced: bool,
-    /// What our last unfinished stage-out left below, if it could be read.
+    /// Fingerprint that our last unfinished stage-out left on the global copy, if it could be read.
     pub(crate) left: Option<Fingerprint>,
-    /// What the global copy was when the store last failed to set a time that a program gave it, and that time.
+    /// Fingerprint of the global copy when the store last failed to set a program's time, and that time.
     pub(crate) tried_time: Option<(Fingerprint, Timestamp)>,
-    /// From when to when attributes or names of the global copy were changed last through us, and nobody has looked since.
+    /// Period in which attributes or names of the global copy were last changed through the agent. `None` after
+    /// somebody has looked.
     pub(crate) own: Option<(Timestamp, Timestamp)>,
-    /// The time of change that programs see, where it is not the global copy's.
+    /// Change time that programs see, if it is not the global copy's.
     pub(crate) shown: Option<VisibleChangeTime>,
-    /// Its ctime moved, and not by us, as somebody saw: only the bytes tell.
+    /// Whether a look found a ctime that moved, and not by us: only the bytes can tell whether the content changed.
     pub(crate) doubted: bool,
-    /// When somebody saw last that the global copy is what we left.
+    /// When a look last found the global copy as we left it.
     pub(crate) looked: Option<Duration>,
-    /// The last time that a program gave it.
+    /// The last modification time that a program set.
     pub(crate) given_time: Option<Timestamp>,
-    /// As the file counted its changes when all of it was found below, which could not be recorded.
+    /// Value of `changes` when all bytes were found on the global copy, which could not be recorded.
     pub(crate) copied: Option<u64>,
-    /// A sync of the global copy failed since it was last equal: what reads back there may never reach its medium.
+    /// Whether a sync of the global copy failed since both copies were last equal. Its bytes may then never reach the
+    /// store's medium.
     pub(crate) unsynced_below: bool,
-    /// The commit that made the record clean.
+    /// Number of the commit that made the record clean.
     pub(crate) clean_commit: u64,
     pub(crate) failures: u32,
-    /// Stage-outs in a row that found it mapped after its last close.
+    /// Number of stage-outs in a row that found the file mapped after its last close.
     pub(crate) mapped: u32,
     /// Number and errno of the last failed stage-out.
     pub(crate) error: (u64, i32),
-    /// The error was told under this number already, and nothing succeeded since.
+    /// Whether the error was reported under this number already, and nothing succeeded since.
     pub(crate) failing: bool,
-    /// What it was, for who asks.
+    /// Reason of the last failure, for status and commands.
     pub(crate) trouble: Option<Trouble>,
     /// When the fingerprint was last compared with the global copy.
     pub(crate) checked: Option<Duration>,
     /// When the last handle went.
     pub(crate) used: Duration,
     pub(crate) dirty_since: Duration,
-    /// The replica was compared with its checksums, if it had to be.
+    /// Whether the replica was compared with its checksums, if that was necessary.
     pub(crate) verified: bool,
-    /// While reads are noted: what moves from here is one.
+    /// Access time from which a later one shows a program's read. Set while reads are noted.
     pub(crate) watched: Option<Watched>,
-    /// The last noted read that came through us and left no trace in a replica.
+    /// The last noted read that came through the agent and left no trace in a replica.
     pub(crate) read_at: Option<Timestamp>,
     pub(crate) fds: Descriptors,
 }
@@ -373,25 +379,25 @@ impl File {
         }
     }
 
-    /// A change of its replica past `io`, which counts for more than the time of what was written before.
+    /// Changes the replica past `io`. Such a change takes precedence over the time of bytes written earlier.
     pub(crate) fn dated<E>(&self, change: impl FnOnce() -> Result<(), E>) -> Result<(), E> {
         let _dating = self.dating.lock();
         self.changes_now.fetch_add(1, Ordering::AcqRel);
         change()
     }
 
-    /// Who it is.
+    /// Returns the file's identity.
     pub fn identity(&self) -> &Identity {
         &self.identity
     }
 
-    /// The name that a new file was made with is on the store's medium.
+    /// Makes the name of a new file durable on the store's medium.
     pub(crate) fn sync_name(&self) -> io::Result<()> {
         let anchor = {
             let live = self.live.lock();
             if live.name_unsynced && !live.unlinked { live.anchor.clone() } else { None }
         };
-        // One of O_TMPFILE may be given a name yet.
+        // A file of `O_TMPFILE` may still get a name.
         if let Some(anchor) = anchor
             && anchor.attributes()?.links > 0
         {
@@ -401,29 +407,29 @@ impl File {
         Ok(())
     }
 
-    /// Whether this version is still the file's newest: false after the global copy changed behind us.
+    /// Returns whether this version is still the file's newest. False after others have changed the global copy.
     pub fn is_current(&self) -> bool {
         !self.live.lock().retired
     }
 }
 
 impl Live {
-    /// Whether the replica holds, or may hold, what the global copy lacks.
+    /// Returns whether the replica holds, or may hold, bytes that the global copy lacks.
     pub(crate) fn is_unclean(&self) -> bool {
         self.record.as_ref().is_some_and(|record| record.state != State::Clean)
     }
 
-    /// Whether the record that says so is not durable yet.
+    /// Returns whether the record that says so is not durable yet.
     pub(crate) fn is_intent_unsynced(&self) -> bool {
         self.is_unclean() && !self.intent_synced
     }
 
-    /// Whether the replica, not the global copy, says what the file is.
+    /// Returns whether the replica, not the global copy, is authoritative for the file.
     pub(crate) fn is_ahead(&self) -> bool {
         matches!(self.body, Body::Whole) && (self.is_unclean() || (self.unlinked && self.place != NameHold::Lost))
     }
 
-    /// Takes note of a failed stage-out; the same error in a row is one error.
+    /// Notes a failed stage-out. The same error several times in a row counts as one.
     pub(crate) fn fail(&mut self, errno: i32) {
         if !self.failing || self.error.1 != errno {
             self.error = (self.error.0 + 1, errno);
@@ -432,12 +438,12 @@ impl Live {
         self.failures = self.failures.saturating_add(1);
     }
 
-    /// The last close will queue it again: copying it now would be for nothing.
+    /// Returns whether the last close will queue the file again, so that copying it now would be useless.
     pub(crate) fn waits_for_close(&self) -> bool {
         self.writers > 0 && !matches!(self.policy.stage_out, StageOut::Age(_) | StageOut::Size(_))
     }
 
-    /// Whether the replica of a clean file that nobody has open is to stay.
+    /// Returns whether the replica of a clean file that nobody has open is to stay.
     pub(crate) fn stays_clean(&self) -> bool {
         let pinned = self.record.as_ref().is_some_and(|record| record.pinned);
         (self.policy.keep_after != KeepAfter::Delete || pinned) && !self.medium.lacks_some()

@@ -1,4 +1,4 @@
-//! Steps W5 and W6: a copied file gets its time, reaches the medium, and is looked at.
+//! Steps W5 and W6: a copied file gets its time, is synced, and is checked.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -16,8 +16,8 @@ use crate::replica;
 use crate::stage_out::StageOutJob;
 
 impl Inner {
-    /// W5: the time goes first, so that the sync takes it to the medium as well. After a crash of the machine the global copy
-    /// would else have another time than the record, which a later dirty copy could only call a conflict.
+    /// Does W5. The time is set before the sync, so the sync makes it durable too. Otherwise, after a crash of the
+    /// machine, the global copy could have another time than the record, and a later dirty copy would be a conflict.
     pub(crate) fn set_time(&self, job: &mut StageOutJob<'_>, interrupted: &dyn Fn() -> bool) -> io::Result<()> {
         if !job.copied.changed && job.before.size == job.size && job.before.mtime == job.mtime {
             return Ok(());
@@ -27,7 +27,7 @@ impl Inner {
             Some(global) => global,
             None => job.anchor.open(Access::Write)?,
         };
-        // A network file system sends what it buffered before it sets a time; nobody shall wait at the gate for that.
+        // A network file system sends buffered bytes before it sets a time. Nobody shall wait at the gate for that.
         self.leave_behind(job, &*global)?;
         let _gate = job.file.gate.lock();
         self.follow_time(job)?;
@@ -44,8 +44,9 @@ impl Inner {
         Ok(())
     }
 
-    /// A store that keeps times coarsely shows the changed file as it was, and who knows it so would never look again: it has the present
-    /// time then, or the next one that the store can keep, if that is near.
+    /// Gives the file another time in a store with coarse times. Otherwise a changed file could look as before, and
+    /// its readers would never look again. The file gets the present time, or the next one that the store can
+    /// represent, if that is near.
     fn tell_apart(
         &self,
         job: &mut StageOutJob<'_>,
@@ -68,15 +69,15 @@ impl Inner {
         job.mtime = timed.mtime;
         job.file.dated(|| {
             let found = replica::mtime_of(&rustix::fs::fstat(&job.replica)?);
-            // Whoever has written it meanwhile is to be told from this by the next stage-out.
+            // A program that wrote the replica meanwhile must be told apart from this by the next stage-out.
             let mtime = if found == was { timed.mtime } else { found.max(timed.mtime.next()) };
             replica::set_mtime(job.replica.as_fd(), mtime)
         })?;
         Ok(timed)
     }
 
-    /// A program's own `utimens` since the job began went to the replica as well; whether there was one. It is counted before it
-    /// is made, and made with the gate held.
+    /// Follows a program's own `utimens` since the job began, which changed the replica as well. Returns whether there
+    /// was one. It is counted before it is made, and made with the gate held.
     fn follow_time(&self, job: &mut StageOutJob<'_>) -> io::Result<bool> {
         if job.file.live.lock().changes == job.changes {
             return Ok(false);
@@ -85,7 +86,7 @@ impl Inner {
         Ok(true)
     }
 
-    /// W6: syncs and checks. The fingerprint of what we left, or `None` if somebody else wrote.
+    /// Does W6: syncs and checks. Returns the fingerprint that we left, or `None` if somebody else wrote.
     pub(crate) fn finish(
         &self,
         job: &mut StageOutJob<'_>,
@@ -113,13 +114,13 @@ impl Inner {
         job.file.live.lock().name_unsynced = false;
         fault::point("w6.synced");
         let full = job.policy.verify == Verify::Full;
-        // From the look on nothing of ours comes; reading all back is too long for a gate.
+        // From this look on no change is ours. Reading everything back takes too long for a gate.
         let mut gate = (!full).then(|| job.file.gate.lock());
         let looked = tick();
         let synced = global.attributes()?.fingerprint;
         job.racy = self.is_racy(&synced, looked, Duration::ZERO);
-        // A network file system may move mtime when it sends what it buffered; a local one may not.
-        // Nor is it another's change where a store cuts what it is told to its own unit only then.
+        // A network file system may move mtime when it sends buffered bytes; a local one may not. A store that
+        // truncates times to its own unit only then has not been changed by another either.
         let moved = synced.mtime != timed.mtime && !is_time(synced.mtime, timed.mtime);
         if job.kept.is_none() || synced.size != job.size || (!self.store.is_shared() && moved && ours_alone(job)) {
             return Ok(None);
@@ -133,7 +134,7 @@ impl Inner {
                 return Ok(None);
             }
         }
-        // What somebody changed through us meanwhile is told already.
+        // Changes that somebody made through the agent meanwhile are accounted for already.
         let ours = job.file.live.lock().moved(&timed, &synced) == Moved::Nothing;
         let mut left = if ours { synced } else { timed.doubting(synced) };
         if self.follow_time(job)? || moved {
@@ -153,7 +154,7 @@ impl Inner {
         Ok(left)
     }
 
-    /// What is left of a large copy in memory is sent, and goes.
+    /// Writes back the rest of a large copy, and drops it from memory.
     fn leave_behind(&self, job: &StageOutJob<'_>, global: &dyn StoreFile) -> io::Result<()> {
         if job.copied.bytes <= SMALL_BYTES {
             return Ok(());
@@ -162,8 +163,8 @@ impl Inner {
         left.inspect_err(|_| job.file.live.lock().unsynced_below = true)
     }
 
-    /// What we know the global copy to be from now on, until the record says it: our own changes in between follow it.
-    /// Gate held.
+    /// Records the state of the global copy that we know from now on. Our own changes follow it until the record has
+    /// it. Gate held.
     fn leave(&self, job: &StageOutJob<'_>, left: Fingerprint, ours: bool) -> Option<Fingerprint> {
         if !ours {
             return None;
@@ -173,8 +174,8 @@ impl Inner {
     }
 }
 
-/// Gives the global copy its time. What the store says then is believed, whatever it was told: it may cut times to its unit or to what it
-/// can count to, or refuse them. Returns how the file looks then, and its time; none if somebody else wrote meanwhile.
+/// Sets the time of the global copy. Whatever the store reports then is believed, for it may truncate or limit times,
+/// or refuse them. Returns the fingerprint and the time that the store kept; no time if somebody else wrote meanwhile.
 pub(crate) fn date(global: &dyn StoreFile, mtime: Timestamp) -> io::Result<(Fingerprint, Option<Timestamp>)> {
     let set = || match global.set_mtime(mtime) {
         Err(error) if is_refused(&error) => Ok(()),
@@ -185,18 +186,18 @@ pub(crate) fn date(global: &dyn StoreFile, mtime: Timestamp) -> io::Result<(Fing
     if is_time(found.mtime, mtime) {
         return Ok((found, Some(found.mtime)));
     }
-    // A store gives the same answer twice. Another's write is not made twice.
+    // A store gives the same answer twice. Another program's write is not repeated.
     set()?;
     let again = global.attributes()?.fingerprint;
     Ok((again, Some(again.mtime).filter(|time| *time == found.mtime)))
 }
 
-/// Whether a store will not have times set, whoever asks again.
+/// Returns whether a store refuses to set times for good.
 fn is_refused(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EPERM | libc::EACCES | libc::EINVAL | libc::ENOSYS | libc::EOPNOTSUPP))
 }
 
-/// Whether a store keeps `wanted` as `found`: it may cut to a coarser unit.
+/// Returns whether a store may keep `wanted` as `found`: it may truncate to a coarser unit.
 pub(crate) fn is_time(found: Timestamp, wanted: Timestamp) -> bool {
     found <= wanted && (found.seconds >= wanted.seconds - COARSE_SECONDS)
 }

@@ -31,21 +31,21 @@ pub use backdate::Backdating;
 pub use behind::WriteBehind;
 use route::Route;
 
-/// One open file description. Dropping it is its release.
+/// One open file description. Dropping it releases the file.
 pub struct FileHandle {
     inner: Arc<Inner>,
     file: Arc<File>,
     policy: Arc<Policy>,
     write: bool,
     appends: bool,
-    /// The replica that was whole when the file was opened.
+    /// Version of the replica that was complete when the file was opened.
     whole: Option<Version>,
     passthrough: AtomicBool,
-    /// Whose it is, for who hears of changes.
+    /// Mark of the client that uses this handle, reported with changes.
     mark: u64,
-    /// Its reads are not noted, whatever the policy says.
+    /// Whether reads leave the access time unchanged, whatever the policy says.
     unnoted: AtomicBool,
-    /// Number of the last failed stage-out that this handle was told of, or was opened after.
+    /// Number of the last failed stage-out that this handle reported, or after which it was opened.
     seen: AtomicU64,
 }
 
@@ -53,7 +53,7 @@ fn errno<T>(errno: i32) -> io::Result<T> {
     Err(io::Error::from_raw_os_error(errno))
 }
 
-/// Whether the burst buffer's file system has no files of that size: the global store may.
+/// Returns whether the burst buffer's file system cannot hold a file of that size. The global store may be able to.
 fn is_too_large(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::EFBIG)
 }
@@ -80,7 +80,8 @@ impl FileHandle {
         }
     }
 
-    /// Marks what is changed through it ([`FileCache::on_changes`](crate::FileCache::on_changes)).
+    /// Sets the mark that is reported with changes made through this handle
+    /// ([`FileCache::on_changes`](crate::FileCache::on_changes)).
     pub fn mark(&mut self, mark: u64) {
         self.mark = mark;
     }
@@ -91,18 +92,19 @@ impl FileHandle {
         }
     }
 
-    /// The version of the data that is open; compare with `Arc::ptr_eq`.
+    /// Returns the version of the data that is open. Compare versions by `Arc::ptr_eq`.
     pub fn file(&self) -> &Arc<File> {
         &self.file
     }
 
-    /// The number of the complete replica that was opened; no other file or content ever has it. `None` for every other route.
+    /// Returns the number of the complete replica that was opened. No other file or content ever has it. Returns
+    /// `None` for every other route.
     pub fn version(&self) -> Option<Version> {
         self.whole
     }
 
-    /// Reads; fewer bytes than asked only at the end of the file. `EIO` and others as the global store gives them for
-    /// bytes that are not in the burst buffer.
+    /// Reads; returns fewer bytes than requested only at the end of the file. Errors: those of the global store, such
+    /// as `EIO`, for bytes that are not in the burst buffer.
     pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         loop {
             match self.route(false)? {
@@ -122,8 +124,9 @@ impl FileHandle {
         }
     }
 
-    /// Where the bytes that a read of `len` bytes finds lie as they are: the file, and how many. `None`: only [`FileHandle::read_at`] finds
-    /// them. They may become fewer, as with any read beside a truncation.
+    /// Returns the file that holds the bytes of a read of `len` bytes, at the same offset, and how many there are.
+    /// Returns `None` if only [`FileHandle::read_at`] finds them. The number may shrink, as with any read beside a
+    /// truncation.
     pub fn lies_in(&self, offset: u64, len: usize) -> io::Result<Option<(Arc<OwnedFd>, usize)>> {
         let Route::Replica(fd) = self.route(false)? else { return Ok(None) };
         let size = rustix::fs::fstat(&fd)?.st_size as u64;
@@ -131,17 +134,19 @@ impl FileHandle {
         Ok(Some((fd, bytes)))
     }
 
-    /// Before a read of `range`: `foresee` is asked what will be read next, if the file is being staged in. It is called under the
-    /// file's lock and must not wait.
+    /// Announces a read of `range`. If the file is being staged in, `foresee` is asked which ranges will be read next.
+    /// It is called under the file's lock and must not wait.
     pub fn read_ahead(&self, range: ByteRange, foresee: Foresee<'_>) {
         if self.whole.is_none() {
             self.inner.read_ahead(&self.file, range, foresee);
         }
     }
 
-    /// Writes all of `data` at `offset`, or at the end if `append`, where no other append comes between. A full burst buffer moves the
-    /// file to the global store; `ENOSPC` comes only if that is full as well, or if the kernel writes the replica past us. An append of
-    /// which a part stands then says how much. Tells a failed stage-out once.
+    /// Writes all of `data` at `offset`, or at the end if `append`; no other append comes in between. If the burst
+    /// buffer is full, the file moves to the global store. Reports a failed stage-out once.
+    ///
+    /// Errors: `ENOSPC` if the global store is full as well, or if the kernel writes the replica without the agent. An
+    /// append of which a part was written returns how much.
     pub fn write_at(&self, data: &[u8], offset: u64, append: bool) -> io::Result<WriteResult> {
         self.tell()?;
         if append {
@@ -149,12 +154,12 @@ impl FileHandle {
         }
         self.strays();
         let written = self.write_with_room(data.len(), &mut |to| still_wanted().and_then(|()| to.write(data, offset)));
-        // A part may stand.
+        // A part may have been written.
         self.tell_change(ByteRange::at(offset, data.len() as u64));
         written.map(|()| WriteResult { written: data.len(), offset })
     }
 
-    /// Has `write` write some of `bytes` to where the file is, and again when room was made for what found none.
+    /// Calls `write` with the place of the file's data, and again after making room for what found none.
     fn write_with_room(&self, bytes: usize, write: &mut dyn FnMut(&Route) -> io::Result<()>) -> io::Result<()> {
         self.write_late_with_room(bytes, &mut |to| {
             let written = write(to);
@@ -163,19 +168,19 @@ impl FileHandle {
         })
     }
 
-    /// A write or an allocation comes that may be anywhere, also through who said that he appends.
+    /// Notes a write or an allocation that may be anywhere, even if the program opened the file for appending.
     fn strays(&self) {
         if self.appends {
             self.file.live.lock().untouched.wild();
         }
     }
 
-    /// `io` of the file is held: it has the time at which it was changed.
+    /// Notes a change with the present time. The file's `io` lock is held.
     fn changed_now(&self) {
         self.file.changes_now.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// The same of what was written before.
+    /// Writes like `write_with_room`, for bytes that were written earlier: the file's count of present changes stays.
     fn write_late_with_room(&self, bytes: usize, write: &mut dyn FnMut(&Route) -> io::Result<()>) -> io::Result<()> {
         let mut evicted = false;
         loop {
@@ -200,8 +205,9 @@ impl FileHandle {
         }
     }
 
-    /// Writes what was acknowledged before, by a window: like `write_at`, but an earlier failure of a stage-out, which is to be
-    /// told to the program, does not stand in the way, nor that who waits for this was given up.
+    /// Writes bytes of a window that were acknowledged earlier. Differs from `write_at` in two ways: a failed
+    /// stage-out, which the program must still be told, does not prevent the write, and neither does a caller that has
+    /// given up waiting.
     pub fn write_acknowledged(&self, data: &[u8], offset: u64) -> io::Result<()> {
         let seen = self.file.live.lock().error.0;
         self.seen.store(seen, Ordering::Relaxed);
@@ -211,16 +217,17 @@ impl FileHandle {
         written
     }
 
-    /// The same by `write`, from where the bytes are straight into the replica; whether it did. If not, for whatever reason, or because the
-    /// file goes elsewhere, [`FileHandle::write_acknowledged`] is to write all of it.
+    /// Writes acknowledged data by calling `write` on the replica's descriptor, without an extra copy. Returns whether
+    /// it did. If not, for whatever reason, or because the file goes elsewhere, the caller must write all of the data
+    /// by [`FileHandle::write_acknowledged`].
     pub fn write_straight(&self, write: &mut dyn FnMut(BorrowedFd<'_>) -> bool) -> bool {
         self.strays();
         let _io = self.file.io.read();
         matches!(self.route(true), Ok(Route::Replica(fd)) if write(fd.as_fd()))
     }
 
-    /// Whether nobody but this handle has anything of the replica: no other handle, no mapping that outlived its
-    /// descriptor. False also when that cannot be told.
+    /// Returns whether nobody but this handle uses the replica: no other handle, and no mapping that outlived its
+    /// descriptor. Returns false also if that is unknown.
     pub fn is_unshared(&self) -> bool {
         let Some(version) = self.whole else { return false };
         {
@@ -228,20 +235,21 @@ impl FileHandle {
             if live.handles != 1 || live.version != Some(version) {
                 return false;
             }
-            // Our own would be in the way.
+            // Our own descriptors would refuse the lease.
             (live.fds.read, live.fds.noted, live.fds.write) = (None, None, None);
         }
         let alone = |fd: OwnedFd| lease::probe(fd.as_fd(), Nobody::Uses).unwrap_or(false);
         self.inner.replicas.open_as(version, How::Read).is_ok_and(alone)
     }
 
-    /// Whether the file has lost its last name and nobody but this handle has it open: with the handle goes the data.
+    /// Returns whether the file has lost its last name and only this handle has it open. Closing it then discards the
+    /// data.
     pub fn is_last_of_removed(&self) -> bool {
         let live = self.file.live.lock();
         live.unlinked && live.handles == 1
     }
 
-    /// `ftruncate`
+    /// Sets the length (`ftruncate`).
     pub fn set_len(&self, len: u64) -> io::Result<()> {
         let mut done = self.set_len_where_it_is(len);
         if done.as_ref().is_err_and(is_too_large) && self.inner.spill(&self.file)? {
@@ -254,7 +262,7 @@ impl FileHandle {
     fn set_len_where_it_is(&self, len: u64) -> io::Result<()> {
         let _io = self.file.io.read();
         let to = self.route(true)?;
-        // Who waited for one of the two may have been answered.
+        // A caller that waited for one of the two locks may have been answered.
         still_wanted()?;
         match to {
             Route::Global(global) => global.set_len(len),
@@ -276,7 +284,7 @@ impl FileHandle {
         }
     }
 
-    /// Bytes of the file as this handle reads it.
+    /// Returns the size in bytes of the file as this handle reads it.
     pub fn size(&self) -> io::Result<u64> {
         match self.route(false)? {
             Route::Replica(fd) => Ok(rustix::fs::fstat(&fd)?.st_size as u64),
@@ -291,7 +299,8 @@ impl FileHandle {
         }
     }
 
-    /// `SEEK_DATA`, `SEEK_HOLE`. `ENXIO` past the end, or no more data.
+    /// Finds the next data or hole (`SEEK_DATA`, `SEEK_HOLE`). Errors: `ENXIO` past the end, or if there is no more
+    /// data.
     pub fn seek(&self, offset: u64, what: SeekFor) -> io::Result<u64> {
         let global = match self.route(false)? {
             Route::Replica(fd) => {
@@ -319,8 +328,8 @@ impl FileHandle {
         }
     }
 
-    /// `fsync`, or `fdatasync` if `data_only`: returns when what was written survives a crash of the machine. Under
-    /// `fsync = global` it stages out instead. Tells a failed stage-out once.
+    /// Syncs (`fsync`, or `fdatasync` if `data_only`): returns when written bytes survive a crash of the machine.
+    /// Under `fsync = global` it stages out instead. Reports a failed stage-out once.
     pub fn sync(&self, data_only: bool) -> io::Result<()> {
         self.tell()?;
         if self.policy.fsync_global && matches!(self.route(false)?, Route::Replica(_)) {
@@ -332,14 +341,15 @@ impl FileHandle {
         self.sync_acknowledged(data_only)
     }
 
-    /// Returns when what was written survives a crash of the machine in the burst buffer, or below where it went there. The
-    /// errors of stage-outs are not told: those that wait for it did not ask for one.
+    /// Returns when written bytes survive a crash of the machine, in the burst buffer or in the global store if they
+    /// went there. Failed stage-outs are not reported: the callers that wait for this did not ask for one.
     pub fn sync_acknowledged(&self, data_only: bool) -> io::Result<()> {
         match self.route(false)? {
             Route::Global(global) => global.sync(),
             Route::Partial => Ok(()),
             Route::Replica(fd) => {
-                // First: data on the medium of a file that a crash took below would be an orphan.
+                // The name comes first. Otherwise a crash of the global store could lose the name of a file whose data
+                // is on the medium, which makes it an orphan.
                 self.file.sync_name()?;
                 self.inner.sync_replica_asked(&self.file, fd.as_fd(), data_only)?;
                 self.inner.sync_record(&self.file)?;
@@ -349,9 +359,9 @@ impl FileHandle {
         }
     }
 
-    /// What `sync` does where all that was written survives a crash of the machine already: it tells a failed stage-out once. `None` where
-    /// it has more to do or to tell: under `fsync = global`, and where the name or the record is not durable yet or the medium lacks
-    /// something after all.
+    /// Syncs a file whose writes all survive a crash of the machine already: only reports a failed stage-out, once.
+    /// Returns `None` if `sync` has more to do or to report: under `fsync = global`, if the name or the record is not
+    /// durable yet, or if the medium lacks something after all.
     pub fn sync_kept(&self) -> Option<io::Result<()>> {
         let live = self.file.live.lock();
         let more = live.medium.lacks_some() || (live.name_unsynced && !live.unlinked) || live.is_intent_unsynced();
@@ -359,8 +369,8 @@ impl FileHandle {
         (!self.policy.fsync_global && !more).then(|| self.tell())
     }
 
-    /// One `close` of a descriptor. Makes the data durable under `durable_at = close`. Tells a writer of a
-    /// failed stage-out once.
+    /// Handles one `close` of a descriptor. Makes the data durable under `durable_at = close`. Reports a failed
+    /// stage-out to a writer once.
     pub fn flush(&self) -> io::Result<()> {
         if self.write && self.policy.durable_at_close {
             return self.sync(false);
@@ -368,7 +378,8 @@ impl FileHandle {
         if self.write { self.tell() } else { Ok(()) }
     }
 
-    /// The bytes that lie in the burst buffer of a file that is being fetched; empty on every other route.
+    /// Returns the ranges of a file being staged in that are in the burst buffer. Returns an empty list on every other
+    /// route.
     pub fn present(&self) -> Vec<ByteRange> {
         match &self.file.live.lock().body {
             Body::Partial(fetch) => fetch.present.iter().collect(),
@@ -376,7 +387,7 @@ impl FileHandle {
         }
     }
 
-    /// Fails once for each failed stage-out since the last time.
+    /// Reports a failed stage-out: returns an error once for each failure since the last call.
     fn tell(&self) -> io::Result<()> {
         let (number, code) = self.file.live.lock().error;
         if self.seen.swap(number, Ordering::Relaxed) == number { Ok(()) } else { errno(code) }
@@ -384,7 +395,7 @@ impl FileHandle {
 }
 
 impl Inner {
-    /// The record says that what was written has been synced.
+    /// Makes the record durable, and lets it say that written bytes were synced.
     pub(crate) fn sync_record(&self, file: &File) -> io::Result<()> {
         if file.live.lock().is_intent_unsynced() {
             let _gate = file.gate.lock();

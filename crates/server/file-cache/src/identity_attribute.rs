@@ -1,9 +1,9 @@
-//! What a dirty replica says of itself, beside its data: whose it is.
+//! The identity attribute of a dirty replica: whose data it holds.
 //!
-//! Format 3: the number of the format; the identity's length (one byte) and its bytes; epoch, size, the seconds of mtime,
-//! its nanoseconds, how many seconds ctime is later, its nanoseconds; the rest is the hint. Numbers are unsigned in groups of
-//! seven bits, the lowest first, each but the last with the eighth bit set; seconds have their sign in bit 0.
-//! Formats 1 and 2 had all numbers in full, and the first no epoch.
+//! Format 3: the number of the format; the identity's length (one byte) and its bytes; epoch, size, the seconds of
+//! mtime, its nanoseconds, how many seconds ctime is later, its nanoseconds; the rest is the hint. Numbers are unsigned
+//! in groups of seven bits, the lowest first, each but the last with the eighth bit set; seconds have their sign in bit
+//! 0. Formats 1 and 2 had all numbers in full, and the first no epoch.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -14,26 +14,27 @@ use types::{Epoch, Fingerprint, Identity, Timestamp};
 use crate::limits::HINT_BYTES;
 
 const FORMAT: u8 = 3;
-/// All numbers in full.
+/// Format with all numbers in full.
 const FORMAT_2: u8 = 2;
-/// The format without the epoch.
+/// Format without the epoch.
 const FORMAT_1: u8 = 1;
 
-/// What stands for the beginning of a path that was cut.
+/// Stands for the beginning of a path that was cut.
 const CUT: &[u8] = "\u{2026}".as_bytes();
 
-/// What a dirty replica says of itself.
+/// Content of the identity attribute of a dirty replica.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct IdentityAttribute {
     pub(crate) identity: Identity,
-    /// Of the intent. A clean record of this replica with the same or a later one says that the brand is out of date.
+    /// Epoch of the intent. A clean record of this replica with the same or a later epoch says that the attribute is
+    /// out of date.
     pub(crate) epoch: Epoch,
     pub(crate) base: Fingerprint,
     pub(crate) hint: PathBuf,
 }
 
 impl IdentityAttribute {
-    /// In at most `most` bytes, if the hint's end for the hint can bring that about.
+    /// Encodes the attribute, in at most `most` bytes if cutting the hint to its end can achieve that.
     pub(crate) fn encode(&self, most: usize) -> Vec<u8> {
         let identity = self.identity.as_bytes();
         let mut bytes = vec![FORMAT, identity.len() as u8];
@@ -45,7 +46,7 @@ impl IdentityAttribute {
         put(&mut bytes, mtime.nanos.into());
         put(&mut bytes, signed(ctime.seconds.wrapping_sub(mtime.seconds)));
         put(&mut bytes, ctime.nanos.into());
-        // A cut path finds nothing, but tells a person something.
+        // A cut path finds nothing, but helps a person.
         let hint = self.hint.as_os_str().as_bytes();
         let room = most.saturating_sub(bytes.len()).min(HINT_BYTES);
         if hint.len() <= room {
@@ -71,7 +72,7 @@ impl IdentityAttribute {
         Some(IdentityAttribute { identity, epoch: Epoch(epoch), base, hint: OsStr::from_bytes(rest).into() })
     }
 
-    /// Whether the hint is no more than the end of one, or nothing.
+    /// Returns whether the hint is only the end of a path, or empty.
     pub(crate) fn is_cut(&self) -> bool {
         let hint = self.hint.as_os_str().as_bytes();
         hint.is_empty() || hint.starts_with(CUT)
@@ -158,7 +159,7 @@ mod tests {
         }
     }
 
-    /// With the handle of an ext4 file.
+    /// The test uses a handle as ext4 makes it.
     #[test]
     fn a_new_files_brand_with_a_short_path_fits_beside_the_inode_and_a_longer_path_is_cut() {
         let fits = identity_attribute(&[7; 12], "run-17/output.h5");

@@ -1,16 +1,20 @@
-//! Dirty replicas that the catalogue does not know as such: they say themselves whose they are.
+//! Dirty replicas that the catalogue does not know as such: their identity attributes say whose they are.
 //!
-//! An intent that was only told to the process's catalogue is lost with the machine, and with it what programs have synced
-//! through mappings since, of which nobody told us. The brand of the replica lies beside the data and went to the medium
-//! with it. The same serves where the whole catalogue is lost.
+//! An intent that was only told to the process's catalogue is lost in a crash of the machine. So is the knowledge of
+//! data that programs have synced through mappings since, of which the agent is not told. The identity attribute of
+//! the replica lies beside the data and reached the medium with it. It serves the same purpose if the whole catalogue
+//! is lost.
 //!
-//! Where a brand is refused (a full file system has no room for one that does not fit beside the inode, say) the data is as safe as
-//! its record, and that alone: a catalogue that is lost then is rebuilt without the file. So it is a matter of that file, and
+//! A file system may refuse the attribute, for example a full one that has no room for more than fits beside the
+//! inode. The data is then as safe as its record, and no safer: a catalogue that is lost then is rebuilt without the
+//! file. This concerns only that file:
 //!
-//! 1. housekeeping tries it again until it is written or the file is not dirty any more, in later lives of the agent too;
-//! 2. meanwhile the brand stands for nothing: who may map the file waits until the record is on the medium.
+//! 1. Housekeeping tries again until the attribute is written or the file is not dirty any more, also in later runs of
+//!    the agent.
+//! 2. Meanwhile the attribute counts for nothing: an open that allows mapping the file waits until the record is on the
+//!    medium.
 //!
-//! Only where the file system says that it has no such attributes at all is no other tried.
+//! Only if the file system says that it has no such attributes at all, no other file is tried.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -27,29 +31,29 @@ use crate::identity_attribute::IdentityAttribute;
 use crate::limits::{IDENTITY_ATTRIBUTE_BYTES, IDENTITY_ATTRIBUTE_BYTES_MAX, IDENTITY_ATTRIBUTES_ROUND};
 use crate::replica::How;
 
-/// Dirty files whose replicas do not say so, or not as it is now. As many as there are dirty files, at most, but for those that became
-/// clean since the last round.
+/// Dirty files whose replicas have no identity attribute, or an outdated one. At most as many as there are dirty
+/// files, plus those that became clean since the last round.
 #[derive(Default)]
 pub(crate) struct Unmarked {
     pub(crate) files: BTreeSet<Identity>,
-    /// The last that was tried again: where the next round goes on.
+    /// The file tried last: the next round continues behind it.
     tried: Option<Identity>,
 }
 
 impl Unmarked {
-    /// Those of the next round.
+    /// Returns the files of the next round.
     fn next(&mut self) -> Vec<Identity> {
         let from = self.tried.clone().map_or(Bound::Unbounded, Bound::Excluded);
         let rest = self.files.range((from, Bound::Unbounded));
         let next: Vec<Identity> = rest.take(IDENTITY_ATTRIBUTES_ROUND).cloned().collect();
-        // After the last the first.
+        // The last file is followed by the first.
         self.tried = next.last().filter(|_| next.len() == IDENTITY_ATTRIBUTES_ROUND).cloned();
         next
     }
 }
 
 impl Inner {
-    /// Marks a dirty replica with its identity, as its record says. Gate held.
+    /// Writes the identity attribute of a dirty replica, as its record says. Gate held.
     pub(crate) fn identity_attribute(&self, file: &File, replica: BorrowedFd<'_>, record: &Record) {
         if !self.xattrs.load(Ordering::Relaxed) {
             return;
@@ -62,7 +66,7 @@ impl Inner {
         };
         let most = if self.store.finds_by_identity() { IDENTITY_ATTRIBUTE_BYTES } else { IDENTITY_ATTRIBUTE_BYTES_MAX };
         let with_identity_attribute = self.replicas.identity_attribute(replica, &identity_attribute, most);
-        // A cut hint finds no file, but what is left of it tells a person whose the data is.
+        // A cut hint finds no file, but its rest tells a person whose the data is.
         let with_identity_attribute = with_identity_attribute.or_else(|error| match most {
             IDENTITY_ATTRIBUTE_BYTES => Err(error),
             _ => self.replicas.identity_attribute(replica, &identity_attribute, IDENTITY_ATTRIBUTE_BYTES),
@@ -70,7 +74,7 @@ impl Inner {
         match with_identity_attribute {
             Ok(()) => _ = self.unmarked.lock().files.remove(&file.identity),
             Err(error) if errno(&error) == libc::EOPNOTSUPP => {
-                tracing::warn!(%error, "the burst buffer keeps no extended attributes: a lost catalogue could not be rebuilt");
+                tracing::warn!(%error, "the file system of the burst buffer has no extended attributes: a lost catalogue could not be rebuilt");
                 self.xattrs.store(false, Ordering::Relaxed);
                 self.unmarked.lock().files.clear();
             }
@@ -78,7 +82,7 @@ impl Inner {
         }
     }
 
-    /// `identity_attribute` for a replica that nobody holds open for it.
+    /// Does `identity_attribute` for a replica that is not open for that.
     pub(crate) fn update_identity_attribute(&self, file: &File, record: &Record) {
         match self.replicas.open_as(record.version, How::Read) {
             Ok(replica) => self.identity_attribute(file, replica.as_fd(), record),
@@ -95,24 +99,24 @@ impl Inner {
             tracing::warn!(
                 %error,
                 file = %file.identity,
-                "a dirty replica could not be told whose it is: if the catalogue were lost now its data would not be found; it is \
+                "could not write the identity attribute of a dirty replica: if the catalogue were lost now, its data would not be found; it is \
                  tried again every second, for this file and others"
             );
         } else if fresh {
-            tracing::debug!(%error, file = %file.identity, "a dirty replica could not be told whose it is");
+            tracing::debug!(%error, file = %file.identity, "could not write the identity attribute of a dirty replica");
         }
     }
 
-    /// Whether the brand of a dirty file that was branded says what its record does.
+    /// Returns whether the identity attribute of a dirty file that has one agrees with its record.
     pub(crate) fn has_identity_attribute(&self, file: &File) -> bool {
         self.xattrs.load(Ordering::Relaxed) && !self.unmarked.lock().files.contains(&file.identity)
     }
 
-    /// Tries again what was refused. Waits for no gate.
+    /// Tries again to write refused attributes. Waits for no gate.
     pub(crate) fn retry_identity_attributes(&self) {
         let next = self.unmarked.lock().next();
         for identity in &next {
-            // Who makes it dirty and is refused its brand comes before this, or after it.
+            // A thread that makes the file dirty and is refused the attribute comes before this, or after it.
             let mut unmarked = self.unmarked.lock();
             let Some(file) = self.known(identity) else {
                 unmarked.files.remove(identity);
@@ -123,13 +127,13 @@ impl Inner {
             let record = file.live.lock().record.clone().filter(|record| record.state != State::Clean);
             match record {
                 None => _ = self.unmarked.lock().files.remove(identity),
-                // A file that goes must not say that it is somebody's. If it stays it is tried then.
+                // A file that is being removed must not carry an attribute. If it stays, it is tried then.
                 Some(record) if record.removing => {}
                 Some(record) => self.update_identity_attribute(&file, &record),
             }
         }
         if !next.is_empty() && self.unmarked.lock().files.is_empty() && self.xattrs.load(Ordering::Relaxed) {
-            tracing::info!("all dirty replicas say whose they are again");
+            tracing::info!("all dirty replicas have their identity attribute again");
         }
     }
 }
@@ -143,7 +147,7 @@ mod tests {
     use crate::world::World;
     use crate::{Residency, SetMtime};
 
-    /// Brands of more bytes fail from now on.
+    /// Makes identity attributes of more bytes fail from now on.
     fn refuse(world: &World, room: usize, error: Errno) {
         *world.cache.inner.replicas.refused_identity_attributes.lock() = Some((room, error));
     }
@@ -197,7 +201,7 @@ mod tests {
         assert_eq!(world.store.read("f").unwrap(), b"new");
     }
 
-    /// With the former one, what the time was set on below would pass for what a stage-out left there.
+    /// With the former attribute, the time that was set on the global copy would look like one left by a stage-out.
     #[test] // S17
     fn a_brand_that_could_not_follow_the_time_of_its_file_follows_it_later() {
         for lives in 0..2 {

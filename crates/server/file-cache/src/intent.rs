@@ -18,7 +18,7 @@ use crate::marks;
 use crate::replica::{self, How};
 
 impl Inner {
-    /// An empty replica for a new or truncated file, and its intent.
+    /// Makes an empty replica for a new or truncated file, and its intent.
     pub(crate) fn begin_fresh(
         &self,
         file: &File,
@@ -29,7 +29,7 @@ impl Inner {
         if how.truncate {
             still_wanted()?;
         }
-        // An empty one may be new as well: of mknod, of another node, of an agent that died.
+        // An empty file may be new as well: made by mknod, by another node, or by an agent that died.
         file.live.lock().name_unsynced |= how.created || found.fingerprint.size == 0;
         if how.sync {
             file.sync_name()?;
@@ -44,7 +44,7 @@ impl Inner {
         let intended =
             self.record_intent(file, anchor, how, (version, &fd), (found.fingerprint, None), false).and_then(|()| {
                 file.live.lock().untouched = Untouched::all(0);
-                // Every byte of an empty file changes its length or its blocks, after the brand.
+                // Every byte of an empty file changes its length or its blocks, after the identity attribute.
                 file.live.lock().identity_attribute_synced = self.has_identity_attribute(file);
                 self.secure_for_mappings(file, how)?;
                 if how.truncate { still_wanted() } else { Ok(()) }
@@ -56,13 +56,14 @@ impl Inner {
         self.keeps_one();
         let mut live = file.live.lock();
         live.body = Body::Whole;
-        // Until the last writer goes: who sets a time meanwhile needs no other.
+        // Open until the last writer closes: a thread that sets a time meanwhile needs no other descriptor.
         live.fds.write = Some(Arc::new(fd));
         Ok(())
     }
 
-    /// What is synced through a mapping is synced without our knowledge, and `msync` writes data alone: what recovery
-    /// knows it by must be on the medium before. Only who opens for reading and writing can make one. Gate held.
+    /// Makes everything durable by which recovery recognises data synced through a mapping. The agent does not see
+    /// such a sync, and `msync` writes data alone. Only an open for reading and writing can make a shared mapping.
+    /// Gate held.
     fn secure_for_mappings(&self, file: &File, how: &OpenHow) -> io::Result<()> {
         let record = {
             let live = file.live.lock();
@@ -80,8 +81,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Step W0 for a whole replica, and the truncation that the open asks for. `found`: the global copy now, for a
-    /// replica that is clean. Gate held.
+    /// Does step W0 for a complete replica, and the truncation that the open requests. `found`: the global copy now,
+    /// for a replica that is clean. Gate held.
     pub(crate) fn intend(
         &self,
         file: &File,
@@ -90,7 +91,7 @@ impl Inner {
         found: Option<Fingerprint>,
     ) -> io::Result<()> {
         if how.sync {
-            // Done before, but for who came between.
+            // Done already, unless another open came in between.
             file.sync_name()?;
         }
         let (record, synced, intent_synced, unlinked, left) = {
@@ -104,15 +105,16 @@ impl Inner {
                 let replica = self.replicas.open_as(record.version, How::Read)?;
                 if !synced {
                     // A crash of the machine must not leave an intent over a replica whose copied bytes never reached
-                    // the medium: staging that out would destroy the global copy. A truncation may be lost in it as well.
+                    // the medium: staging that out would destroy the global copy. The crash may lose a truncation as
+                    // well.
                     self.sync_replica(file, replica.as_fd(), true)?;
                     file.live.lock().synced = true;
                 }
                 let base = found.filter(|_| how.truncate).unwrap_or(record.base);
                 self.record_intent(file, anchor, how, (record.version, &replica), (base, record.sum), !how.truncate)?;
             }
-            // A stage-out ended without its clean record, as far as we were told: the next start may find it done all the
-            // same, and the mark below may be gone. Neither matters to a new intent.
+            // A stage-out ended without its clean record, as far as we know. The next start may find it done
+            // nevertheless, and the mark may be gone. Neither matters to a new intent.
             Some(record) if left.is_some() && record.state != State::Conflict => {
                 let replica = self.replicas.open_as(record.version, How::Read)?;
                 let base = left.unwrap_or(record.base);
@@ -130,7 +132,7 @@ impl Inner {
         self.secure_for_mappings(file, how)?;
         if how.truncate {
             still_wanted()?;
-            // Last: what is refused to the program did not happen.
+            // Last: an open that is refused to the program must have changed nothing.
             let version = file.live.lock().version.unwrap_or(Version(0));
             let replica = self.replicas.open_as(version, How::Write)?;
             self.lower_length(file, 0)?;
@@ -153,7 +155,7 @@ impl Inner {
         let epoch = old.as_ref().map_or(Epoch(1), |record| record.epoch.next());
         if self.store.is_shared() {
             marks::set(&**anchor, &self.settings.agent_id, epoch)?;
-            // That moved its ctime. By how much, a store that does not answer does not say.
+            // The mark moved the ctime. A store that does not answer does not say by how much.
             let before = base.ctime;
             base = match anchor.attributes() {
                 Ok(found) if base.same_content(&found.fingerprint) => found.fingerprint,
@@ -171,7 +173,7 @@ impl Inner {
             sum,
             shown: file.live.lock().shown_of(&base),
             synced: how.sync || old.as_ref().is_some_and(|record| record.synced),
-            // A clean replica has none, and one that was made anew.
+            // A clean replica has no noted length, nor has one that was made anew.
             synced_len: old.as_ref().filter(|old| old.version == version).map_or(0, |old| old.synced_len),
             damaged: false,
             pinned: old.is_some_and(|record| record.pinned),
@@ -182,11 +184,11 @@ impl Inner {
             reason: String::new(),
         };
         let durability = if how.sync { Durability::Machine } else { Durability::Process };
-        // Each write is acknowledged as durable from now on: its record must not outlive the replica.
+        // Each write is acknowledged as durable from now on: the record must not outlive the replica.
         let kept = if how.sync { self.sync_replica(file, replica.as_fd(), false) } else { Ok(()) };
         if let Err(error) = kept.and_then(|()| self.put(file, record.clone(), durability)) {
             if self.store.is_shared() && !file.live.lock().is_unclean() {
-                // Nobody would ever take it away.
+                // Nobody else would ever remove the mark.
                 let _ = anchor.set_mark(None);
             }
             return Err(error);
@@ -221,7 +223,7 @@ mod tests {
     use crate::Residency;
     use crate::world::World;
 
-    /// On a burst buffer without extended attributes, where who can map a file waits for a second commit of its intent.
+    /// A world without extended attributes, where an open that allows mapping waits for a second commit of its intent.
     fn world() -> World {
         let world = World::new();
         world.store.set_shared(true);

@@ -1,13 +1,14 @@
-//! When programs last read a file, where its policy has reads noted (`atime=relative`, `atime=strict`).
+//! Access times of files whose policy has reads noted (`atime=relative`, `atime=strict`).
 //!
-//! The kernel reads and maps complete replicas without telling anybody, but it notes that in the replica's own time of last
-//! access, if the replica was opened through a mount that does (`noting.rs`). Our own reads of replicas leave that time alone.
-//! What reaches the global copy, or a replica that is being filled, comes through us.
+//! The kernel reads and maps complete replicas without the agent. It notes reads in the replica's own access time, if
+//! the replica was opened through a mount that does so (`noting.rs`). Our own reads of replicas leave that time
+//! unchanged. Reads of the global copy, or of a replica that is being filled, come through the agent.
 //!
-//! 1. At its first open a replica gets the global copy's time of last access: what moves it from then on is a program's read.
-//! 2. That time goes below when the file is closed, or staged out, or all is drained, and before a program sets the file's
-//!    times: so a time that was set is never replaced by an earlier read. Nor is a later one below.
-//! 3. Until then `stat` tells it. No record has it: a crash may lose it.
+//! 1. At its first open a replica gets the global copy's access time: any later time shows a program's read.
+//! 2. That time is written to the global copy when the file is closed or staged out, in a drain of everything, and
+//!    before a program sets the file's times. So an earlier read never replaces a time that was set, nor a later time
+//!    of the global copy.
+//! 3. Until then `stat` reports it. No record has it: a crash may lose it.
 
 use std::io;
 use std::sync::Arc;
@@ -21,10 +22,10 @@ use crate::file::File;
 use crate::limits::{POLL, UNITS_NS};
 use crate::noting::atime_of;
 
-/// The version of a replica and the time of last access that it has without a read that we do not know of.
+/// Version of a replica, and the access time that it has without any read that we do not know of.
 pub(crate) type Watched = (Version, Timestamp);
 
-/// Who settles the reads of all files that are open, until it is dropped.
+/// Guard of the one thread that writes the access times of all open files to the global store.
 struct Settling(Arc<Inner>);
 
 impl Drop for Settling {
@@ -34,7 +35,7 @@ impl Drop for Settling {
 }
 
 impl Inner {
-    /// A file is opened whose reads are to be noted. Gate held.
+    /// Starts to watch reads of a file that is being opened. Gate held.
     pub(crate) fn watch_reads(&self, file: &File) {
         self.notes_reads.store(true, Ordering::Release);
         let (version, watched) = {
@@ -48,12 +49,12 @@ impl Inner {
             && !is_same(below.atime, here)
             && let Err(error) = self.replicas.set_atime(version, below.atime)
         {
-            tracing::debug!(%error, file = %file.identity, "a replica keeps a time of last access of its own");
+            tracing::debug!(%error, file = %file.identity, "could not set the access time of a replica: it keeps its own");
         }
         file.live.lock().watched = here().ok().map(|here| (version, here));
     }
 
-    /// The same after a program has set times. Gate held.
+    /// Starts to watch reads again after a program has set times. Gate held.
     pub(crate) fn watch_reads_again(&self, file: &File) {
         let watched = file.live.lock().watched.take();
         if watched.is_some() {
@@ -61,7 +62,8 @@ impl Inner {
         }
     }
 
-    /// When the file was last read, if that is not below, and what is watched once it is.
+    /// Returns when the file was last read, if the global copy does not have that time yet, and the new state of the
+    /// watch for the time after it does.
     pub(crate) fn last_read(&self, file: &File) -> Option<(Timestamp, Option<Watched>)> {
         let (asked, watched) = {
             let live = file.live.lock();
@@ -73,7 +75,7 @@ impl Inner {
         Some((asked.max(moved)?, now))
     }
 
-    /// When a file was last read, of which the global copy says `below`.
+    /// Returns when a file was last read; `below` is the global copy's access time.
     pub(crate) fn accessed(&self, identity: &Identity, below: Timestamp) -> Timestamp {
         if !self.notes_reads.load(Ordering::Acquire) {
             return below;
@@ -85,7 +87,7 @@ impl Inner {
         }
     }
 
-    /// The time of the last read goes below. What cannot be set there is lost. Gate held.
+    /// Writes the time of the last read to the global copy. If it cannot be set there, it is lost. Gate held.
     pub(crate) fn settle_reads(&self, file: &File) {
         let asked = file.live.lock().read_at;
         let Some((read, now)) = self.last_read(file) else { return };
@@ -104,16 +106,16 @@ impl Inner {
             Ok(())
         };
         if !gone && let Err(error) = finish() {
-            tracing::debug!(%error, file = %file.identity, "a time of last access is lost");
+            tracing::debug!(%error, file = %file.identity, "could not write an access time to the global copy: it is lost");
         }
         CacheCounters::add(&self.counters.staged_count, 1);
         let mut live = file.live.lock();
-        // What was read meanwhile is not settled.
+        // Reads made meanwhile are not written yet.
         live.read_at = live.read_at.filter(|read_at| Some(*read_at) != asked);
         live.watched = now.or(live.watched);
     }
 
-    /// Nobody has the file open any more. A dirty one is settled when it is staged out.
+    /// Ends the watch after the last close. A dirty file's access time is written by its stage-out.
     pub(crate) fn end_watch(&self, file: &File) {
         let waits = |file: &File| {
             let live = file.live.lock();
@@ -129,12 +131,13 @@ impl Inner {
         }
     }
 
-    /// Those of all files that are open go below, if the store answers before somebody interrupts.
+    /// Writes the access times of all open files to the global store, if the store answers before `interrupted` says
+    /// so.
     pub(crate) fn settle_open_reads_unless(self: &Arc<Inner>, interrupted: &dyn Fn() -> bool) {
         if !self.notes_reads.load(Ordering::Acquire) || interrupted() {
             return;
         }
-        // One at a time: a store that does not answer holds up one.
+        // One thread at a time: a store that does not answer blocks only one.
         while self.settling.swap(true, Ordering::AcqRel) {
             if interrupted() || self.is_dead() {
                 return;
@@ -151,7 +154,7 @@ impl Inner {
             drop(settling);
         };
         if let Err(error) = self.threads.start("reads", finish) {
-            tracing::debug!(%error, "times of last access wait for the close of their files");
+            tracing::debug!(%error, "could not write the access times of open files now: each is written when its file is closed");
         }
         while ended.recv_timeout(POLL) == Err(RecvTimeoutError::Timeout) && !interrupted() {}
         given_up.store(true, Ordering::Relaxed);
@@ -173,14 +176,14 @@ impl Inner {
 }
 
 impl File {
-    /// Whether a read that we know of is the last access of a file that has another one below: it is later, or nobody has
-    /// touched the one below since it was the replica's too.
+    /// Returns whether a known read is the last access, although the global copy has another access time: it is later,
+    /// or nobody has changed the global copy's since both were equal.
     fn counts(&self, read: Timestamp, below: Timestamp) -> bool {
         read > below || self.live.lock().watched.is_some_and(|(_, then)| is_same(below, then))
     }
 }
 
-/// Whether a store may have kept `here` as `below`: it cuts times to its own unit.
+/// Returns whether a store may have kept `here` as `below`: stores truncate times to their own unit.
 fn is_same(below: Timestamp, here: Timestamp) -> bool {
     let ns = |time: Timestamp| i128::from(time.seconds) * 1_000_000_000 + i128::from(time.nanos);
     UNITS_NS.iter().any(|unit| ns(below) == ns(here) - ns(here).rem_euclid(*unit))

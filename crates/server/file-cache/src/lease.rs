@@ -1,12 +1,13 @@
-//! Asking the kernel whether anybody can still write, or read, a replica.
+//! Leases as a question to the kernel: can anybody still write, or read, a replica?
 //!
 //! RELEASE comes at close although a mapping lives on, and nothing else tells of it. A read lease is refused while any
-//! writable descriptor or shared writable mapping of the file exists; a write lease while any other descriptor or mapping does.
+//! writable descriptor or shared writable mapping of the file exists; a write lease while any other descriptor or
+//! mapping does.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// What must not exist.
+/// Kind of use that must not exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Nobody {
     /// No writable descriptor or mapping.
@@ -15,8 +16,8 @@ pub(crate) enum Nobody {
     Uses,
 }
 
-/// True if nobody does. `fd` is a read-only descriptor, and the only one of ours that could be in the way. The lease is
-/// given back at once: an open that met it would wait for us.
+/// Returns true if there is no such use. `fd` is a read-only descriptor, and the only one of ours that could be in the
+/// way. The lease is released at once: an open that met it would wait for us.
 pub(crate) fn probe(fd: BorrowedFd<'_>, nobody: Nobody) -> io::Result<bool> {
     let kind = match nobody {
         Nobody::Writes => libc::F_RDLCK,
@@ -35,7 +36,7 @@ pub(crate) fn probe(fd: BorrowedFd<'_>, nobody: Nobody) -> io::Result<bool> {
     Ok(true)
 }
 
-/// The kernel sends SIGIO to the holder of a lease that is broken, and SIGIO kills by default.
+/// Ignores SIGIO, which the kernel sends to the holder of a broken lease and which kills by default.
 pub(crate) fn ignore_signals() {
     // SAFETY: SIG_IGN is a valid disposition; nothing in this process waits for SIGIO.
     unsafe { libc::signal(libc::SIGIO, libc::SIG_IGN) };

@@ -1,13 +1,13 @@
-//! The file cache: which files' data is in the burst buffer, and what becomes of it.
+//! The file cache: keeps replicas of files in the burst buffer, and decides which files have one.
 //!
-//! It keeps replicas, copies data up (*stage in*) and down (*stage out*), survives crashes by the steps W0..W8 and
-//! P0..P4 (`fault.rs` names each), and evicts. It is a synchronous library without a network: callers bring the global
-//! store's [`Anchor`]s, and policies.
+//! The cache copies data from the global store (*stage in*) and to it (*stage out*), and evicts replicas. It survives
+//! crashes by the steps W0..W8 and P0..P4 (`fault.rs` names each). It is a synchronous library without a network:
+//! callers supply the global store's [`Anchor`]s, and policies.
 //!
 //! # Invariants
 //!
 //! 1. A replica that holds bytes the global copy lacks has a record that says so, from before the first such byte.
-//! 2. Dirty data is never evicted, and a record of it is never dropped but by unlink, `resolve` or a verified copy.
+//! 2. Dirty data is never evicted. Its record is dropped only by unlink, `resolve` or a verified copy.
 //! 3. A record says `Clean` only after the global copy was read to have exactly the size and time that we left, while
 //!    nobody could write the replica.
 //! 4. A handle sees one version of the data: a replica is never rewritten with other content under it.

@@ -18,7 +18,7 @@ fn owner(mark: &[u8]) -> &[u8] {
     mark.rsplit(|&byte| byte == b' ').next().map_or(mark, |last| &mark[..mark.len() - last.len()]).trim_ascii_end()
 }
 
-/// Whether another agent's mark is on the file; says whose.
+/// Returns the owner of another agent's mark on the file, if there is one.
 pub(crate) fn foreign(anchor: &dyn Anchor, agent: &str) -> io::Result<Option<String>> {
     Ok(anchor
         .mark()?
@@ -26,8 +26,8 @@ pub(crate) fn foreign(anchor: &dyn Anchor, agent: &str) -> io::Result<Option<Str
         .map(|mark| String::from_utf8_lossy(&mark).into_owned()))
 }
 
-/// Waits until no other agent's mark is on the file. True: our own is. `ETIMEDOUT` after the policy's `remote_wait`,
-/// `EINTR` when `interrupted` says so, `ESTALE` when the file lost its name.
+/// Waits until no other agent's mark is on the file. Returns whether our own is on it. Errors: `ETIMEDOUT` after the
+/// policy's `remote_wait`, `EINTR` if `interrupted` says so, `ESTALE` if the file lost its name.
 pub(crate) fn wait(
     anchor: &dyn Anchor,
     agent: &str,
@@ -44,7 +44,7 @@ pub(crate) fn wait(
         if looked.is_none_or(|then: Instant| then.elapsed() >= NAME_ASKED) {
             looked = Some(Instant::now());
             if anchor.attributes()?.links == 0 {
-                // Its mark goes with it: another file has the name, and the kernel looks that up again.
+                // The mark is gone with the name. Another file has the name, and the kernel looks that up again.
                 return Err(io::Error::from_raw_os_error(libc::ESTALE));
             }
         }
@@ -60,7 +60,7 @@ pub(crate) fn wait(
     }
 }
 
-/// Marks the file as dirty here.
+/// Marks the file as dirty at this agent.
 pub(crate) fn set(anchor: &dyn Anchor, agent: &str, epoch: Epoch) -> io::Result<()> {
     anchor.set_mark(Some(&text(agent, epoch)))
 }

@@ -1,24 +1,27 @@
-//! Whether the burst buffer's medium took what was written to replicas.
+//! Write-back errors of replicas: whether the burst buffer's medium took everything that was written.
 //!
-//! The system tells each descriptor once of what could not be written back, but one that is opened later only where nobody heard
-//! before, and it takes the bytes for written from then on. So what anybody hears of a replica is noted in its file. A batch syncs the
-//! whole file system and asks each replica for itself: that somebody else heard for the file system takes nothing from these.
+//! The system reports a failed write-back once to each open descriptor. A descriptor that is opened later gets the
+//! report only if nobody got it before. From then on the system takes the bytes for written. So every report about a
+//! replica is noted in its file. A batch syncs the whole file system and asks each replica by its own descriptor,
+//! because a report to the file system's descriptor takes nothing from these.
 //!
-//! No sync makes such a replica whole again, nor does writing its pages once more: ext4 then writes blocks that it goes on to take for
-//! holes. What is left of it is in memory until that is wanted for something else, and nobody can tell whether it is. So:
+//! No sync repairs such a replica, nor does writing its pages once more: ext4 then writes to blocks that it still
+//! takes for holes. The rest of the data is in memory until that memory is needed for something else, and nobody can
+//! tell whether it is still there. So:
 //!
-//! 1. It never counts as synced again.
-//! 2. Where the global copy holds something it stays: the file is a conflict, which `resolve` ends. Where it holds nothing, what there is
-//!    is copied at once, and then the file is a conflict: nobody knows whether that was all.
-//! 3. Once the file is clean the replica goes, however long it was to stay.
+//! 1. The replica never counts as synced again.
+//! 2. If the global copy holds data, that stays: the file is a conflict, which `resolve` ends. If the global copy is
+//!    empty, the remaining data is copied at once, and then the file is a conflict: nobody knows whether that was all.
+//! 3. Once the file is clean, the replica is dropped, even if it was to stay longer.
 //!
-//! Not every error tells of lost bytes: a direct write that finds pages of its range in use marks its file as if writing back had failed,
-//! and nothing has. The system notes that in the file alone, and what could not be written back in the file system too. So an error of a
-//! replica that was made since the start is believed only if the file system, asked for all, has failed since then as well: to ask writes
-//! everything back, that replica's bytes among them. Who syncs is told nevertheless, as in a plain directory.
+//! Not every error means lost bytes. A direct write that finds pages of its range in use marks its file as if
+//! write-back had failed, although nothing failed. The system notes that only in the file; a real failure it notes in
+//! the file system too. So an error of a replica made since the start is believed only if a sync of the whole file
+//! system has failed since then as well. That sync writes everything back, including that replica's bytes. A program
+//! that syncs gets the error nevertheless, as in a plain directory.
 //!
-//! What the system forgets together with an inode that left its memory between the error and the sync is lost to us as well, and what was
-//! heard before the agent was started again.
+//! Two kinds of reports are lost to the agent: those that the system forgets with an inode that left memory before the
+//! sync, and those from before the agent's restart.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -29,31 +32,31 @@ use types::{ByteRange, Version};
 use crate::cache::{Inner, errno};
 use crate::file::File;
 
-/// What an operator reads of such a file.
+/// Reason that an operator reads for such a file.
 pub(crate) const LACKS: &str =
     "the burst buffer's medium did not take all that was written: what there is of it may be incomplete";
 
-/// What is known of the medium below a replica.
+/// Known failures of the medium below a replica.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Medium {
-    /// How often somebody heard that it did not take what was written, and the last errno.
+    /// Number of reports that the medium did not take written bytes, and the errno of the last one.
     failed: (u64, i32),
-    /// So many of them somebody knows of who wants what there is nevertheless.
+    /// Number of these reports known when somebody accepted the remaining data.
     accepted: u64,
 }
 
 impl Medium {
-    /// Whether the medium may lack some of the replica, whatever a sync says.
+    /// Returns whether the medium may lack bytes of the replica, whatever a sync says.
     pub(crate) fn lacks_some(&self) -> bool {
         self.failed.0 != 0
     }
 
-    /// The same, and nobody said that what there is is wanted.
+    /// Returns whether the medium may lack bytes, and nobody has accepted the remaining data.
     pub(crate) fn is_doubtful(&self) -> bool {
         self.failed.0 != self.accepted
     }
 
-    /// Somebody wants what there is.
+    /// Accepts the remaining data.
     pub(crate) fn accept(&mut self) {
         self.accepted = self.failed.0;
     }
@@ -63,20 +66,21 @@ impl Medium {
     }
 }
 
-/// Why a sync failed.
+/// The failure of a sync.
 struct Heard {
     error: io::Error,
-    /// Bytes may be lost. Else they could not be written yet.
+    /// Whether bytes may be lost. Otherwise they could only not be written yet.
     lost: bool,
 }
 
 impl Inner {
-    /// Syncs a replica, by a descriptor of its own or a shared one. An error tells that some of what was written to it may be lost.
+    /// Syncs a replica, by a descriptor of its own or a shared one. Errors: some of the written bytes may be lost.
     pub(crate) fn sync_replica(&self, file: &File, fd: BorrowedFd<'_>, data_only: bool) -> io::Result<()> {
         self.sync_replica_as(file, fd, data_only, false)
     }
 
-    /// The same for a program that asked for it: it hears what a plain directory would tell it.
+    /// Syncs a replica for a program that asked for it. The program gets every error that a plain directory would
+    /// report.
     pub(crate) fn sync_replica_asked(&self, file: &File, fd: BorrowedFd<'_>, data_only: bool) -> io::Result<()> {
         self.sync_replica_as(file, fd, data_only, true)
     }
@@ -87,19 +91,21 @@ impl Inner {
         if medium.lacks_some() { Err(medium.error()) } else { Ok(()) }
     }
 
-    /// Step W2: what is to be staged out is on the medium.
+    /// Does step W2: the data to be staged out is on the medium. Errors: the replica may lack bytes, so it must not
+    /// replace the global copy.
     pub(crate) fn secure(&self, file: &File, record: &Record, fd: BorrowedFd<'_>) -> io::Result<()> {
         may_replace(file, record, self.hear_synced(file, fd, true, false))
     }
 
-    /// Where a replica cannot be synced, for the burst buffer takes no writes.
+    /// Checks a replica that cannot be synced, because the burst buffer takes no writes.
     pub(crate) fn secure_unsynced(&self, file: &File, record: &Record, fd: BorrowedFd<'_>) -> io::Result<()> {
         may_replace(file, record, hear(file, || self.judged(file, told(fd), false)))
     }
 
-    /// W2 of many, each by a descriptor that was opened for it. What became of each; an error is one of the whole burst buffer.
+    /// Does W2 for many replicas, each by a descriptor that was opened for it. Returns a result for each. Errors: one
+    /// of the whole burst buffer.
     pub(crate) fn secure_all(&self, replicas: &[(&File, &Record, BorrowedFd<'_>)]) -> io::Result<Vec<io::Result<()>>> {
-        // Some errors are told to nobody but who has it written.
+        // Some errors are reported only to the thread that starts the write-back.
         let begun: Vec<_> = replicas.iter().map(|(file, _, fd)| hear(file, || begin(*fd))).collect();
         let synced = self.replicas.sync();
         let mut ends: Vec<_> = begun
@@ -111,7 +117,7 @@ impl Inner {
             if self.refuses(&error) {
                 return Err(error);
             }
-            // Somebody's bytes, perhaps no replica's.
+            // Somebody's bytes are lost, perhaps no replica's.
             for (end, (file, _, fd)) in ends.iter_mut().zip(replicas).filter(|(end, _)| end.is_ok()) {
                 *end = self.hear_synced(file, *fd, true, false);
             }
@@ -119,7 +125,7 @@ impl Inner {
         Ok(ends.into_iter().zip(replicas).map(|(end, (file, record, _))| may_replace(file, record, end)).collect())
     }
 
-    /// An error if the medium did not take what it was given, as far as that is known, and nobody accepted it.
+    /// Returns an error if the medium lacks bytes, as far as that is known, and nobody accepted the remaining data.
     pub(crate) fn lost_nothing(&self, file: &File, fd: BorrowedFd<'_>) -> io::Result<()> {
         hear(file, || self.judged(file, told(fd), false))?;
         let medium = file.live.lock().medium;
@@ -128,7 +134,7 @@ impl Inner {
 
     fn hear_synced(&self, file: &File, fd: BorrowedFd<'_>, data_only: bool, asked: bool) -> io::Result<()> {
         hear(file, || {
-            // What the file system throws away as it begins it tells nobody else.
+            // Bytes that the file system discards at the begin of a write-back are reported only here.
             begin(fd)?;
             self.judged(file, told(fd), asked)?;
             let synced = if data_only { rustix::fs::fdatasync(fd) } else { rustix::fs::fsync(fd) };
@@ -137,30 +143,32 @@ impl Inner {
         })
     }
 
-    /// What is heard of a replica, judged: whether bytes of it may be lost. `asked`: a program asked, and hears as in a plain directory.
+    /// Judges an error of a replica: whether bytes may be lost. `asked`: a program asked, and hears errors as in a
+    /// plain directory.
     fn judged(&self, file: &File, heard: Result<(), Heard>, asked: bool) -> Result<(), Heard> {
         let Err(heard) = heard else { return Ok(()) };
         let is_new = || file.live.lock().version.is_some_and(|version| version >= self.superblock.first);
         if !heard.lost || errno(&heard.error) != libc::EIO || !is_new() || self.replicas.have_failed() {
             return Err(heard);
         }
-        tracing::debug!(file = %file.identity, "an error of a direct write beside others: nothing is lost");
+        tracing::debug!(file = %file.identity, "ignored a write-back error that a direct write caused: nothing is lost");
         if asked { Err(Heard { lost: false, ..heard }) } else { Ok(()) }
     }
 }
 
-/// Begins to write some of a replica back that nobody asked for, unless somebody does just now. An error tells that some of it may be lost.
+/// Starts to write a range of a replica back before anybody asks, unless a sync is under way. Errors: some of it may
+/// be lost.
 pub(crate) fn begin_to_write_back(
     file: &File,
     version: Version,
     fd: BorrowedFd<'_>,
     range: ByteRange,
 ) -> io::Result<()> {
-    // Whoever begins to sync meanwhile waits for what is heard here; nobody is told by us that all is well.
+    // A sync that begins meanwhile waits for the result noted here. Nobody is told by this call that all is well.
     let Some(syncing) = file.syncing.try_read() else { return Ok(()) };
     let begun = of_range(fd, Some(range), libc::SYNC_FILE_RANGE_WRITE).or_else(begun_with);
     let noted = match begun {
-        // What is lost of a replica that has gone is nobody's.
+        // Lost bytes of a replica that is gone matter to nobody.
         Err(heard) if file.live.lock().version == Some(version) => Err(note(file, heard)),
         _ => Ok(()),
     };
@@ -168,7 +176,8 @@ pub(crate) fn begin_to_write_back(
     noted
 }
 
-/// Whether what there is may go over the global copy: all of it is on the medium, or there is nothing to be lost below.
+/// Returns whether the replica may replace the global copy: all of it is on the medium, or the global copy holds
+/// nothing to lose.
 fn may_replace(file: &File, record: &Record, heard: io::Result<()>) -> io::Result<()> {
     let medium = file.live.lock().medium;
     match heard {
@@ -178,7 +187,7 @@ fn may_replace(file: &File, record: &Record, heard: io::Result<()>) -> io::Resul
     }
 }
 
-/// Syncs by `sync`; fails also if somebody heard meanwhile.
+/// Calls `sync`, and fails also if another thread got a report meanwhile.
 fn hear(file: &File, sync: impl FnOnce() -> Result<(), Heard>) -> io::Result<()> {
     let (before, _) = file.live.lock().medium.failed;
     let syncing = file.syncing.read();
@@ -186,13 +195,13 @@ fn hear(file: &File, sync: impl FnOnce() -> Result<(), Heard>) -> io::Result<()>
         return Err(note(file, heard));
     }
     drop(syncing);
-    // Whoever synced at the same time and heard in our stead notes it before he lets go.
+    // A thread that synced at the same time may have got our report. It notes that before it unlocks.
     drop(file.syncing.write());
     let medium = file.live.lock().medium;
     if medium.failed.0 == before { Ok(()) } else { Err(medium.error()) }
 }
 
-/// Notes in the file what was lost. The error.
+/// Notes lost bytes in the file. Returns the error.
 fn note(file: &File, Heard { error, lost }: Heard) -> io::Error {
     if lost {
         let mut live = file.live.lock();
@@ -202,13 +211,14 @@ fn note(file: &File, Heard { error, lost }: Heard) -> io::Error {
     error
 }
 
-/// Begins to write a file back.
+/// Starts the write-back of a file.
 fn begin(fd: BorrowedFd<'_>) -> Result<(), Heard> {
     of_range(fd, None, libc::SYNC_FILE_RANGE_WRITE).or_else(begun_with)
 }
 
-/// Whoever has a file written back is told alone of what ext4 throws away on the way: blocks that it cannot allocate, for room or for
-/// damage of its own (`EIO`, `EUCLEAN`, `EBADMSG`). A file system that takes no writes keeps the bytes, and so does one that lacks memory.
+/// Classifies an error at the start of a write-back. Only its caller is told of bytes that ext4 discards: those of
+/// blocks that it cannot allocate, for lack of room or for damage (`EIO`, `EUCLEAN`, `EBADMSG`). A file system that
+/// takes no writes keeps the bytes, and so does one that lacks memory.
 fn begun_with(error: io::Error) -> Result<(), Heard> {
     match error.raw_os_error() {
         Some(libc::EROFS | libc::ENOMEM | libc::EAGAIN | libc::EINTR) => Ok(()),
@@ -216,12 +226,13 @@ fn begun_with(error: io::Error) -> Result<(), Heard> {
     }
 }
 
-/// What the system has to tell of a file that was written back. Unlike a sync it costs no flush of the device.
+/// Returns the errors that the system reports for a file that was written back. Unlike a sync this costs no flush of
+/// the device.
 fn told(fd: BorrowedFd<'_>) -> Result<(), Heard> {
     of_range(fd, None, libc::SYNC_FILE_RANGE_WAIT_BEFORE).map_err(|error| Heard { error, lost: true })
 }
 
-/// `None`: all that the file has.
+/// Calls `sync_file_range` on a range, or on the whole file for `None`.
 fn of_range(fd: BorrowedFd<'_>, range: Option<ByteRange>, what: libc::c_uint) -> io::Result<()> {
     let range = range.map_or([0, 0], |range| [range.start, range.len()]);
     let [start, bytes] = range.map(|number| number.min(i64::MAX as u64) as i64);
@@ -254,7 +265,7 @@ mod tests {
         for (there, lost) in [(Some(Version(7)), true), (Some(Version(8)), false), (None, false)] {
             let file = File::new(types::Identity::new([1]).unwrap(), Arc::default(), Duration::ZERO);
             file.live.lock().version = there;
-            // Of which nothing can be written back.
+            // A pipe, of which nothing can be written back.
             let begun = begin_to_write_back(&file, Version(7), pipe.as_fd(), ByteRange::new(0, 10));
             assert_eq!((begun.is_err(), file.live.lock().medium.lacks_some()), (lost, lost), "{there:?}");
         }

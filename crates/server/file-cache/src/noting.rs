@@ -1,8 +1,8 @@
 //! Mounts of the burst buffer that note reads.
 //!
-//! Whether the kernel moves a file's time of last access is up to the mount through which the file was opened. So replicas whose
-//! reads are to be noted are opened through a mount of ours that does as the policy says, whatever the burst buffer's own does: a
-//! clone of that, which shows in no namespace.
+//! The mount through which a file was opened decides whether the kernel moves its access time. So replicas whose reads
+//! are to be noted are opened through a mount of ours that follows the policy, whatever the burst buffer's own mount
+//! does. It is a clone of that one, and appears in no namespace.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -15,7 +15,7 @@ use types::Timestamp;
 
 use crate::clock::wall;
 
-/// The mounts, made when they are first wanted.
+/// The mounts, made when they are first needed.
 #[derive(Default)]
 pub(crate) struct Noting {
     relative: OnceLock<Option<OwnedFd>>,
@@ -23,13 +23,13 @@ pub(crate) struct Noting {
 }
 
 impl Noting {
-    /// `buffer` by another mount. `None`: reads cannot be noted so.
+    /// Returns `buffer` through such a mount, or `None` if reads cannot be noted.
     pub(crate) fn of(&self, buffer: BorrowedFd<'_>, strict: bool) -> Option<BorrowedFd<'_>> {
         let made = if strict { &self.strict } else { &self.relative };
         let make = || {
-            // Without the privilege to mount the burst buffer's own mount may do.
+            // Without the privilege to mount, the burst buffer's own mount may suffice.
             let clone = clone_of(buffer, strict).ok();
-            // What cannot be found out of a mount that is to note reads is believed.
+            // If the test of a clone fails, the clone is believed.
             let believed = clone.is_some();
             let found = clone.or_else(|| rustix::io::fcntl_dupfd_cloexec(buffer, 0).ok())?;
             notes(found.as_fd(), strict).unwrap_or(believed).then_some(found)
@@ -46,7 +46,8 @@ fn clone_of(buffer: BorrowedFd<'_>, strict: bool) -> io::Result<OwnedFd> {
     Ok(clone)
 }
 
-/// Finds out, by a read (there need be nothing to read) that `relatime` would note, or by one that `strictatime` alone does.
+/// Tests by a read (of an empty file) that `relatime` would note, or by one that only `strictatime` notes. Returns
+/// whether the mount notes reads.
 fn notes(dir: BorrowedFd<'_>, strict: bool) -> io::Result<bool> {
     let file = rustix::fs::openat(dir, ".", OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR)?;
     let before = Timestamp { seconds: if strict { wall().seconds + 3600 } else { 0 }, nanos: 0 };
@@ -55,12 +56,12 @@ fn notes(dir: BorrowedFd<'_>, strict: bool) -> io::Result<bool> {
     Ok(atime_of(&rustix::fs::fstat(&file)?) != before)
 }
 
-/// Last access.
+/// Returns the access time.
 pub(crate) fn atime_of(stat: &Stat) -> Timestamp {
     Timestamp { seconds: stat.st_atime, nanos: stat.st_atime_nsec as u32 }
 }
 
-/// What sets the time of last access alone.
+/// Returns arguments that set only the access time.
 pub(crate) fn to_atime(atime: Timestamp) -> Timestamps {
     Timestamps {
         last_access: Timespec { tv_sec: atime.seconds, tv_nsec: atime.nanos.into() },

@@ -1,4 +1,4 @@
-//! Opening a file: which route it takes.
+//! Opening of a file: the choice of its route.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -22,29 +22,29 @@ use crate::marks;
 use crate::refusal::is_damage;
 use crate::replica::How;
 
-/// What one try of an open came to.
+/// Outcome of one try of an open.
 enum Step {
     Opened(FileHandle),
-    /// The file changed its body: look again.
+    /// The file changed its body: try again.
     Again,
-    /// It must be whole first.
+    /// The file must be fetched completely first.
     Fetch(Arc<File>),
-    /// It must be compared with what an orderly end left of its checksums.
+    /// The replica must first be compared with the checksums that an orderly end left.
     CheckEnd(Arc<File>),
-    /// The bytes of the global copy, which looks like this, must be compared first with what is recorded.
+    /// The bytes of the global copy, which has this fingerprint, must first be compared with the record.
     Compare(Arc<File>, Box<Record>, Fingerprint),
 }
 
-/// What the tries of one open before this one did.
+/// Work of the earlier tries of one open.
 #[derive(Default)]
 struct Tries {
-    /// Stage-ins.
+    /// Number of stage-ins.
     fetches: u32,
-    /// The last comparison of the global copy, which looked like this, with what is recorded: whether it holds those bytes.
+    /// Fingerprint of the global copy at the last comparison, and whether it held the recorded bytes.
     compared: Option<(Fingerprint, bool)>,
 }
 
-/// The body without its contents.
+/// The kind of a body, without its contents.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Empty,
@@ -55,7 +55,7 @@ enum Kind {
 }
 
 impl Inner {
-    /// Opens a file; see `FileCache::open_file`.
+    /// Opens a file. See `FileCache::open_file`.
     pub(crate) fn open_file(
         self: &Arc<Inner>,
         anchor: Arc<dyn Anchor>,
@@ -72,7 +72,7 @@ impl Inner {
             && how.write
             && let Some(file) = self.known(anchor.identity())
         {
-            // With the name goes what is being staged out: nobody shall wait at the gate for that.
+            // Syncing the name also writes back data that is being staged out. Nobody shall wait at the gate for that.
             file.sync_name()?;
         }
         let mut tries = Tries::default();
@@ -82,22 +82,22 @@ impl Inner {
                 self.try_open(file, &anchor, how, &tries).inspect_err(|_| self.leave_unopened(file))
             });
             match step.flatten() {
-                // Now it is known, and the file goes through.
+                // The refusal is known now, so the file goes through.
                 Err(error) if took_writes && self.refuses(&error) => {}
                 Err(error) => return Err(error),
                 Ok(Step::Opened(handle)) => return Ok(handle),
                 Ok(Step::Again) => {}
                 Ok(Step::Fetch(file)) => {
                     tries.fetches += 1;
-                    // It ends by itself, and no program expects EINTR here: one that is sent signals all the time would
-                    // never open the file.
+                    // The fetch ends by itself. No program expects EINTR here: one that gets signals all the time
+                    // would never open the file.
                     self.fetch_rest(&file, &|| self.is_dead()).inspect_err(|_| self.leave_fetch(&file))?
                 }
                 Ok(Step::CheckEnd(file)) => self.check_end(&file, interrupted)?,
                 Ok(Step::Compare(file, record, found)) => {
                     let bytes = self.whose_bytes(&record, &*anchor, found.size);
                     if let Err(error) = &bytes {
-                        tracing::debug!(%error, file = %file.identity, "a global copy that cannot be compared is another version");
+                        tracing::debug!(%error, file = %file.identity, "could not compare a global copy with its record: it counts as another version");
                     }
                     tries.compared = Some((found, matches!(bytes, Ok(ContentOwner::Base | ContentOwner::Replica))));
                 }
@@ -105,7 +105,7 @@ impl Inner {
         }
     }
 
-    /// An open failed: no release follows that would see to what it left. Gate held.
+    /// Cleans up after an open that failed, because no release follows. Gate held.
     fn leave_unopened(&self, file: &Arc<File>) {
         let unwritten = {
             let mut live = file.live.lock();
@@ -119,13 +119,13 @@ impl Inner {
         }
     }
 
-    /// Takes away a mark of ours that no record stands behind: we died between the two. Gate held.
+    /// Removes a mark of ours without a record: the agent died between the two steps. Gate held.
     fn unmark_clean(&self, file: &File, anchor: &dyn Anchor) -> io::Result<()> {
         let unclean = file.live.lock().is_unclean();
         if unclean { Ok(()) } else { anchor.set_mark(None) }
     }
 
-    /// Gate held.
+    /// Tries to open the file once. Gate held.
     fn try_open(
         self: &Arc<Inner>,
         file: &Arc<File>,
@@ -159,7 +159,8 @@ impl Inner {
         if kind == Kind::Whole && ended {
             return Ok(Step::CheckEnd(Arc::clone(file)));
         }
-        // Who comes again after a fetch was counted. A file that is new, or cut to nothing, has no data to be found.
+        // An open that comes again after a fetch was counted already. A file that is new or truncated has no data to
+        // be found.
         let counts = fetches == 0 && !how.created && !how.truncate;
         let missed = match kind {
             Kind::Empty | Kind::Partial => counts,
@@ -184,8 +185,8 @@ impl Inner {
         }
     }
 
-    /// Whether the replica is where it was put, and what was copied is as long as it was: a cleaner of temporary files may
-    /// have been at work. Without its replica dirty data is lost. Gate held.
+    /// Returns whether the replica exists and a copied one has its former length: a cleaner of temporary files may
+    /// have been at work. Dirty data without its replica is lost. Gate held.
     fn has_replica(&self, file: &File) -> io::Result<bool> {
         let mut live = file.live.lock();
         let Some(version) = live.version else { return Ok(true) };
@@ -196,7 +197,7 @@ impl Inner {
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 if live.is_ahead() {
-                    tracing::error!(file = %file.identity, "the data of a dirty file is not in the burst buffer: it is lost");
+                    tracing::error!(file = %file.identity, "the replica of a dirty file is missing in the burst buffer: its unsaved data is lost");
                     live.body = Body::Lost;
                 }
                 Ok(false)
@@ -215,7 +216,8 @@ impl Inner {
             && self.refusal().is_none()
     }
 
-    /// Whether the burst buffer may take `bytes` more; evicts for it, and for who writes waits for the store.
+    /// Returns whether the burst buffer may take `bytes` more. Evicts for that. For a writer it also waits for the
+    /// global store.
     fn has_room(&self, bytes: u64, policy: &Policy, write: bool) -> bool {
         if write && !self.catalogue.has_room() {
             return false;
@@ -238,11 +240,11 @@ impl Inner {
             if self.replica_may_be_gone(&file.identity) {
                 return Err(io::Error::from_raw_os_error(libc::ESTALE));
             }
-            // Its data is already dropped, or will be: there is nothing to keep.
+            // The file's data is dropped, or will be: there is nothing to keep.
             return self.open_through(file, anchor, how);
         }
         if found.append_only {
-            // A stage-out would be refused: neither bytes that changed nor a time can be set.
+            // A stage-out would be refused: neither changed bytes nor a time can be set.
             return self.open_through(file, anchor, how);
         }
         if how.write {
@@ -301,8 +303,8 @@ impl Inner {
         if fetches < FETCH_TRIES && !how.truncate && size <= WHOLE_FIRST_BYTES && self.takes_writes(&how.policy) {
             return Ok(Step::Fetch(Arc::clone(file)));
         }
-        // Readers go on in the global store, whatever becomes of this open. Copies under way go on into the replica that is
-        // dropped here, and are lost with it.
+        // Readers continue in the global store, whatever becomes of this open. Running copies continue into the
+        // replica that is dropped here, and are lost with it.
         self.abandon_fetch(file);
         if how.truncate || !in_use {
             self.open_absent(file, anchor, how, fetches)
@@ -343,7 +345,8 @@ impl Inner {
                     false
                 }
                 Moved::Content => true,
-                // Who cuts it to nothing needs no old bytes, and reading many keeps its opener waiting: it is another version then.
+                // A truncation needs no old bytes, and reading many would keep the opener waiting: the file counts as
+                // another version.
                 Moved::ChangeTime if !in_use && (how.truncate || (size > WHOLE_FIRST_BYTES && !record.pinned)) => true,
                 Moved::ChangeTime => match tries.compared {
                     None => return Ok(Step::Compare(Arc::clone(file), Box::new(record), found)),
@@ -377,8 +380,8 @@ impl Inner {
         self.opened(file, how)
     }
 
-    /// Whether a replica that is to be cut to nothing would have to be written to the medium before, and nobody would miss it:
-    /// an empty one needs no such thing. Gate held.
+    /// Returns whether a replica that is to be truncated would have to be synced before, and nobody would miss it. An
+    /// empty replica needs no sync. Gate held.
     fn is_better_fresh(&self, file: &File, version: Version) -> io::Result<bool> {
         {
             let live = file.live.lock();
@@ -389,7 +392,7 @@ impl Inner {
         lease::probe(self.replicas.open_as(version, How::Read)?.as_fd(), Nobody::Uses)
     }
 
-    /// The replica is ahead of the global copy already, or its last name is gone.
+    /// Opens a file whose replica is ahead of the global copy, or whose last name is gone.
     fn open_ahead(
         self: &Arc<Inner>,
         file: &Arc<File>,
@@ -407,7 +410,7 @@ impl Inner {
         self.opened(file, how)
     }
 
-    /// Open files of this file read and write the global copy. Gate held.
+    /// Opens a file whose open handles read and write the global copy. Gate held.
     fn open_through(self: &Arc<Inner>, file: &Arc<File>, anchor: &Arc<dyn Anchor>, how: &OpenHow) -> io::Result<Step> {
         CacheCounters::add(&self.counters.through, 1);
         let access = if how.write { Access::Write } else { Access::Read };
@@ -431,7 +434,7 @@ impl Inner {
         self.opened(file, how)
     }
 
-    /// Counts the handle. Gate held.
+    /// Counts the handle and makes it. Gate held.
     fn opened(self: &Arc<Inner>, file: &Arc<File>, how: &OpenHow) -> io::Result<Step> {
         let (version, seen) = {
             let live = file.live.lock();
@@ -477,7 +480,7 @@ fn kind_of(body: &Body) -> Kind {
     }
 }
 
-/// Whether the burst buffer has no room: the file goes through instead.
+/// Returns whether an error says that the burst buffer has no room, so the file goes through.
 pub(crate) fn is_full(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT))
 }

@@ -1,4 +1,4 @@
-//! What becomes of a file when its stage-out did not end clean, and when it did.
+//! Consequences of a stage-out that failed, and of one that ended clean.
 
 use std::io;
 use std::path::PathBuf;
@@ -21,8 +21,8 @@ fn backoff(tries: u32) -> Duration {
 }
 
 impl Inner {
-    /// A stage-out failed. `left`: what it left below, if it changed anything. One that was interrupted, or found no descriptor, only
-    /// has to be tried again. Gate held.
+    /// Notes a failed stage-out. `left`: the fingerprint that it left on the global copy, if it changed anything.
+    /// After an interruption or a lack of descriptors the stage-out only has to be tried again. Gate held.
     pub(crate) fn note_failure(
         &self,
         file: &File,
@@ -44,7 +44,7 @@ impl Inner {
         }
     }
 
-    /// A stage-out failed, and whoever asks is told so.
+    /// Counts a failed stage-out, so that status and commands report it.
     pub(crate) fn count_failure(&self, file: &File, error: io::Error) -> StageOutResult {
         let (record, failures) = {
             let mut live = file.live.lock();
@@ -69,13 +69,13 @@ impl Inner {
         }
         let state = if next.state == State::Failed { Residency::Failed } else { Residency::Queued };
         if next != record && (next.state != record.state || record.reason.is_empty()) {
-            // The data is safe without it; the reason is shown from memory.
+            // The data is safe without the record; the reason is shown from memory.
             let _ = self.put(file, next, Durability::Process);
         }
         StageOutResult::Stuck { state, orphaned: record.orphaned, error }
     }
 
-    /// The file is not in the global store: its data is kept. Gate held.
+    /// Makes a file an orphan, because it is not in the global store: its data is kept. Gate held.
     pub(crate) fn orphan(&self, file: &File) -> StageOutResult {
         let record = file.live.lock().record.clone();
         let Some(record) = record else { return StageOutResult::Nothing };
@@ -84,7 +84,7 @@ impl Inner {
             (live.anchor, live.trouble) = (None, None);
         }
         if !record.orphaned {
-            tracing::warn!(file = %record.hint.shown(), "a dirty file is not in the global store: its data is kept");
+            tracing::warn!(file = %record.hint.shown(), "a dirty file was removed from the global store: its data is kept as an orphan, see `forebay resolve`");
             let reason = "the file is not in the global store".to_owned();
             let _ = self.put(file, Record { orphaned: true, reason, ..record.clone() }, Durability::Process);
         }
@@ -92,13 +92,13 @@ impl Inner {
         StageOutResult::Stuck { state, orphaned: true, error: io::Error::from_raw_os_error(libc::ENOENT) }
     }
 
-    /// Both copies changed: both are kept. Gate held.
+    /// Records a conflict: both copies changed, and both are kept. Gate held.
     pub(crate) fn record_conflict(&self, file: &File, record: Record, reason: &str) -> StageOutResult {
-        tracing::warn!(file = %record.hint.shown(), reason, "conflict: both copies are kept");
+        tracing::warn!(file = %record.hint.shown(), reason, "conflict: the global copy and the replica both changed; both are kept, see `forebay resolve`");
         let mut record = Record { state: State::Conflict, reason: reason.to_owned(), ..record };
         {
             let mut live = file.live.lock();
-            // It may have been cut since a stage-out began.
+            // The replica may have been cut since a stage-out began.
             record.synced_len = live.record.as_ref().map_or(0, |now| now.synced_len);
             live.fail(libc::ESTALE);
             live.trouble = None;
@@ -115,7 +115,7 @@ impl Inner {
         }
     }
 
-    /// A clean file that nobody has open: policy says whether the replica stays. Gate held.
+    /// Drops or keeps the replica of a clean file that nobody has open, as its policy says. Gate held.
     pub(crate) fn drop_or_keep(&self, file: &Arc<File>) {
         let drops = !file.live.lock().stays_clean();
         if drops {
@@ -126,20 +126,20 @@ impl Inner {
         file.live.lock().anchor = None;
     }
 
-    /// Drops a clean replica that nobody has open, or tries again later: what is written next must be seen through the
-    /// mappings that are left. Gate held.
+    /// Drops a clean replica that nobody has open, or tries again later: later writes of the file must be visible
+    /// through mappings that are left. Gate held.
     pub(crate) fn drop_clean(&self, file: &Arc<File>) {
         if let Err(error) = self.evict_gated(file) {
             self.evict_later(file, &error, BACKOFF_MIN);
         }
     }
 
-    /// When the file is to be tried again.
+    /// Queues the file for its next try, after a stage-out.
     pub(crate) fn requeue(&self, file: &Arc<File>, end: &StageOutResult) {
         let now = self.now();
         let (policy, open, failures, decided) = {
             let live = file.live.lock();
-            // What is below already has time.
+            // A complete copy that could not be recorded has time.
             let failures = if live.copied.is_some() { u32::MAX } else { live.failures };
             let decided = live.record.as_ref().is_none_or(|record| record.state != State::Conflict);
             (Arc::clone(&live.policy), live.writers > 0, failures, decided)
@@ -147,7 +147,7 @@ impl Inner {
         match end {
             StageOutResult::Clean | StageOutResult::Nothing => {
                 self.queue.remove(file);
-                // Who wrote it after that, and closed it before this, had queued it again.
+                // A program that wrote the file after that, and closed it before this, had queued it again.
                 let again = {
                     let mut live = file.live.lock();
                     live.mapped = 0;
@@ -168,11 +168,11 @@ impl Inner {
                     live.mapped += 1;
                     live.mapped
                 };
-                // The first time it may only be that somebody wrote while we copied.
+                // The first time a write during the copy may be the only reason.
                 let wait = if tries == 1 { Duration::ZERO } else { backoff(tries - 1) };
                 self.queue.push(file, now.saturating_add(wait));
             }
-            // Somebody must decide.
+            // An operator must decide.
             StageOutResult::Stuck { .. } if !decided => self.queue.remove(file),
             StageOutResult::Stuck { orphaned: true, .. } => self.queue.push(file, now.saturating_add(BACKOFF_MAX)),
             StageOutResult::Stuck { error, .. } if errno(error) == libc::EINTR => self.schedule_stage_out(file),
@@ -180,7 +180,7 @@ impl Inner {
         }
     }
 
-    /// What is told of a file that could not be staged out.
+    /// Describes a file that could not be staged out.
     pub(crate) fn stuck(&self, file: &File, state: Residency, orphaned: bool, error: &io::Error) -> Stuck {
         let (record, trouble) = {
             let live = file.live.lock();

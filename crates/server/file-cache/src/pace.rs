@@ -1,4 +1,4 @@
-//! How a stage-out makes room for the programs that write meanwhile.
+//! Pauses of a stage-out, for programs that write meanwhile.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::limits::{REST_MAX, RESTS_AFTER, RESTS_FOR};
 
-/// What one stage-out computes and rests. It belongs to the thread that copies.
+/// Computing and resting time of one stage-out. It belongs to the thread that copies.
 pub(crate) struct CopyPace {
     /// The thread's processor time when it rested last.
     rested_at: Duration,
@@ -18,8 +18,8 @@ impl CopyPace {
         CopyPace { rested_at: processor_time() }
     }
 
-    /// Rests half as long as the thread computed since it last did, while files are open for writing and no processor is
-    /// free. A stage-out that waits for its store rests hardly at all.
+    /// Rests half as long as the thread computed since it last did, while files are open for writing and no processor
+    /// is free. A stage-out that waits for its store rests hardly at all.
     pub(crate) fn make_room(&mut self, open_for_writing: u64) {
         if open_for_writing == 0 {
             return;
@@ -45,10 +45,11 @@ fn processor_time() -> Duration {
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32)
 }
 
-/// As many as this process may use; asked once, for the answer is in files.
+/// Number of processors that this process may use. Read once, for the answer is in files.
 static PROCESSORS: LazyLock<u64> = LazyLock::new(|| std::thread::available_parallelism().map_or(1, |n| n.get() as u64));
 
-/// Whether as many threads run or would run as there are processors, the caller among them. `loadavg`: as in proc(5).
+/// Returns whether as many threads run or would run as there are processors, including the caller. `loadavg`: as in
+/// proc(5).
 fn is_full(loadavg: &str, processors: u64) -> bool {
     let running = loadavg.split_whitespace().nth(3).and_then(|of_all| of_all.split_once('/'));
     running.and_then(|(running, _)| running.parse::<u64>().ok()).is_some_and(|running| running >= processors)

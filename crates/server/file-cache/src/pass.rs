@@ -1,7 +1,7 @@
 //! One pass of a drain over many files.
 //!
-//! Its threads are the cache's own, and whoever gives the drain up does not wait for what a store holds up: nobody can end a call to
-//! one that does not answer.
+//! The threads of a pass belong to the cache. A caller that gives the drain up does not wait for files that a store
+//! holds up, for nobody can end a call to a store that does not answer.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -19,10 +19,10 @@ use crate::file::File;
 use crate::limits::{BATCH_BYTES, DRAIN_BATCH_FILES_MIN, GIVEN_UP_WAIT, POLL, SMALL_BYTES};
 use crate::stage_out::{StageOutResult, clone_error};
 
-/// Files with their sizes, small ones by the batch.
+/// Batches of files with their sizes: small files together, large ones alone.
 type Batches = VecDeque<Vec<(Arc<File>, u64)>>;
 
-/// The files that a drain is at, with their sizes.
+/// The files that a drain is working on, with their sizes.
 #[derive(Default)]
 struct UnderWay(Mutex<HashMap<Identity, (Arc<File>, u64)>>);
 
@@ -32,18 +32,18 @@ impl UnderWay {
         self.0.lock().extend(batch.iter().map(one));
     }
 
-    /// Its size.
+    /// Takes the file out. Returns its size in bytes.
     fn end(&self, file: &File) -> u64 {
         self.0.lock().remove(file.identity()).map_or(0, |(_, size)| size)
     }
 
-    /// Bytes of them that have been passed.
+    /// Returns how many bytes of these files have been passed.
     fn passed(&self) -> u64 {
         self.0.lock().values().map(|(file, size)| file.passed.load(Ordering::Relaxed).min(*size)).sum()
     }
 }
 
-/// What the threads of a pass share with whoever waits for them.
+/// State shared by the threads of a pass and the caller that waits for them.
 #[derive(Default)]
 struct Pass {
     work: Mutex<Batches>,
@@ -56,7 +56,7 @@ impl Pass {
         self.given_up.load(Ordering::Relaxed)
     }
 
-    /// The next batch, which is under way from then on.
+    /// Returns the next batch, which is under way from then on.
     fn next(&self) -> Option<Vec<(Arc<File>, u64)>> {
         let mut work = self.work.lock();
         let batch = if self.is_given_up() { None } else { work.pop_front() }?;
@@ -64,7 +64,7 @@ impl Pass {
         Some(batch)
     }
 
-    /// The files whose ends nobody has told: those that nobody has begun, and those under way.
+    /// Returns the files without a result: those that nobody has begun, and those under way.
     fn left(&self) -> (Vec<Arc<File>>, Vec<Arc<File>>) {
         let waiting = std::mem::take(&mut *self.work.lock());
         let under_way = std::mem::take(&mut *self.under_way.0.lock());
@@ -73,11 +73,11 @@ impl Pass {
     }
 }
 
-/// What is told of a file that the store holds up.
+/// Reason reported for a file whose stage-out the store holds up.
 const UNANSWERED: &str = "a call to the global store has not come back";
 
 impl Inner {
-    /// Returns the files that are copied and still dirty.
+    /// Runs one pass. Returns the files that are copied and still dirty.
     pub(crate) fn drain_pass(
         self: &Arc<Inner>,
         files: &[Arc<File>],
@@ -111,7 +111,7 @@ impl Inner {
                 Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) => {}
             }
-            // A word for each of many small files would cost more than the file.
+            // A report for each of many small files would cost more than the file.
             if told_at.elapsed() >= POLL {
                 told_at = Instant::now();
                 let bytes_left = state.bytes_left.saturating_sub(pass.under_way.passed());
@@ -127,7 +127,7 @@ impl Inner {
         again
     }
 
-    /// Starts its threads. What they tell, and why there are none if there are none.
+    /// Starts the threads. Returns the channel of their results, or why there are no threads.
     fn begin_pass(
         self: &Arc<Inner>,
         pass: &Arc<Pass>,
@@ -147,7 +147,7 @@ impl Inner {
     fn tell_left(&self, pass: &Pass, none: Option<io::Error>, stuck: &mut Vec<Stuck>) {
         let error = none.unwrap_or_else(|| io::Error::from_raw_os_error(libc::EINTR));
         let (waiting, under_way) = pass.left();
-        // The background may have staged some out.
+        // A background worker may have staged some out.
         let is_left = |file: &&Arc<File>| file.live.lock().is_unclean();
         for file in waiting.iter().filter(is_left) {
             let state = file.live.lock().residency();
@@ -173,12 +173,12 @@ impl Inner {
                 let end = self.drain_one(&file, &interrupted);
                 done.push((file, end));
             }
-            // Nobody listens any more where the drain was given up.
+            // Nobody listens any more if the drain was given up.
             done.into_iter().for_each(|ended| _ = tell.send(ended));
         }
     }
 
-    /// Small files by the batch, large ones alone, and the sum of their sizes.
+    /// Makes batches of small files, puts large ones alone, and returns the sum of their sizes.
     fn batches(&self, files: &[Arc<File>]) -> (Batches, u64) {
         let (mut batches, mut batch, mut held, mut total) = (VecDeque::new(), Vec::new(), 0, 0);
         // Two for each stream: while one is synced another is copied, and none waits long for the last.

@@ -1,8 +1,9 @@
 //! `publish = atomic`: a stage-out into a hidden file, which then takes the place of the global copy in one rename.
 //!
-//! Who reads the global store sees all of the former content or all of the new one. The new file is another file, and nothing
-//! is known of it here: the former one is removed, as by a program, and what a crash makes of that is in `removal.rs`. While
-//! there is a hidden file its record says `removing`, so that a start which finds both takes the hidden one away.
+//! A reader of the global store sees either the whole former content or the whole new one. The new file is another
+//! file, and nothing is known of it here. The former one counts as removed by a program, and `removal.rs` describes
+//! what a crash makes of that. While there is a hidden file, its record says `removing`, so a start that finds both
+//! removes the hidden one.
 //!
 //! | step | what is done | what a crash after it leaves, and what the next start does |
 //! | --- | --- | --- |
@@ -14,14 +15,16 @@
 //! | A6 | the directory is synced | the same, but that the rename lasts. If that failed record and replica stay, and are told as an orphan while we live |
 //! | `unlink.record` | the record is removed | nothing to do |
 //!
-//! A5 happens with `names` locked for writing, which every change of names and attributes through us locks for reading, and
-//! with the gate: what was changed before is seen, what comes later finds a file without a name, hears `ESTALE`, and the kernel
-//! looks the name up again.
+//! A5 runs with the gate and with `names` locked for writing. Every change of names and attributes through the agent
+//! locks `names` for reading. A change before A5 is therefore seen. A change after it finds a file without a name and
+//! gets `ESTALE`, and the kernel looks the name up again.
 //!
-//! Who removes both files below, the hidden one too, between A2 and A5, is taken for us by a start that follows a death in between.
+//! Somebody else may remove both files between A2 and A5, also the hidden one. If the agent dies then, the next start
+//! takes the removal for the agent's own.
 //!
-//! It is done only where all this is certain: to a file with one name that nobody has open or mapped, that is not pinned and was
-//! not begun in place, in a store that finds files by identity. Else, and in any doubt, the file is written in place.
+//! A file is published only where all this is certain: it has one name, nobody has it open or mapped, it is not pinned
+//! and was not begun in place, and the store finds files by identity. In every other case the file is written in
+//! place.
 
 use std::ffi::OsString;
 use std::io;
@@ -49,36 +52,37 @@ use crate::side::here;
 use crate::stage_out::{StageOutJob, StageOutResult};
 use crate::surface::FileCache;
 
-/// What these files share.
+/// State shared by all files that are published.
 #[derive(Default)]
 pub(crate) struct Places {
-    /// Before any gate: shared by changes of names and attributes, exclusive while a file takes another's place.
+    /// Locked before any gate. Shared by changes of names and attributes, exclusive while a file takes another's
+    /// place.
     names: RwLock<()>,
-    /// They may be taken.
+    /// Whether files may take others' places.
     begun: AtomicBool,
-    /// Whether any was, in this process's life.
+    /// Whether any file has done so in this process.
     any: AtomicBool,
 }
 
-/// While both are held nobody changes names or attributes, and nobody opens the file.
+/// Both locks. While they are held, nobody changes names or attributes, and nobody opens the file.
 type Seized<'a> = (RwLockWriteGuard<'a, ()>, MutexGuard<'a, ()>);
 
-/// What became of a hidden file.
+/// Outcome of a hidden file.
 enum Outcome {
-    /// It is the file from now on.
+    /// The hidden file has taken the name.
     Placed,
     /// The file is in use, or something of it changed.
     Busy,
-    /// It cannot have what the other has.
+    /// The hidden file cannot have the owner, mode or attributes of the former one.
     Unfit,
-    /// It is not known whether the rename happened, or lasts: the record and the replica stay, and the next start looks.
+    /// Whether the rename happened, or lasts, is unknown: the record and the replica stay, and the next start looks.
     Doubtful(io::Error),
 }
 
-/// The error of a copy whose file was changed, moved or removed meanwhile: it is for nothing.
+/// Error of a copy whose file was changed, moved or removed meanwhile: the copy is useless.
 const CHANGED: i32 = libc::ECANCELED;
 
-/// A copy into a file that nobody sees: the global copy is not touched.
+/// A copy into a hidden file: the global copy is not changed.
 struct Hidden<'a> {
     inner: &'a Inner,
     file: &'a File,
@@ -97,7 +101,7 @@ impl CopyProgress for Hidden<'_> {
         Ok(())
     }
 
-    /// There is nothing below yet.
+    /// The hidden file is empty at first, so nothing is cut off.
     fn before_cut(&mut self) -> io::Result<()> {
         Ok(())
     }
@@ -118,49 +122,51 @@ impl CopyProgress for Hidden<'_> {
 }
 
 impl FileCache {
-    /// Files may take others' places from now on, where policies say so: nobody knows them by their identities but who asks again
-    /// when told `ESTALE`.
+    /// Allows files to take others' places, where policies say so. The condition: everybody who knows a file by its
+    /// identity asks again after `ESTALE`.
     pub fn begin_publishing(&self) {
         self.inner.places.begun.store(true, Ordering::Release);
     }
 
-    /// Whether files have taken others' places (policy `publish = atomic`) since the cache was opened.
+    /// Returns whether files have taken others' places (policy `publish = atomic`) since the cache was opened.
     pub fn has_published(&self) -> bool {
         self.inner.places.any.load(Ordering::Acquire)
     }
 
-    /// Of a file that has no name any more: whether that may be as another took it. Who asks for the file by this identity shall
-    /// look its name up again, `ESTALE`. Not so of one that was removed through us while it is open.
+    /// Returns whether a file without a name may have lost it to a published successor. A caller that asks for the
+    /// file by this identity gets `ESTALE` and must look the name up again. Returns false for a file that was removed
+    /// through the agent and is still open.
     pub fn replica_may_be_gone(&self, identity: &Identity) -> bool {
         self.inner.replica_may_be_gone(identity)
     }
 
-    /// To be held by who changes names or attributes below: no file takes another's place meanwhile. `None`: one does just now, and
-    /// `steady_names` waits for it.
+    /// Locks names against publication, for a caller that changes names or attributes in the global store. Returns
+    /// `None` if a file is taking another's place just now; `steady_names` waits for that.
     pub fn try_steady_names(&self) -> Option<RwLockReadGuard<'_, ()>> {
         self.inner.places.names.try_read()
     }
 
-    /// The same, which waits. Not while something is opened or staged out.
+    /// Locks names like `try_steady_names`, but waits. Must not be called while something is opened or staged out.
     pub fn steady_names(&self) -> RwLockReadGuard<'_, ()> {
-        // In turn: else those who come and go without a pause would keep every file from its place.
+        // In turn: otherwise readers that come and go without a pause would keep every file from taking its place.
         self.inner.places.names.read()
     }
 }
 
 impl Inner {
-    /// What the hidden file beside a file of this record is called.
+    /// Returns the name of the hidden file beside the file of a record.
     fn hidden_name(&self, record: &Record) -> OsString {
         hidden::name(&self.settings.agent_id, record.version.0)
     }
 
-    /// We died while a file was to lose its name: what was to take it, and is beside it, goes. Whether there was such a file. It has
-    /// not taken the place: who finds the former one gone all the same knows that somebody else removed that.
+    /// Removes the hidden file of a record after the agent died during a publication. Returns whether there was one.
+    /// It has not taken the place. If the former file is gone nevertheless, somebody else removed it.
     pub(crate) fn take_hidden_away(&self, record: &Record) -> io::Result<bool> {
         self.store.remove_hidden(&record.hint.with_file_name(self.hidden_name(record)))
     }
 
-    /// Of a file without a name: whether that may be as another took it. A file that was removed is known while it is open.
+    /// Returns whether a file without a name may have lost it to a published successor. A file that was removed
+    /// through the agent is known while it is open.
     pub(crate) fn replica_may_be_gone(&self, identity: &Identity) -> bool {
         let in_use = |file: &File| {
             let live = file.live.lock();
@@ -169,20 +175,21 @@ impl Inner {
         self.places.any.load(Ordering::Acquire) && !self.known(identity).is_some_and(|file| in_use(&file))
     }
 
-    /// Whether a file is to be published, and not written in place.
+    /// Returns whether a file is to be published instead of written in place.
     pub(crate) fn is_published(&self, live: &Live) -> bool {
         live.policy.publish_atomic && self.places.begun.load(Ordering::Acquire) && self.store.finds_by_identity()
     }
 
-    /// Stages a file out into a successor, if its policy says so and it can have one. `patient`: it can wait until nobody uses the
-    /// file; else what is in use is written in place. `None`: it is to be staged out in place.
+    /// Stages a file out into a successor, if its policy says so and that is possible. `patient`: the caller can wait
+    /// until nobody uses the file; otherwise a file in use is written in place. Returns `None` if the file must be
+    /// staged out in place.
     pub(crate) fn publish(
         &self,
         file: &Arc<File>,
         patient: bool,
         interrupted: &dyn Fn() -> bool,
     ) -> Option<StageOutResult> {
-        // A burst buffer that takes no writes cannot say what becomes of the file.
+        // A burst buffer that takes no writes cannot record what becomes of the file.
         if !self.is_published(&file.live.lock()) || self.refusal().is_some() {
             return None;
         }
@@ -191,7 +198,7 @@ impl Inner {
             Ok(job) => job,
             Err(end) => return Some(end),
         };
-        // What was begun in place must be ended there, and what is empty on both sides is not written.
+        // A copy begun in place must be finished in place, and a file that is empty on both sides is not written.
         let in_place = job.begun || job.record.pinned || (job.size == 0 && job.before.size == 0);
         if in_place || file.live.lock().unsynced_below {
             return None;
@@ -219,7 +226,7 @@ impl Inner {
         }
     }
 
-    /// Whether nobody has the file open or mapped, and it is what it was when the job began.
+    /// Returns whether nobody has the file open or mapped, and it has not changed since the job began.
     fn is_unused(&self, job: &StageOutJob<'_>) -> bool {
         let idle = {
             let live = job.file.live.lock();
@@ -228,7 +235,7 @@ impl Inner {
         idle && lease::probe(job.replica.as_fd(), Nobody::Uses).unwrap_or(false)
     }
 
-    /// A1 to A4: a file that has all that it is to have. `None`: there can be no such file.
+    /// Does A1 to A4: makes a complete hidden file. Returns `None` if there can be no such file.
     fn prepare(
         &self,
         job: &mut StageOutJob<'_>,
@@ -236,9 +243,9 @@ impl Inner {
     ) -> io::Result<Option<Box<dyn Successor>>> {
         let Some(next) = job.anchor.begin_successor(&self.hidden_name(&job.record))? else { return Ok(None) };
         fault::point("a1.begun");
-        // What replaces the global copy must outlive a crash of the machine, as in W2.
+        // The replacement of the global copy must survive a crash of the machine, as in W2.
         let secured = self.secure(job.file, &job.record, job.replica.as_fd());
-        // What its medium did not take is told in place.
+        // A stage-out in place reports bytes that the medium did not take.
         if secured.is_err() || job.file.live.lock().medium.lacks_some() || !self.give_place_up(job)? {
             return Ok(None);
         }
@@ -267,7 +274,8 @@ impl Inner {
         Ok(Some(next))
     }
 
-    /// Says in the record, on the medium, that the file is about to go, and where it is. False: somebody else removes it, or tried to.
+    /// Makes durable in the record that the file is about to go, and where it is. Returns false if somebody else
+    /// removes it, or tried to.
     fn give_place_up(&self, job: &mut StageOutJob<'_>) -> io::Result<bool> {
         let hint = job.anchor.path_hint();
         let _gate = job.file.gate.lock();
@@ -278,7 +286,7 @@ impl Inner {
         };
         let Some(mut record) = wanted else { return Ok(false) };
         if is_renamed(&record.hint, &hint) {
-            // Since the job looked: the next look must know that this moved its ctime.
+            // The attributes may have changed since the job looked. The next look must know that this moved the ctime.
             record.base.attributes = 0;
         }
         job.record = Record { removing: true, synced: true, hint, ..record };
@@ -287,7 +295,7 @@ impl Inner {
         Ok(true)
     }
 
-    /// Nothing takes the file's place, unless somebody else removes it now. Gate held.
+    /// Withdraws the publication, unless somebody else removes the file now. Gate held.
     fn keep_place(&self, file: &File) {
         let record = {
             let mut live = file.live.lock();
@@ -295,12 +303,12 @@ impl Inner {
             live.record.clone().filter(|record| ours && record.removing && !live.unlinked)
         };
         if let Some(record) = record {
-            // One that stays says what the next start, or a change of the name, finds to be wrong.
+            // If this fails, the next start, or a change of the name, finds that the record is wrong.
             let _ = self.put(file, Record { removing: false, ..record }, Durability::Process);
         }
     }
 
-    /// A5 and A6.
+    /// Does A5 and A6.
     fn succeed(
         &self,
         job: &StageOutJob<'_>,
@@ -312,44 +320,44 @@ impl Inner {
             return Ok(refused);
         }
         let (file, name) = (job.file, job.record.hint.shown());
-        // Before nothing is told of the former file any more: who asked the store for it until now asks again.
+        // Counted before the former file is forgotten: callers that have just asked the store for it ask again.
         CacheCounters::add(&self.counters.staged_count, 1);
         {
             let mut live = file.live.lock();
             live.place = NameHold::Lost;
             live.succeed();
         }
-        // Who comes by the former file is sent away from now on, and does not wait for this.
+        // Callers that come with the former file are sent away from now on, and do not wait for the sync.
         drop(seized);
-        // Once: a later sync says nothing of what an earlier one lost.
+        // Only this sync: a later one says nothing of what an earlier one lost.
         let synced = next.sync_name();
         fault::point("a6.synced");
         if let Err(error) = synced {
-            tracing::error!(%error, file = %name, "the name of a published file could not be synced: its data is kept");
+            tracing::error!(%error, file = %name, "could not sync the directory of a published file: its replica is kept");
             return Ok(Outcome::Doubtful(error));
         }
         let _gate = file.gate.lock();
         if let Err(error) = self.unlinked(file, true) {
-            tracing::error!(%error, file = %name, "the replica of a published file stays until the next start");
+            tracing::error!(%error, file = %name, "could not remove the replica of a published file: the next start removes it");
         }
         CacheCounters::add(&self.counters.out_files, 1);
         CacheCounters::add(&self.counters.out_bytes, job.copied.bytes);
         Ok(Outcome::Placed)
     }
 
-    /// `names` and the gate. Both are waited for only so long: who has `names` may be in a call to the store, and may want the
-    /// gate.
+    /// Locks `names` and the gate. The wait for both is bounded, because a holder of `names` may be in a call to the
+    /// store, and may want the gate.
     fn seize<'a>(&'a self, job: &StageOutJob<'a>, interrupted: &dyn Fn() -> bool) -> Option<Seized<'a>> {
         let mut tries = (0..NAMES_TRIES).take_while(|_| self.is_unused(job) && !interrupted() && !self.is_dead());
         let names = tries.find_map(|_| self.places.names.try_write_for(NAMES_WAIT))?;
         Some((names, job.file.gate.try_lock_for(NAMES_WAIT)?))
     }
 
-    /// A5, unless something is in the way. `names` and the gate are held.
+    /// Does A5, unless something prevents it. `names` and the gate are held.
     fn take_place(&self, job: &StageOutJob<'_>, next: &mut dyn Successor) -> io::Result<Option<Outcome>> {
-        // What was read of the file is told by the time that the new one gets.
+        // The new file gets the access time, with the reads of the former one.
         self.settle_reads(job.file);
-        // Times of changes are too coarse to tell whether there was one since.
+        // Change times are too coarse to tell whether there was a change since.
         match next.dress()? {
             Dressed::Unfit => return Ok(Some(Outcome::Unfit)),
             Dressed::Changed => return Ok(Some(Outcome::Busy)),
@@ -360,14 +368,14 @@ impl Inner {
             let record = live.record.as_ref().filter(|record| record.removing && !record.pinned);
             live.place == NameHold::GivenUp && record.is_some()
         };
-        // What its file system forgot of a replica that was written before it took no writes any more looks like a hole.
+        // Bytes of a replica that its file system forgot before it refused writes look like a hole.
         let takes_writes = self.refusal().is_none();
-        // Last: who changed the global copy is found out by the next try, and is a conflict.
+        // Last: a change of the global copy is found by the next try, and is a conflict.
         let is_ours =
             job.timed.is_some_and(|left| next.file().attributes().is_ok_and(|now| now.fingerprint.same_content(&left)));
         let is_unchanged = |found: Fingerprint| {
             let live = job.file.live.lock();
-            // Ours follows what we set just now.
+            // The expected fingerprint follows the change that we made just now.
             let ours = live.record.as_ref().map(|record| record.base).filter(|ours| ours.same_content(&job.before));
             live.moved(&ours.unwrap_or(job.before), &found) == Moved::Nothing
         };
@@ -379,13 +387,13 @@ impl Inner {
         {
             return Ok(Some(Outcome::Busy));
         }
-        // Before: who finds the file without its name shall ask.
+        // Set before: callers that find the file without its name shall ask.
         self.places.any.store(true, Ordering::Release);
         match next.take_place() {
             Ok(true) => {}
             Ok(false) => return Ok(Some(Outcome::Busy)),
             Err(error) if next.is_placed() != Some(false) => return Ok(Some(Outcome::Doubtful(error))),
-            // A directory may take files and give none away, or something may be mounted on the file.
+            // A directory may accept files and release none, or something may be mounted on the file.
             Err(error)
                 if matches!(
                     errno(&error),

@@ -1,4 +1,4 @@
-//! The files that wait for their stage-out, by when it is due.
+//! The files that wait for their stage-out, ordered by when it is due.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::limits::ROUND;
 
 type Key = (Duration, u64);
 
-/// A queue of files; each is in it at most once.
+/// A queue of files. Each file is in it at most once.
 #[derive(Default)]
 pub(crate) struct FileQueue {
     state: Mutex<State>,
@@ -32,7 +32,7 @@ fn address(file: &Arc<File>) -> usize {
 }
 
 impl FileQueue {
-    /// Adds a file, or makes one that waits due earlier.
+    /// Adds a file, or makes a waiting one due earlier.
     pub(crate) fn push(&self, file: &Arc<File>, due: Duration) {
         let mut state = self.state.lock();
         if let Some(&key) = state.keys.get(&address(file)) {
@@ -56,7 +56,7 @@ impl FileQueue {
         }
     }
 
-    /// Takes the earliest file that is due at `now` and that `fits`; one that does not fit stays first.
+    /// Takes the earliest file that is due at `now` and that `fits`. A file that does not fit stays first.
     pub(crate) fn pop(&self, now: Duration, fits: &mut dyn FnMut(&Arc<File>) -> bool) -> Option<Arc<File>> {
         let mut state = self.state.lock();
         let (&key, file) = state.due.first_key_value()?;
@@ -68,7 +68,7 @@ impl FileQueue {
         Some(file)
     }
 
-    /// Waits until something may be due. False: the queue is closed.
+    /// Waits until something may be due. Returns false once the queue is closed.
     pub(crate) fn wait(&self, now: Duration) -> bool {
         let mut state = self.state.lock();
         if state.closed {
@@ -81,14 +81,14 @@ impl FileQueue {
         !state.closed
     }
 
-    /// Wakes all who wait, for good.
+    /// Closes the queue and wakes all waiting threads.
     pub(crate) fn close(&self) {
         self.state.lock().closed = true;
         self.changed.notify_all();
         self.ended.notify_all();
     }
 
-    /// Waits for `pause`. False: the queue is closed.
+    /// Waits for `pause`. Returns false once the queue is closed.
     pub(crate) fn rest(&self, pause: Duration) -> bool {
         let mut state = self.state.lock();
         let end = concurrency::Instant::now() + pause;

@@ -1,9 +1,10 @@
-//! Reads of a file that is being staged in, and what is fetched before they come.
+//! Reads of a file that is being staged in, and fetches ahead of them.
 //!
-//! A reader waits for the blocks that it reads and for no others. What background fetchers copy meanwhile is, in this order: what
-//! the reader is expected to want ([`FileHandle::read_ahead`]), what follows the last read, the rest of the file. There is
-//! one fetcher until a reader comes before what was expected of it; each time it does they double, and a read that
-//! nobody expected takes them back to one, for whatever is fetched beside such a read only makes it wait longer.
+//! A reader waits for the blocks that it reads and for no others. Background fetchers meanwhile copy, in this order:
+//! the blocks that the reader is expected to want ([`FileHandle::read_ahead`]), the blocks behind the last read, the
+//! rest of the file. There is one fetcher at first. Each time a reader comes before what was expected of it, the
+//! number doubles. A read that nobody expected takes it back to one, for anything fetched beside such a read only
+//! makes it wait longer.
 //!
 //! [`FileHandle::read_ahead`]: crate::FileHandle::read_ahead
 
@@ -19,10 +20,11 @@ use crate::limits::{AHEAD_BLOCKS_MAX, BLOCK_BYTES, FETCHERS_PER_FILE_MAX};
 use crate::replica;
 use crate::sums::block_range;
 
-/// Which bytes of a range are neither there nor on their way.
+/// Callback that returns the bytes of a range that are neither present nor being fetched.
 pub type FindMissing<'a> = &'a mut dyn FnMut(ByteRange) -> Vec<ByteRange>;
 
-/// Says which ranges the reader will want, the nearest first, of a file of so many bytes and after a read that fared so.
+/// Callback that returns the ranges that the reader will want, the nearest first. Gets the file's size and how the
+/// last read fared.
 pub type Foresee<'a> = &'a mut dyn FnMut(u64, Fared, FindMissing<'_>) -> Vec<ByteRange>;
 
 fn blocks(range: ByteRange) -> std::ops::Range<u64> {
@@ -30,7 +32,7 @@ fn blocks(range: ByteRange) -> std::ops::Range<u64> {
 }
 
 impl Fetch {
-    /// How a read of `range` fares now.
+    /// Returns how a read of `range` would fare now.
     fn fares(&self, range: ByteRange) -> Fared {
         let absent = || blocks(range).filter(|block| !self.has_block(*block));
         match absent().all(|block| self.claimed.contains(&block)) {
@@ -40,7 +42,7 @@ impl Fetch {
         }
     }
 
-    /// A read of `range` is about to be made.
+    /// Notes a read of `range` that is about to be made. Returns how it fares.
     fn meet(&mut self, range: ByteRange) -> Fared {
         let fared = self.fares(range);
         let expected = self.wanted == range.start || blocks(range).any(|block| self.ahead.contains(&block));
@@ -59,21 +61,21 @@ impl Fetch {
         fresh.map(|block| block_range(block, self.base.size).intersection(&range)).collect()
     }
 
-    /// Readers are expected to want these ranges too, the nearest first.
+    /// Adds ranges that readers are expected to want, the nearest first.
     fn expect(&mut self, ranges: &[ByteRange]) {
         for block in ranges.iter().flat_map(|range| blocks(*range)) {
             if !self.ahead.contains(&block) {
                 self.ahead.push_back(block);
             }
         }
-        // What was expected first and did not come is the first to be forgotten.
+        // The oldest expectations that did not come true are forgotten first.
         let excess = self.ahead.len().saturating_sub(AHEAD_BLOCKS_MAX);
         self.ahead.drain(..excess);
     }
 }
 
 impl Inner {
-    /// Before a read of `range`: what its reader will want next is fetched before anything else.
+    /// Lets the ranges that the reader will want next be fetched before anything else, ahead of a read of `range`.
     pub(crate) fn read_ahead(&self, file: &File, range: ByteRange, foresee: Foresee<'_>) {
         if let Body::Partial(fetch) = &mut file.live.lock().body {
             let (size, fared) = (fetch.base.size, fetch.fares(range));
@@ -82,7 +84,7 @@ impl Inner {
         }
     }
 
-    /// A read of a file that is being fetched. `None`: it is not any more.
+    /// Reads a file that is being fetched. Returns `None` if it is not being fetched any more.
     pub(crate) fn read_partial(&self, file: &Arc<File>, buffer: &mut [u8], offset: u64) -> io::Result<Option<usize>> {
         let (range, replica) = {
             let mut live = file.live.lock();
@@ -103,7 +105,7 @@ impl Inner {
             match self.fetch_block(file, block) {
                 Ok(true) => {}
                 Ok(false) => return Ok(None),
-                // All is copied and cannot be kept: whoever reads goes on in the global store.
+                // Everything is copied but cannot be kept: readers continue in the global store.
                 Err(_) if !matches!(file.live.lock().body, Body::Partial(_)) => return Ok(None),
                 Err(error) => return Err(error),
             }

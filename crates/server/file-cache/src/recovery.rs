@@ -1,4 +1,4 @@
-//! Opening a burst buffer after whatever happened to it.
+//! Opening of a burst buffer, in whatever state the last agent left it.
 
 use std::collections::HashSet;
 use std::os::fd::AsFd;
@@ -28,17 +28,17 @@ use crate::stage_out::StageOutResult;
 use crate::superblock::{Superblock, check_owner};
 use crate::withdrawal::is_void;
 
-/// What a burst buffer has on disk.
+/// The files of a burst buffer on disk.
 struct Ground {
     superblock: Superblock,
     replicas: Replicas,
     catalogue: Arc<dyn Catalogue>,
-    /// The same, where it is our own.
+    /// The catalogue, if it is the burst buffer's own.
     ours: Option<Arc<FjallCatalogue>>,
 }
 
 impl Ground {
-    /// Opens it, for nobody but us.
+    /// Opens the files under the burst buffer's lock.
     fn open(settings: &Settings) -> Result<Ground, OpenError> {
         let root = &settings.burst_buffer;
         let superblock = Superblock::open(root, &settings.store_id, &settings.agent_id)?;
@@ -54,7 +54,7 @@ impl Ground {
         Ok(Ground { superblock, replicas, catalogue, ours })
     }
 
-    /// Whether there may be unsaved data that the catalogue does not know.
+    /// Returns whether there may be unsaved data that the catalogue does not know.
     fn lacks_records(&self) -> bool {
         self.superblock.existed && self.ours.as_ref().is_some_and(|ours| ours.may_lack_records().unwrap_or(true))
     }
@@ -65,7 +65,7 @@ fn failed(root: &Path, step: &'static str) -> impl FnOnce(std::io::Error) -> Ope
     move |source| OpenError::Io { path, step, source }
 }
 
-/// Opens everything and puts what a crash left into the queue.
+/// Opens everything, and queues the files that a crash left dirty.
 pub(crate) fn open(mut settings: Settings) -> Result<Arc<Inner>, OpenError> {
     lease::ignore_signals();
     DescriptorBudget::raise();
@@ -120,9 +120,9 @@ pub(crate) fn open(mut settings: Settings) -> Result<Arc<Inner>, OpenError> {
         threads: Default::default(),
         table: Mutex::new(Table::default()),
     });
-    // From here on the catalogue keeps room.
+    // From here on the catalogue keeps room in reserve.
     let _keeps = inner.catalogue.has_room();
-    // Whatever the process before us was told is on the medium from here on.
+    // From here on everything that the former process was told is on the medium.
     inner.catalogue.commit(Vec::new(), Durability::Machine)?;
     let crashed = inner.superblock.is_unsearched();
     if lost || crashed || inner.settings.thorough {
@@ -139,9 +139,9 @@ pub(crate) fn open(mut settings: Settings) -> Result<Arc<Inner>, OpenError> {
     Ok(inner)
 }
 
-/// Without leases nothing would ever become clean.
+/// Checks that leases work: without them no file would ever become clean.
 fn check_leases(root: &Path) -> std::io::Result<()> {
-    // A file that is there already: there may be no room for another.
+    // An existing file, for there may be no room for another.
     let superblock = std::fs::File::open(root.join("superblock"))?;
     lease::probe(superblock.as_fd(), Nobody::Writes).map(|_| ())
 }
@@ -150,9 +150,10 @@ impl Inner {
     fn adopt_unclean(&self) -> Result<(), OpenError> {
         let mut found = Vec::new();
         match self.catalogue.unclean(&mut |identity, record| found.push((identity, record))) {
-            // The others are worth more than the refusal; its replica, if it is dirty, is kept and shown by a check.
+            // The other records are worth more than a refusal to start. A dirty replica of the damaged record is kept,
+            // and `check` shows it.
             Err(error @ catalogue::Error::Damaged { .. }) => {
-                tracing::error!(%error, "a record of unsaved data is lost")
+                tracing::error!(%error, "a record of unsaved data is damaged: the replica is kept, see `forebay check`")
             }
             result => result?,
         }
@@ -160,7 +161,7 @@ impl Inner {
             let replica = self.replicas.stat(record.version);
             if replica.as_ref().is_ok_and(is_void) {
                 self.catalogue.commit(vec![Change::Remove(identity)], Durability::Process)?;
-                // It is garbage now; a failure leaves it to the sweep.
+                // The replica is garbage now. If this fails, the sweep removes it.
                 let _ = self.replicas.remove(record.version);
                 continue;
             }
@@ -173,14 +174,14 @@ impl Inner {
                 (record, ended) = self.with_damage(record, replica);
                 if record.damaged || record.synced_len != former {
                     if record.damaged {
-                        tracing::error!(file = %record.hint.shown(), reason = record.reason, "damaged: it is neither opened nor staged out until it is resolved");
+                        tracing::error!(file = %record.hint.shown(), reason = record.reason, "the replica of a dirty file is damaged: the file is not opened and not staged out until `forebay resolve` decides");
                     }
                     let kept = Change::Put(identity.clone(), record.clone());
                     self.catalogue.commit(vec![kept], Durability::Machine)?;
                 }
             }
             if !there && matches!(self.store.locate(&identity, &record.hint, false), Ok(None)) {
-                tracing::warn!(file = %record.hint.shown(), "a file that was deleted is forgotten");
+                tracing::warn!(file = %record.hint.shown(), "removed the record of a dirty file that has neither a replica nor a global copy");
                 self.catalogue.commit(vec![Change::Remove(identity)], Durability::Process)?;
                 continue;
             }
@@ -191,7 +192,7 @@ impl Inner {
                         self.forget_removed(&identity, &record)?;
                         continue;
                     }
-                    // Whoever removes it later did not ask us.
+                    // A later removal of the file is not one of ours.
                     Some(false) => {
                         record.removing = false;
                         let kept = Change::Put(identity.clone(), record.clone());
@@ -201,9 +202,9 @@ impl Inner {
                 }
             }
             if !there {
-                tracing::error!(file = %record.hint.shown(), "the data of a dirty file is not in the burst buffer: it is lost");
+                tracing::error!(file = %record.hint.shown(), "the replica of a dirty file is missing in the burst buffer: its unsaved data is lost");
             }
-            // One that could not follow the record stands for nothing.
+            // An identity attribute that could not follow the record does not count.
             let identity_attribute = self.replicas.read_identity_attribute(record.version).filter(|_| there);
             if there
                 && identity_attribute.is_none_or(|identity_attribute| {
@@ -225,7 +226,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Whether a file is gone whose last name was being taken away when we died. `None`: the store did not say, and may later.
+    /// Returns whether a file is gone whose last name was being removed when the agent died. Returns `None` if the
+    /// store did not answer, and may later.
     fn is_gone(&self, identity: &Identity, record: &Record, has_replica: bool) -> Option<bool> {
         if !self.store.finds_by_identity() {
             return Some(false);
@@ -233,13 +235,13 @@ impl Inner {
         let found = self.store.locate(identity, &record.hint, false);
         let is_gone = found.and_then(|found| Ok(!(has_replica && self.take_hidden_away(record)?) && found.is_none()));
         let is_gone = is_gone.inspect_err(|error| {
-            tracing::warn!(%error, file = %record.hint.shown(), "whether a file was removed is looked at later");
+            tracing::warn!(%error, file = %record.hint.shown(), "could not check whether a file was removed: it is checked later");
         });
         is_gone.ok()
     }
 
-    /// The same for one that the start could not look at, and that was looked at now. What ends its stage-out, if anything does.
-    /// Gate held.
+    /// Resolves the doubt about a removal that the start could not check, after a look at the file now. Returns the
+    /// result that ends its stage-out, if any. Gate held.
     pub(crate) fn end_doubt(&self, file: &Arc<File>, is_gone: bool) -> Option<StageOutResult> {
         if !std::mem::take(&mut file.live.lock().removal_doubted) {
             return None;
@@ -263,21 +265,22 @@ impl Inner {
         }
     }
 
-    /// What was asked for then is done to the end.
+    /// Completes the removal that was requested before the agent died.
     fn forget_removed(&self, identity: &Identity, record: &Record) -> Result<(), OpenError> {
-        tracing::info!(file = %record.hint.shown(), "a file whose removal was under way is gone: its data goes too");
+        tracing::info!(file = %record.hint.shown(), "a file is gone whose removal was under way when the agent died: its data is removed too");
         if record.synced {
             self.keep_from_before(identity.clone(), record.clone());
             return Ok(());
         }
         self.replicas.remove_identity_attribute_of(record.version);
         self.catalogue.commit(vec![Change::Remove(identity.clone())], Durability::Process)?;
-        // It is garbage now; a failure leaves it to the sweep.
+        // The replica is garbage now. If this fails, the sweep removes it.
         let _ = self.replicas.remove(record.version);
         Ok(())
     }
 
-    /// Removes replicas without a record that earlier agents left, and gives the clean ones their deadlines.
+    /// Removes replicas without a record that earlier agents left, and sets the deadlines of clean ones. Returns how
+    /// many were removed.
     pub(crate) fn sweep(&self) -> std::io::Result<u64> {
         let mut recorded: HashSet<Version> = HashSet::new();
         let keep = match self.settings.policy.keep_after {
@@ -292,11 +295,11 @@ impl Inner {
                 }
                 !self.is_dead()
             },
-            &mut |error| tracing::error!(%error, "a damaged record"),
+            &mut |error| tracing::error!(%error, "found a damaged record in the catalogue, see `forebay check`"),
         );
         scanned.map_err(crate::cache::broken)?;
         if self.is_dead() {
-            // Not all of what is recorded was seen.
+            // Not all records were seen.
             return Ok(0);
         }
         let mut garbage = Vec::new();
@@ -311,7 +314,8 @@ impl Inner {
             if self.is_dead() {
                 break;
             }
-            // What drops a replica takes its brand away first. A damaged record may be this one's, or the medium lost it.
+            // Dropping a replica removes its identity attribute first. So its record may be damaged, or the medium may
+            // have lost it.
             if self.replicas.has_identity_attribute(version) {
                 tracing::error!(%version, "a replica holds unsaved data and has no record: it is left; see `forebay check`");
                 continue;
@@ -338,7 +342,7 @@ impl Inner {
         spawn(
             "housekeeping",
             Box::new(|inner| {
-                // It reads all records, and who starts for a moment needs the processors.
+                // The sweep reads all records, and a process that starts only for a moment needs the processors.
                 if !inner.queue.rest(SWEEP_AFTER) {
                     return;
                 }
@@ -352,9 +356,9 @@ impl Inner {
         );
     }
 
-    /// Stops the threads. `orderly`: everything is written to the medium, and the next start trusts it. Not if a call into the
-    /// store holds one of them: then it is as if the process had been killed, which it must not outlive for long, and it keeps the
-    /// burst buffer until then, for such a call may still write below: false.
+    /// Stops the threads and returns true. `orderly`: everything is written to the medium, and the next start trusts
+    /// it. Returns false if a call into the store holds a thread. The end then counts as a kill of the process, which
+    /// must exit soon. It keeps the burst buffer until then, for such a call may still write to the global store.
     pub(crate) fn stop(&self, orderly: bool) -> bool {
         self.dead.store(true, Ordering::Release);
         self.queue.close();
@@ -365,7 +369,7 @@ impl Inner {
             return false;
         }
         if orderly {
-            // What is left is dropped by the next start.
+            // The next start drops the rest.
             self.end_removals();
             self.sum_at_end();
             let settled = self
@@ -375,10 +379,10 @@ impl Inner {
             if let Err(error) = settled {
                 tracing::error!(%error, "the burst buffer could not be written to its medium");
             }
-            // Whoever gave us another one may go on with it.
+            // A catalogue given by the caller may still be used by the caller.
             let ours = self.settings.catalogue.is_none();
             if let Some(error) = ours.then(|| self.catalogue.close().err()).flatten() {
-                tracing::warn!(%error, "the next start takes longer");
+                tracing::warn!(%error, "could not close the catalogue in order: the next start takes longer");
             }
         }
         self.superblock.unlock();

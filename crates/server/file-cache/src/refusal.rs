@@ -1,12 +1,13 @@
 //! A burst buffer whose file system refuses writes: an error made it read-only, or its device fails.
 //!
-//! What is in it stays readable. New files go through the global store, and so do clean ones that are opened for writing; nothing is
-//! staged in. The catalogue takes no changes then either, so until it does:
+//! Data in it stays readable. New files go through the global store, and so do clean files that are opened for writing.
+//! Nothing is staged in. The catalogue takes no changes then either. Until it does:
 //!
-//! 1. A clean record that does not hold any more is in doubt (`withdrawal.rs`): nobody in this process believes it. A later one
-//!    sees that the global copy is not what the record says.
-//! 2. Dirty data is staged out, and stays dirty on disk and here: what nobody may write over is not called clean where a crash would
-//!    not find it so. It cannot be opened for writing, for a later start serves the replica, which must not be the older one.
+//! 1. A clean record that is not true any more is in doubt (`withdrawal.rs`): nobody in this process believes it. A
+//!    later process sees that the global copy is not what the record says.
+//! 2. Dirty data is staged out, and stays dirty on disk and in memory. A file counts as clean only if it would also be
+//!    clean after a crash. It cannot be opened for writing: a later start serves the replica, which must not be the
+//!    older copy.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -29,30 +30,31 @@ use crate::replica::How;
 use crate::side::{code, here};
 use crate::stage_out::{StageOutJob, StageOutResult};
 
-/// What is known of it.
+/// State of a refusal.
 #[derive(Default)]
 pub(crate) struct Refusal {
-    /// 0: it takes writes, as far as anybody noticed.
+    /// The errno of the refusal. 0: the burst buffer takes writes, as far as noticed.
     errno: AtomicI32,
-    /// When somebody looked last and it took them; one looks at a time.
+    /// When a look last found that writes work. One thread looks at a time.
     took_at: Mutex<Option<Duration>>,
-    /// What is dirty was queued since it was found to refuse.
+    /// Whether all dirty files were queued since the refusal was noticed.
     rescued: AtomicBool,
-    /// When a file was named last.
+    /// When a file was last named in the log.
     named_at: Mutex<Option<Duration>>,
 }
 
-/// Whether an error may be that of a file system which takes no writes any more. The first to meet its damage hear of that.
+/// Returns whether an error may come from a file system that takes no writes any more, including the first errors
+/// after it found damage.
 pub(crate) fn is_refusal(error: &io::Error) -> bool {
     matches!(code(error), Some(libc::EROFS | libc::EIO)) || is_damage(error)
 }
 
-/// Whether a file system found damage in itself, which may be all that is wrong.
+/// Returns whether an error says that a file system found damage in itself. Writes may work nevertheless.
 pub(crate) fn is_damage(error: &io::Error) -> bool {
     matches!(code(error), Some(libc::EUCLEAN | libc::EBADMSG))
 }
 
-/// Writes a file and has it on the medium. Nothing else tells: a file system that became read-only by itself may not say so.
+/// Writes and syncs a file. There is no other test: a file system that made itself read-only may not say so.
 fn probe(root: &Path) -> io::Result<()> {
     let path = root.join("probe");
     let mut file = File::create(&path)?;
@@ -62,7 +64,7 @@ fn probe(root: &Path) -> io::Result<()> {
 }
 
 impl Inner {
-    /// Why the burst buffer takes no writes.
+    /// Returns the error with which the burst buffer refuses writes, if it does.
     pub(crate) fn refusal(&self) -> Option<io::Error> {
         match self.refusal.errno.load(Ordering::Acquire) {
             0 => None,
@@ -70,9 +72,9 @@ impl Inner {
         }
     }
 
-    /// Something failed: whether it did because the burst buffer takes no writes.
+    /// Returns whether an operation failed because the burst buffer takes no writes.
     pub(crate) fn refuses(&self, error: &io::Error) -> bool {
-        // A global store that fails says EIO again and again.
+        // A global store that fails returns EIO again and again.
         let looked = || {
             let ago = (*self.refusal.took_at.lock()).map(|then| self.now().saturating_sub(then));
             errno(error) != libc::EROFS && ago.is_some_and(|ago| ago < ROUND)
@@ -80,11 +82,11 @@ impl Inner {
         is_refusal(error) && (self.refusal().is_some() || (!looked() && self.look_at_burst_buffer()))
     }
 
-    /// Looks again, once it was found to refuse. Returns whether it does.
+    /// Tests again, after a refusal was found. Returns whether the burst buffer still refuses.
     pub(crate) fn look_after_refusal(&self) -> bool {
         let refuses = self.refusal().is_some() && self.look_at_burst_buffer();
         if !self.refusal.rescued.swap(refuses, Ordering::AcqRel) && refuses {
-            // Whatever the policies say: what is in memory alone goes with the file system.
+            // Regardless of the policies: data that is only in memory is lost with the file system.
             self.unclean_files().iter().for_each(|file| self.queue.push(file, Duration::ZERO));
         }
         refuses
@@ -108,13 +110,15 @@ impl Inner {
         code != 0
     }
 
-    /// What the catalogue says of a file. Where it gives nothing any more the file is clean or unknown: what is not is in memory.
+    /// Reads a file's record from the catalogue. If the catalogue cannot be read any more, the file is clean or
+    /// unknown: every other file is in memory.
     pub(crate) fn record_of(&self, identity: &Identity) -> io::Result<Option<Record>> {
         let found = self.catalogue.get(identity).map_err(broken);
         found.or_else(|error| if self.refuses(&error) { Ok(None) } else { Err(error) })
     }
 
-    /// The times of a file were set below, and then its replica or record could not follow: a clean file is another version then.
+    /// Handles times that were set on the global copy while replica or record could not follow: a clean file counts as
+    /// another version then.
     pub(crate) fn times_refused(&self, file: &Arc<file::File>, error: io::Error) -> io::Result<()> {
         if !self.refuses(&error) {
             return Err(error);
@@ -126,18 +130,20 @@ impl Inner {
         if clean { self.outdated(file, in_use) } else { Err(self.refused(file, error)) }
     }
 
-    /// Whether a replica can be read still, as far as that must be asked: some file systems that take no writes give nothing either.
+    /// Returns whether a replica can still be read. This is tested only under a refusal, for some file systems then
+    /// return nothing either.
     pub(crate) fn reads(&self, version: Version) -> bool {
         self.refusal().is_none() || self.replicas.open_as(version, How::Read).is_ok()
     }
 
-    /// Whether a whole clean file that somebody has open may go on in the global store. An error: the burst buffer takes no writes, and
-    /// the kernel, or a mapping, reads the replica past us and would not see them. Gate held.
+    /// Returns whether a complete clean file that somebody has open may continue in the global store. Errors: the
+    /// burst buffer takes no writes, and the kernel or a mapping reads the replica without the agent and would not see
+    /// the writes. Gate held.
     pub(crate) fn may_move(&self, file: &file::File, version: Version) -> io::Result<bool> {
         let Some(error) = self.refusal() else { return Ok(false) };
         let past_us = {
             let mut live = file.live.lock();
-            // Our own would be in the way.
+            // Our own descriptors would refuse the lease.
             (live.fds.read, live.fds.noted) = (None, None);
             live.passthrough > 0
         };
@@ -147,7 +153,7 @@ impl Inner {
         Err(self.refused(file, error))
     }
 
-    /// Says which file cannot be written, and what to do.
+    /// Logs which file cannot be written, and what to do. Returns the error.
     pub(crate) fn refused(&self, file: &file::File, error: io::Error) -> io::Error {
         {
             let now = self.now();
@@ -166,8 +172,8 @@ impl Inner {
         error
     }
 
-    /// W3 where nothing can be recorded: what is copied is what programs read, and a crash in the middle leaves a conflict. Gate not
-    /// held.
+    /// Does W3 where nothing can be recorded: programs read the bytes that are copied, and a crash in the middle
+    /// leaves a conflict. Gate not held.
     pub(crate) fn announce_unrecorded(
         &self,
         file: &file::File,
@@ -186,13 +192,14 @@ impl Inner {
         Ok(())
     }
 
-    /// Whether all of a file that nobody can write was found below since it changed last, and is there still.
+    /// Returns whether a file that nobody can write was completely copied since its last change, and the copy is
+    /// unchanged.
     pub(crate) fn is_copied(&self, file: &file::File, changes: u64, found: &Fingerprint) -> bool {
         let live = file.live.lock();
         live.copied == Some(changes) && live.left.is_some_and(|left| live.moved(&left, found) == Moved::Nothing)
     }
 
-    /// W7 where nothing can be recorded: all of it is below, and it stays what it is. Gate held.
+    /// Does W7 where nothing can be recorded: the copy is complete, and the file stays dirty. Gate held.
     pub(crate) fn concluded_unrecorded(
         &self,
         job: &StageOutJob<'_>,
@@ -216,7 +223,8 @@ impl Inner {
     }
 }
 
-/// What to do about it. The next start would stage out again what is dirty there, which may be older than what is below by then.
+/// Advice for the operator. The next start would stage out whatever is dirty there, which may be older than the global
+/// copies by then.
 pub(crate) const REMEDY: &str = "Stage out what is dirty (forebay drain --wait DIR), end the mount or run, and mend its file system (the \
                                  kernel's log says what is wrong). What the drain named is in the global store: begin again with another \
                                  burst buffer, or first give up the old copies (forebay resolve PATH --keep global --burst-buffer BB)";

@@ -1,4 +1,4 @@
-//! What the close of a file sets off.
+//! Consequences of the close of a file.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,7 +14,7 @@ use crate::file::{Body, Descriptors, File};
 use crate::limits::{FETCH_ON_BYTES, USED_GRAIN_S};
 
 impl Inner {
-    /// A handle is gone.
+    /// Handles the drop of a handle.
     pub(crate) fn release(self: &Arc<Inner>, file: &Arc<File>, write: bool, passthrough: bool) {
         if write && passthrough {
             self.kernel_writers.fetch_sub(1, Ordering::Relaxed);
@@ -50,8 +50,8 @@ impl Inner {
         }
     }
 
-    /// Many closed dirty files would hold all descriptors of the process: past a bound they are found again when they are
-    /// staged out.
+    /// Releases anchors of closed dirty files, which would otherwise hold all descriptors of the process. Beyond a
+    /// bound the files are found again when they are staged out.
     fn spare_descriptors(&self, file: &File) {
         let by_identity = self.store.finds_by_identity();
         let budget = DescriptorBudget::now(self.settings.streams);
@@ -59,7 +59,7 @@ impl Inner {
         if self.table.lock().files.len() <= kept {
             return;
         }
-        // Who holds the gate may be opening the file, with its anchor.
+        // The holder of the gate may be opening the file, with its anchor.
         let Some(_gate) = file.gate.try_lock() else { return };
         let hint = file.live.lock().record.as_ref().map(|record| record.hint.clone()).unwrap_or_default();
         if !by_identity && !matches!(self.store.locate(&file.identity, &hint, false), Ok(Some(_))) {
@@ -72,7 +72,7 @@ impl Inner {
         }
     }
 
-    /// Queues the stage-out of a dirty file that nobody writes any more, as its policy says.
+    /// Queues the stage-out of a dirty file that nobody is writing any more, as its policy says.
     pub(crate) fn schedule_stage_out(&self, file: &Arc<File>) {
         let (policy, since) = {
             let live = file.live.lock();
@@ -108,8 +108,8 @@ impl Inner {
         due.iter().for_each(|file| self.queue.push(file, Duration::ZERO));
     }
 
-    /// Files under `stage_out=size:N` that are open for writing: what they have grown by counts like what is closed, for a job may keep
-    /// its file open until its end.
+    /// Counts the growth of files under `stage_out=size:N` that are open for writing like that of closed ones, for a
+    /// job may keep its file open until its end.
     pub(crate) fn look_after_growing(&self) {
         let mut growing = std::mem::take(&mut *self.growing.lock());
         growing.sort_unstable_by_key(Arc::as_ptr);
@@ -141,7 +141,7 @@ impl Inner {
         self.growing.lock().append(&mut growing);
     }
 
-    /// Nobody has the file open.
+    /// Decides about a file after its last close.
     fn rest(self: &Arc<Inner>, file: &Arc<File>) {
         enum Then {
             Drop,
@@ -204,7 +204,7 @@ impl Inner {
         file.live.lock().anchor = None;
     }
 
-    /// A clean replica stays until it expires or is evicted. Gate held.
+    /// Keeps a clean replica until it expires or is evicted. Gate held.
     pub(crate) fn keep(&self, file: &File) {
         let (record, policy) = {
             let live = file.live.lock();
@@ -217,7 +217,7 @@ impl Inner {
         let now = wall_s();
         if now.abs_diff(record.used_s) > USED_GRAIN_S {
             record.used_s = now;
-            // Only the order of eviction after a restart hangs on it.
+            // Only the order of eviction after a restart depends on this.
             let _ = self.put(file, record, Durability::Process);
         }
     }

@@ -1,8 +1,8 @@
-//! The end of a file's last name, and what a crash makes of it.
+//! Removal of a file's last name, and recovery from a crash in it.
 //!
-//! A name that is taken away is gone below at once, but not for good: until the global store's medium has that, a crash of its
-//! machine brings the name back, and the file must then be what it would be in a plain directory, with all that was synced. So
-//! where a dirty replica holds something synced, record and replica outlive the removal:
+//! A name that is removed is gone from the global store at once, but not durably. Until the store's medium has the
+//! removal, a crash of the store's machine brings the name back. The file must then be as in a plain directory, with
+//! all synced data. So if a dirty replica holds synced data, record and replica outlive the removal:
 //!
 //! | after | the burst buffer has | a start that finds the file gone below | that finds it there |
 //! | --- | --- | --- | --- |
@@ -13,19 +13,23 @@
 //! | `unlink.record` | the replica, or neither | sweeps it | - |
 //! | `unlink.replica` | nothing | | - |
 //!
-//! Where room runs out they go before that, as do those of a store that cannot be synced: after a crash that takes their removal back
-//! they are lost. Where the catalogue itself is lost they are orphans, for their replicas say that they are dirty.
+//! If room runs out, these files are dropped earlier, and so are those of a store that cannot be synced. A crash that
+//! takes their removal back then loses them. If the catalogue itself is lost they are orphans, for their replicas say
+//! that they are dirty.
 //!
-//! All that were removed since the last time share one sync of the store, which a thread of its own waits for: a store that hangs
-//! holds up nobody. Of a file with nothing synced nothing was promised: record and replica go with the name. So they do where the
-//! store finds no file by its identity: nobody could tell whether such a file is gone or moved, and its identity may become another's.
+//! All files removed since the last time share one sync of the store. A thread of its own waits for that, so a store
+//! that hangs blocks nobody. For a file without synced data nothing was promised: record and replica are dropped with
+//! the name. This is also so if the store does not find files by identity. Nobody could tell then whether such a file
+//! is gone or moved, and its identity may become another's.
 //!
 //! # Invariants
 //!
-//! 1. A file that is kept has no record in memory: nobody counts it, stages it out or tells of it. The catalogue has its record.
-//! 2. It is in the table of files until its record is gone: whoever comes with its identity meets the file, not the record.
-//! 3. Its record goes only after a sync of the store that began when the name was gone, or because its room was needed, or because the
-//!    store could not be synced.
+//! 1. A removed file that is kept has no record in memory: nobody counts it, stages it out or reports it. The catalogue
+//!    has its record.
+//! 2. Such a file is in the table of files until its record is gone: an open by its identity meets the file, not the
+//!    record.
+//! 3. The record is dropped after a sync of the store that began when the name was gone. It is dropped earlier only if
+//!    its room was needed, or if the store could not be synced.
 
 use std::io;
 use std::sync::Arc;
@@ -44,28 +48,28 @@ use crate::limits::{BATCH_FILES, REMOVALS_AFTER, REMOVALS_MAX, REMOVALS_SHARE, R
 /// A file with the bytes that its replica took in the burst buffer when it was removed.
 type Removed = (Arc<File>, u64);
 
-/// Removed files that are kept.
+/// The removed files that are kept.
 #[derive(Default)]
 pub(crate) struct Removals {
     state: Mutex<RemovalNotes>,
     synced: Condvar,
-    /// Held by who drops them: who wants their room waits for him.
+    /// Held by the thread that drops files. A thread that needs their room waits for it.
     dropping: Mutex<()>,
 }
 
 #[derive(Default)]
 struct RemovalNotes {
-    /// Those that no sync was begun for, and when the first of them came.
+    /// Files for which no sync has begun. `since`: when the first of them came.
     waiting: Vec<Removed>,
     since: Duration,
-    /// Those that the sync under way is for.
+    /// Files that the running sync covers.
     syncing: Option<Vec<Removed>>,
-    /// Those whose removal the store's medium has.
+    /// Files whose removal is on the store's medium.
     settled: Vec<Removed>,
-    /// Syncs in a row that failed; none is begun before that moment.
+    /// Number of syncs in a row that failed. `not_before`: the time before which none begins.
     failures: u32,
     not_before: Duration,
-    /// Nobody waits for a sync before that moment: who did waited in vain.
+    /// Time before which nobody waits for a sync, because the last wait was in vain.
     no_wait_before: Duration,
 }
 
@@ -85,7 +89,7 @@ impl Removals {
         kept.waiting.push((Arc::clone(file), bytes));
     }
 
-    /// Whether somebody is to begin a sync, with so many bytes of the burst buffer free.
+    /// Returns whether a sync should begin, given the free bytes of the burst buffer.
     fn is_due(&self, now: Duration, free: impl Fn() -> u64) -> bool {
         let kept = self.state.lock();
         if kept.waiting.is_empty() || kept.syncing.is_some() {
@@ -96,7 +100,8 @@ impl Removals {
             || kept.bytes() >= free() / REMOVALS_SHARE
     }
 
-    /// Whether there is something to sync, and nobody does: the caller must, and say how it ended.
+    /// Returns whether there is something to sync and no sync is running. If so, the caller must sync, and report the
+    /// result.
     fn begin(&self, now: Duration) -> bool {
         let mut kept = self.state.lock();
         if kept.waiting.is_empty() || kept.syncing.is_some() || now < kept.not_before {
@@ -119,14 +124,14 @@ impl Removals {
         self.synced.notify_all();
     }
 
-    /// Waits while somebody syncs. False: he still does, or it failed.
+    /// Waits while a sync is running. Returns false if it still runs, or failed.
     fn wait(&self, until: Instant) -> bool {
         let mut kept = self.state.lock();
         while kept.syncing.is_some() && !self.synced.wait_until(&mut kept, until).timed_out() {}
         kept.syncing.is_none() && kept.failures == 0
     }
 
-    /// What is left is dropped whatever the store's medium has.
+    /// Lets all files that are left be dropped, even if the store's medium may lack their removal.
     fn give_up(&self) {
         let kept = &mut *self.state.lock();
         kept.settled.append(&mut kept.waiting);
@@ -137,8 +142,8 @@ impl Removals {
 }
 
 impl Inner {
-    /// The last name is about to be taken away. A crash of the machine brings back what the medium still calls dirty: that must be
-    /// known to be on its way out, or it is an orphan.
+    /// Prepares the removal of the last name. A crash of the machine brings back records that the medium still calls
+    /// dirty. The record must say before that the file is about to go; otherwise the file becomes an orphan.
     pub(crate) fn removing(&self, file: &File) -> io::Result<()> {
         let _gate = file.gate.lock();
         let (record, clean_commit, loaded) = {
@@ -155,14 +160,14 @@ impl Inner {
                 noted
             }
             _ => {
-                // What is to take its place does so no more, and the record goes on saying it.
+                // The publication is given up, and the record continues to say `removing`.
                 file.live.lock().place = NameHold::Own;
                 Ok(())
             }
         }
     }
 
-    /// The last name is gone. `lasts`: the store's medium has that. Gate held.
+    /// Handles the removal of the last name. `lasts`: the store's medium has it. Gate held.
     pub(crate) fn unlinked(&self, file: &Arc<File>, lasts: bool) -> io::Result<()> {
         fault::point("unlink.below");
         let (record, version, open, clean_commit) = {
@@ -177,14 +182,14 @@ impl Inner {
         self.expiry.forget(&file.identity);
         if let Some(record) = record {
             let outlives = !lasts && self.outlives_its_name(file, &record);
-            // A client of NFS calls it otherwise until we let go, and has the removal on the medium.
+            // An NFS client renames an open file instead, until we close it, and has the removal on the medium.
             let left_over = outlives && self.is_named(file);
             if outlives && !left_over {
                 self.keep_removed(file, record);
                 return Ok(());
             }
             version.iter().for_each(|version| self.replicas.remove_identity_attribute_of(*version));
-            // It was staged out since `removing`: the medium must not call it dirty once the replica is gone.
+            // The file was staged out since `removing`: the medium must not call it dirty once the replica is gone.
             let known = record.state != State::Clean || self.has_synced(clean_commit);
             let durability = if known && !left_over { Durability::Process } else { Durability::Machine };
             self.disown(&file.identity, version.map(|version| (version, open)), durability)?;
@@ -199,31 +204,31 @@ impl Inner {
         Ok(())
     }
 
-    /// Whether a crash that takes the removal back must find the replica.
+    /// Returns whether a crash that takes the removal back must find the replica.
     fn outlives_its_name(&self, file: &File, record: &Record) -> bool {
         let holds = record.state != State::Clean && record.synced;
         holds && self.store.finds_by_identity() && matches!(file.live.lock().body, Body::Whole)
     }
 
-    /// Whether it has a name below. Gate held.
+    /// Returns whether the file has a name in the global store. Gate held.
     fn is_named(&self, file: &File) -> bool {
         let anchor = self.anchor_of(file, false).ok().flatten();
         anchor.is_some_and(|anchor| anchor.attributes().is_ok_and(|found| found.links > 0))
     }
 
-    /// Gate held.
+    /// Keeps record and replica of a removed file. Gate held.
     fn keep_removed(&self, file: &Arc<File>, record: Record) {
         if !record.removing
             && let Err(error) = self.put(file, Record { removing: true, ..record }, Durability::Machine)
         {
-            tracing::warn!(%error, file = %file.identity, "a file that was removed may be told of as an orphan after a crash");
+            tracing::warn!(%error, file = %file.identity, "could not record the removal of a file: after a crash it may be reported as an orphan");
         }
         {
             let mut live = file.live.lock();
             (live.unlinked, live.removal_unsynced) = (true, true);
             (live.record, live.ended) = (None, false);
             if live.handles == 0 {
-                // What is held of it below takes room there.
+                // An open descriptor of the global copy takes room there.
                 live.anchor = None;
                 live.fds = Descriptors::default();
             }
@@ -234,13 +239,14 @@ impl Inner {
         fault::point("unlink.kept");
     }
 
-    /// A start found that a file is gone whose last name was being taken away: the store's medium may not have that yet.
+    /// Keeps a file that a start found gone while its record said `removing`: the store's medium may not have the
+    /// removal yet.
     pub(crate) fn keep_from_before(&self, identity: Identity, record: Record) {
         let file = self.adopt(identity, record.clone(), Body::Whole);
         self.keep_removed(&file, record);
     }
 
-    /// One round of housekeeping. Waits for nothing.
+    /// Does one round of housekeeping. Waits for nothing.
     pub(crate) fn look_after_removals(&self) {
         self.drop_removed();
         if self.removals.is_due(self.now(), || self.spaces.now().free) {
@@ -248,7 +254,7 @@ impl Inner {
         }
     }
 
-    /// Room of `excess` bytes is wanted: the store is asked at once if it is worth it.
+    /// Asks the store for a sync at once if that helps to free `excess` bytes.
     pub(crate) fn hurry_removals_of(&self, excess: u64) {
         let bytes = self.removals.state.lock().bytes();
         if bytes >= excess / REMOVALS_SHARE {
@@ -256,17 +262,18 @@ impl Inner {
         }
     }
 
-    /// There is no room for what programs write now, which is worth more than what a crash may bring back.
+    /// Drops all kept files, because programs have no room for their writes. Their data matters more than data that a
+    /// crash may bring back.
     pub(crate) fn give_up_removals(&self) {
         self.removals.give_up();
         if self.drop_removed() {
             tracing::warn!(
-                "no room: what was synced of removed files went before the global store had their removal on its medium"
+                "the burst buffer is full: synced data of removed files was dropped before their removal was durable in the global store"
             );
         }
     }
 
-    /// Has the store make all removals so far last, if nobody does already. Whether it began.
+    /// Starts a sync of the store for all removals so far, if none is running. Returns whether it started.
     fn hurry_removals(&self) -> bool {
         if !self.removals.begin(self.now()) {
             return false;
@@ -276,11 +283,11 @@ impl Inner {
             let synced = store.sync_names();
             fault::point("unlink.synced");
             if let Err(error) = &synced {
-                tracing::warn!(%error, "the global store could not be synced: files that were removed are kept on");
+                tracing::warn!(%error, "could not sync the global store: the data of removed files is kept, and the sync is tried again");
             }
             removals.end(synced.is_ok(), clock());
         };
-        // Nobody waits for its end but who needs it: the store may not answer.
+        // Only threads that need the result wait for the end: the store may not answer.
         if let Err(error) = concurrency::spawn("removals", sync) {
             tracing::warn!(%error, "cannot start a thread: files that were removed are kept on");
             self.removals.end(false, self.now());
@@ -288,8 +295,8 @@ impl Inner {
         true
     }
 
-    /// Somebody lacks so many bytes: if what is kept would give them it goes, when the store has its removal on the medium, or
-    /// when that takes too long. Whether there may be room now.
+    /// Frees room for `lacks` bytes, if the kept files hold that much. They are dropped when the store has their
+    /// removal on the medium, or when that takes too long. Returns whether there may be room now.
     pub(crate) fn settle_removals(&self, lacks: u64) -> bool {
         let (bytes, waits) = {
             let kept = self.removals.state.lock();
@@ -309,23 +316,23 @@ impl Inner {
         true
     }
 
-    /// The end of the agent. What is left is dropped by the next start.
+    /// Ends the work at the end of the agent. The next start drops the rest.
     pub(crate) fn end_removals(&self) {
         self.sync_removals();
         self.drop_removed();
     }
 
-    /// Waits until all removals so far last, but not for long. Whether they do.
+    /// Waits until all removals so far are durable, for a bounded time. Returns whether they are.
     fn sync_removals(&self) -> bool {
         let until = Instant::now() + REMOVALS_WAIT;
         if self.hurry_removals() {
             return self.removals.wait(until);
         }
-        // The one that is under way may have begun too early.
+        // The running sync may have begun too early.
         self.removals.wait(until) && (!self.hurry_removals() || self.removals.wait(until))
     }
 
-    /// Drops the files whose removal lasts. Whether there were some.
+    /// Drops the files whose removal is durable. Returns whether there were some.
     fn drop_removed(&self) -> bool {
         let _alone = self.removals.dropping.lock();
         let settled = std::mem::take(&mut self.removals.state.lock().settled);
@@ -338,7 +345,7 @@ impl Inner {
         dropped
     }
 
-    /// Returns those that are to be tried again.
+    /// Drops files. Returns those that must be tried again.
     fn drop_batch(&self, files: &[Removed]) -> Vec<Removed> {
         let (mut held, mut left) = (Vec::new(), Vec::new());
         for (file, bytes) in files {
@@ -363,7 +370,7 @@ impl Inner {
                 live.handles > 0
             };
             if !open {
-                // It is garbage now; a failure leaves it to the next start's sweep.
+                // The replica is garbage now. If this fails, the next start's sweep removes it.
                 let _ = self.drop_replica(file);
                 self.retire(file);
                 fault::point("unlink.replica");

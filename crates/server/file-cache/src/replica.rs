@@ -1,8 +1,11 @@
 //! Replica files: flat, sparse, offset for offset the image of the file.
 //!
-//! `replicas/xx/<version>` holds the data, `sums/xx/<version>` the block checksums of its clean content, and
-//! `sums/xx/<version>.end` those that an orderly end left of dirty content (`damage.rs`); `xx` is the version's last byte. A replica that holds dirt carries its identity in an extended attribute, its *brand*, so that a
-//! lost catalogue can be rebuilt; the brand goes when the replica becomes clean.
+//! `replicas/xx/<version>` holds the data, and `sums/xx/<version>` the block checksums of its clean content.
+//! `sums/xx/<version>.end` holds the checksums that an orderly end left of dirty content (`damage.rs`). `xx` is the
+//! version's last byte.
+//!
+//! A dirty replica carries its file's identity in an extended attribute, the *identity attribute*, so that a lost
+//! catalogue can be rebuilt. The attribute is removed when the replica becomes clean.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -20,14 +23,14 @@ use crate::identity_attribute::IdentityAttribute;
 use crate::limits::{IDENTITY_ATTRIBUTE_BYTES_MAX, PIECE_BYTES};
 use crate::noting::{Noting, to_atime};
 
-/// From this kernel on `syncfs` tells that something was not written back.
+/// First kernel version whose `syncfs` reports failed write-backs.
 const SYNCFS_TELLS: (u32, u32) = (5, 8);
 
 const REPLICAS: &str = "replicas";
 const SUMS: &str = "sums";
 const IDENTITY_ATTRIBUTE: &str = "user.forebay.identity";
 
-/// Room for a replica's place without growing.
+/// Capacity for a replica's path without growing, in bytes.
 const PLACE_BYTES: usize = 32;
 
 /// How a replica is opened.
@@ -35,32 +38,32 @@ const PLACE_BYTES: usize = 32;
 pub(crate) enum How {
     Read,
     Write,
-    /// For a program's reads, which are noted as the policy says.
+    /// For a program's reads, which the policy has noted.
     Noted(Atime),
-    /// `O_PATH`: what the kernel is given for passthrough; it notes reads as the policy says. It does not stand in the way of a
+    /// `O_PATH`: the kernel gets this for passthrough, and notes reads as the policy says. It does not prevent a
     /// lease.
     Handle(Atime),
 }
 
-/// The directory of the replicas of one burst buffer. What is done to a replica starts at its descriptor: the walk to
-/// the burst buffer would cost more than most of the calls themselves.
+/// The directory of the replicas of one burst buffer. Operations on a replica start at its descriptor: the walk to the
+/// burst buffer would cost more than most of the calls themselves.
 pub(crate) struct Replicas {
     root: PathBuf,
-    /// Open for reading: it hears of all that is not written back as long as we live.
+    /// Directory, open for reading. Its descriptor reports every failed write-back as long as the agent lives.
     dir: OwnedFd,
-    /// The same, asked meanwhile.
+    /// A second descriptor of the directory, asked meanwhile.
     watch: OwnedFd,
     failed: AtomicBool,
     noting: Noting,
-    /// Hears of each replica that is about to be removed.
+    /// Called for each replica that is about to be removed.
     pub(crate) before_removal: OnceLock<Box<dyn Fn(Version) + Send + Sync>>,
-    /// Brands of more bytes fail so.
+    /// For tests: identity attributes of more bytes fail with this error.
     #[cfg(test)]
     pub(crate) refused_identity_attributes: parking_lot::Mutex<Option<(usize, rustix::io::Errno)>>,
 }
 
 impl Replicas {
-    /// Makes the directories that are missing.
+    /// Opens the directory, and makes the subdirectories that are missing.
     pub(crate) fn open(root: &Path) -> io::Result<Replicas> {
         let mut builder = std::fs::DirBuilder::new();
         builder.recursive(true).mode(0o700);
@@ -78,22 +81,22 @@ impl Replicas {
         })
     }
 
-    /// Where a replica is.
+    /// Returns the path of a replica.
     pub(crate) fn path(&self, version: Version) -> PathBuf {
         self.root.join(place(REPLICAS, version))
     }
 
-    /// Where its checksums are.
+    /// Returns the path of a replica's checksums.
     pub(crate) fn sums_path(&self, version: Version) -> PathBuf {
         self.root.join(place(SUMS, version))
     }
 
-    /// Where the checksums are that an orderly end left of a dirty replica.
+    /// Returns the path of the checksums that an orderly end left of a dirty replica.
     pub(crate) fn end_path(&self, version: Version) -> PathBuf {
         self.root.join(end_of(version))
     }
 
-    /// Where `resolve` saves replicas that lost.
+    /// Returns the directory in which `resolve` saves replicas that were not chosen.
     pub(crate) fn saved(&self) -> PathBuf {
         self.root.join("saved")
     }
@@ -105,7 +108,7 @@ impl Replicas {
         let mode = Mode::RUSR | Mode::WUSR;
         match rustix::fs::openat(&self.dir, &place, flags, mode) {
             Err(rustix::io::Errno::NOENT) => {
-                // Not by its path: the burst buffer may be mounted there no more.
+                // Not by path: the burst buffer may not be mounted there any more.
                 match rustix::fs::mkdirat(&self.dir, format!("{REPLICAS}/{}", part_of(version)), Mode::RWXU) {
                     Ok(()) | Err(rustix::io::Errno::EXIST) => {}
                     Err(error) => return Err(error.into()),
@@ -123,7 +126,7 @@ impl Replicas {
         let open = |flags| by(self.dir.as_fd(), flags);
         let noting = |atime| self.noting(atime).unwrap_or(self.dir.as_fd());
         Ok(match how {
-            // What we read is no program's read, and noting it is a write. Only the owner may leave it.
+            // Our reads are no program's reads, and noting them is a write. Only the owner may suppress that.
             How::Read => match open(OFlags::RDONLY | OFlags::NOATIME) {
                 Err(rustix::io::Errno::PERM) => open(OFlags::RDONLY)?,
                 opened => opened?,
@@ -134,7 +137,7 @@ impl Replicas {
         })
     }
 
-    /// The burst buffer through a mount that notes reads as a policy says. `None`: there is none.
+    /// Returns the burst buffer through a mount that notes reads as a policy says, or `None` if there is none.
     pub(crate) fn noting(&self, atime: Atime) -> Option<BorrowedFd<'_>> {
         match atime {
             Atime::No => Some(self.dir.as_fd()),
@@ -143,13 +146,13 @@ impl Replicas {
         }
     }
 
-    /// Gives a replica a time of last access.
+    /// Sets a replica's access time.
     pub(crate) fn set_atime(&self, version: Version, atime: Timestamp) -> io::Result<()> {
         let place = place(REPLICAS, version);
         Ok(rustix::fs::utimensat(&self.dir, place, &to_atime(atime), AtFlags::SYMLINK_NOFOLLOW)?)
     }
 
-    /// Its attributes. What is no file is no replica: `ENOENT`.
+    /// Returns a replica's attributes. Errors: `ENOENT` also if the entry is no regular file.
     pub(crate) fn stat(&self, version: Version) -> io::Result<Stat> {
         let stat = rustix::fs::statat(&self.dir, place(REPLICAS, version), AtFlags::SYMLINK_NOFOLLOW)?;
         if !rustix::fs::FileType::from_raw_mode(stat.st_mode).is_file() {
@@ -158,7 +161,7 @@ impl Replicas {
         Ok(stat)
     }
 
-    /// Removes a replica and its checksums; what is not there is no error.
+    /// Removes a replica and its checksums. A missing file is no error.
     pub(crate) fn remove(&self, version: Version) -> io::Result<()> {
         self.before_removal.get().iter().for_each(|tell| tell(version));
         for file in [place(REPLICAS, version), place(SUMS, version), end_of(version)] {
@@ -170,8 +173,8 @@ impl Replicas {
         Ok(())
     }
 
-    /// Marks a replica as holding somebody's dirt, in at most so many bytes if that can be; what it said before is replaced, or
-    /// stays if it fails. `EOPNOTSUPP`: the file system has no such attributes.
+    /// Writes the identity attribute of a replica, in at most `most` bytes if possible. The former value is replaced,
+    /// or stays if this fails. Errors: `EOPNOTSUPP` if the file system has no such attributes.
     pub(crate) fn identity_attribute(
         &self,
         replica: BorrowedFd<'_>,
@@ -186,30 +189,30 @@ impl Replicas {
         Ok(rustix::fs::fsetxattr(replica, IDENTITY_ATTRIBUTE, &bytes, XattrFlags::empty())?)
     }
 
-    /// Takes the brand away.
+    /// Removes the identity attribute.
     pub(crate) fn remove_identity_attribute_of(&self, version: Version) {
-        // Not there, or no such attributes: nothing to take away.
+        // The attribute or the support for it is missing: nothing to remove.
         let _ = rustix::fs::removexattr(self.path(version), IDENTITY_ATTRIBUTE);
     }
 
-    /// The same through a descriptor.
+    /// Removes the identity attribute through a descriptor.
     pub(crate) fn remove_identity_attribute(replica: BorrowedFd<'_>) {
         let _ = rustix::fs::fremovexattr(replica, IDENTITY_ATTRIBUTE);
     }
 
-    /// Reads the brand, if there is a sound one.
+    /// Reads the identity attribute, if there is a valid one.
     pub(crate) fn read_identity_attribute(&self, version: Version) -> Option<IdentityAttribute> {
         let mut bytes = vec![0_u8; IDENTITY_ATTRIBUTE_BYTES_MAX];
         let len = rustix::fs::getxattr(self.path(version), IDENTITY_ATTRIBUTE, &mut bytes[..]).ok()?;
         IdentityAttribute::decode(bytes.get(..len)?)
     }
 
-    /// Whether it has a brand, sound or not.
+    /// Returns whether the replica has an identity attribute, valid or not.
     pub(crate) fn has_identity_attribute(&self, version: Version) -> bool {
         holds_unsaved_data(&self.path(version))
     }
 
-    /// Calls `each` with every replica until it says `false`. What somebody else put among them is passed over.
+    /// Calls `each` with every replica until it returns `false`. Foreign files among them are skipped.
     pub(crate) fn each(&self, each: &mut dyn FnMut(Version) -> bool) -> io::Result<()> {
         for part in std::fs::read_dir(self.root.join("replicas"))? {
             let part = part?;
@@ -231,13 +234,14 @@ impl Replicas {
         Ok(())
     }
 
-    /// Writes everything to the medium, at the end. Fails also if something was not written since the start, whoever heard of it.
+    /// Writes everything to the medium, at the end. Fails also if any write-back has failed since the start, whoever
+    /// got the report.
     pub(crate) fn sync_at_end(&self) -> io::Result<()> {
         Ok(rustix::fs::syncfs(&self.dir)?)
     }
 
-    /// Whether the file system failed to write anything back since the start, whatever it was; true on kernels whose `syncfs` does not
-    /// tell (before 5.8). Writes everything to the medium.
+    /// Returns whether the file system failed to write back anything since the start; true on kernels whose `syncfs`
+    /// does not report that (before 5.8). Writes everything to the medium.
     pub(crate) fn have_failed(&self) -> bool {
         if !is_kernel_from(SYNCFS_TELLS) {
             return true;
@@ -255,27 +259,27 @@ impl Replicas {
     }
 }
 
-/// Below the burst buffer: `replicas/xx/<version>`.
+/// Returns the path below the burst buffer: `replicas/xx/<version>`.
 fn place(of: &str, version: Version) -> String {
     use std::fmt::Write;
     let mut place = String::with_capacity(PLACE_BYTES);
-    // Memory takes it all.
+    // Writing to memory does not fail.
     let _ = write!(place, "{of}/{:02x}/{version}", version.0 & 0xff);
     place
 }
 
-/// Checksums of the last orderly end.
+/// Returns the path of the checksums of the last orderly end.
 fn end_of(version: Version) -> String {
     place(SUMS, version) + ".end"
 }
 
-/// The directory of a replica: its version's last byte.
+/// Returns the name of a replica's directory: its version's last byte.
 fn part_of(version: Version) -> String {
     format!("{:02x}", version.0 & 0xff)
 }
 
-/// Whether a replica's file says itself that it holds what the global store lacks, in whatever format, or what it says
-/// cannot be read.
+/// Returns whether a replica's identity attribute says that it holds unsaved data, in whatever format, or cannot be
+/// read.
 pub fn holds_unsaved_data(replica: &Path) -> bool {
     use rustix::io::Errno;
     let mut none: [u8; 0] = [];
@@ -285,7 +289,7 @@ pub fn holds_unsaved_data(replica: &Path) -> bool {
     )
 }
 
-/// The replicas in a burst buffer that say themselves that they hold what the global store lacks.
+/// Returns the replicas of a burst buffer whose identity attributes say that they hold unsaved data.
 pub fn with_identity_attribute(burst_buffer: &Path) -> io::Result<Vec<Version>> {
     let (replicas, mut found) = (Replicas::open(burst_buffer)?, Vec::new());
     replicas.each(&mut |version| {
@@ -295,7 +299,7 @@ pub fn with_identity_attribute(burst_buffer: &Path) -> io::Result<Vec<Version>> 
     Ok(found)
 }
 
-/// The last version that a replica in the burst buffer has; 0 without replicas.
+/// Returns the last version of a replica in the burst buffer; 0 if there is none.
 pub fn last_version(burst_buffer: &Path) -> io::Result<Version> {
     let mut last = Version(0);
     Replicas::open(burst_buffer)?.each(&mut |version| {
@@ -305,23 +309,23 @@ pub fn last_version(burst_buffer: &Path) -> io::Result<Version> {
     Ok(last)
 }
 
-/// Makes the directory of a file of ours.
+/// Makes the parent directory of a file of ours.
 pub(crate) fn make_parent(path: &Path) -> io::Result<()> {
     let parent = path.parent().unwrap_or(path);
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(parent)
 }
 
-/// Last write of a replica.
+/// Returns the modification time of a replica.
 pub(crate) fn mtime_of(stat: &Stat) -> Timestamp {
     Timestamp { seconds: stat.st_mtime, nanos: stat.st_mtime_nsec as u32 }
 }
 
-/// Last change of a replica.
+/// Returns the change time of a replica.
 pub(crate) fn ctime_of(stat: &Stat) -> Timestamp {
     Timestamp { seconds: stat.st_ctime, nanos: stat.st_ctime_nsec as u32 }
 }
 
-/// Gives a replica a time of last write.
+/// Sets the modification time of a replica.
 pub(crate) fn set_mtime(fd: BorrowedFd<'_>, mtime: Timestamp) -> io::Result<()> {
     let times = Timestamps {
         last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT as _ },
@@ -344,12 +348,13 @@ pub(crate) fn read_full(fd: impl AsFd, buffer: &mut [u8], offset: u64) -> io::Re
     Ok(done)
 }
 
-/// Writes all of it.
+/// Writes all of `data` at `offset`.
 pub(crate) fn write_full(fd: impl AsFd, data: &[u8], offset: u64) -> io::Result<()> {
     write_on(fd, data, offset, &mut 0)
 }
 
-/// Writes what is behind the first `done` bytes, of data whose first goes to `offset`, and counts it there also if it fails.
+/// Writes `data` without its first `done` bytes; the first byte of `data` belongs at `offset`. Updates `done` also if
+/// it fails.
 pub(crate) fn write_on(fd: impl AsFd, data: &[u8], offset: u64, done: &mut usize) -> io::Result<()> {
     while *done < data.len() {
         match rustix::io::pwrite(&fd, &data[*done..], offset + *done as u64) {
@@ -362,13 +367,13 @@ pub(crate) fn write_on(fd: impl AsFd, data: &[u8], offset: u64, done: &mut usize
     Ok(())
 }
 
-/// Like [`write_full`], in pieces of [`PIECE_BYTES`]: for what nobody else may write meanwhile.
+/// Writes like [`write_full`], in pieces of [`PIECE_BYTES`]. Nobody else may write meanwhile.
 pub(crate) fn write_in_pieces(fd: impl AsFd, data: &[u8], offset: u64) -> io::Result<()> {
     let places = (offset..).step_by(PIECE_BYTES);
     data.chunks(PIECE_BYTES).zip(places).try_for_each(|(piece, at)| write_full(&fd, piece, at))
 }
 
-/// The first data at or after `from`, ending before `end`; `None` when only a hole follows.
+/// Returns the first data at or after `from`, ending before `end`; `None` if only a hole follows.
 pub(crate) fn next_data(fd: impl AsFd, from: u64, end: u64) -> io::Result<Option<ByteRange>> {
     if from >= end {
         return Ok(None);

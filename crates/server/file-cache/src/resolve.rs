@@ -1,4 +1,4 @@
-//! Ending a conflict, a failure or an orphan by command.
+//! End of a conflict, a failure or an orphan by command.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -16,7 +16,7 @@ use crate::medium::LACKS;
 use crate::replica::How;
 
 impl Inner {
-    /// See `FileCache::resolve`. Gate held.
+    /// Does `FileCache::resolve`. Gate held.
     pub(crate) fn resolve_gated(&self, file: &Arc<File>, keep: Keep) -> io::Result<Option<PathBuf>> {
         let errno = |code| Err(io::Error::from_raw_os_error(code));
         let (record, writers, lost) = {
@@ -78,7 +78,8 @@ impl Inner {
         Ok(saved)
     }
 
-    /// The record of a file whose brand is gone could not be removed: if it is dirty it stays so, and its replica says so again. Gate held.
+    /// Keeps a file dirty whose record could not be removed after its identity attribute was: a dirty replica gets the
+    /// attribute again. Gate held.
     pub(crate) fn stays_dirty(&self, file: &File) {
         let record = {
             let mut live = file.live.lock();
@@ -90,17 +91,18 @@ impl Inner {
         }
     }
 
-    /// A second name for the replica's file, among the saved ones. Both are on the medium then, for the record and the first name go.
+    /// Gives the replica's file a second name among the saved ones, and makes both durable, because the record and the
+    /// first name are removed afterwards.
     fn save(&self, file: &File, record: &Record) -> io::Result<PathBuf> {
         let replica = self.replicas.open_as(record.version, How::Read)?;
         let known = file.live.lock().medium.lacks_some();
         if let Err(error) = self.sync_replica(file, replica.as_fd(), false)
             && !known
         {
-            // Who was told what the medium lacks, and says so again, wants what there is.
+            // An operator who was told what the medium lacks, and repeats the command, wants the remaining data.
             let lacks = file.live.lock().medium.lacks_some();
             if lacks {
-                // Where that cannot be noted it is told at the next try.
+                // If that cannot be noted, the next try reports it.
                 let _ = self.put(file, Record { reason: LACKS.to_owned(), ..record.clone() }, Durability::Machine);
             }
             return Err(error);
@@ -114,9 +116,10 @@ impl Inner {
     }
 }
 
-/// Gives a replica a second name among the saved files: `name`, or with a number behind it where another file has that. Returns its path.
+/// Gives a replica a second name among the saved files: `name`, or `name` with a number if another file has that.
+/// Returns the path.
 ///
-/// Errors: what `stat` and `link` say.
+/// Errors: those of `stat` and `link`.
 pub fn save_as(replica: &Path, saved: &Path, name: &str) -> io::Result<PathBuf> {
     let ours = std::fs::metadata(replica)?;
     for number in 0..SAVED_NAMES_MAX {
@@ -127,7 +130,7 @@ pub fn save_as(replica: &Path, saved: &Path, name: &str) -> io::Result<PathBuf> 
             Err(_) => {}
         }
         let there = std::fs::symlink_metadata(&path)?;
-        // An earlier try did not come to its end.
+        // An earlier try was interrupted.
         if (there.dev(), there.ino()) == (ours.dev(), ours.ino()) {
             return Ok(path);
         }

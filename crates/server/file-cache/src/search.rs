@@ -1,5 +1,5 @@
-//! What a burst buffer holds after the machine died, or its catalogue was lost: replicas whose brands tell of unsaved data that no
-//! record does, and records of what went with the machine.
+//! Search of a burst buffer after the machine crashed or its catalogue was lost. Finds replicas whose identity
+//! attributes tell of unsaved data that has no record, and records whose data was lost with the machine.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,20 +14,21 @@ use crate::open::is_full;
 use crate::replica::mtime_of;
 use crate::withdrawal::is_void;
 
-/// Whether nobody had asked to keep what a record tells of, should the machine crash: a replica of it that is missing after that is
-/// no loss.
+/// Returns whether a crash of the machine may lose the data of a record, because nobody had asked to keep it. If its
+/// replica is missing after a crash, that is no loss.
 pub fn may_go_with_crash(record: &Record) -> bool {
     !record.synced && record.state != State::Draining
 }
 
 impl Inner {
-    /// Takes branded replicas into the catalogue that it does not call dirty. Reads every replica's attributes: for
-    /// after a crash of the machine, or where records may be lost. Nothing else runs yet.
-    /// `crashed`: the machine died and nobody has looked since.
+    /// Takes replicas with an identity attribute into the catalogue if it does not call them dirty. Reads every
+    /// replica's attributes: for use after a crash of the machine, or if records may be lost. Nothing else runs yet.
+    /// `crashed`: the machine crashed and nobody has searched since.
     pub(crate) fn search(&self, lost: bool, crashed: bool) -> io::Result<()> {
-        // The first record makes a lost catalogue look whole: who dies meanwhile must not leave the rest.
+        // The first record makes a lost catalogue look complete: a death in the middle must not hide the rest.
         match self.superblock.set_unsearched(true) {
-            // One that has its records is whole without a word about it, which a full burst buffer has no room for.
+            // A catalogue that has its records is complete without this note, for which a full burst buffer has no
+            // room.
             Err(error) if is_full(&error) && !lost => return self.adopt_with_identity_attribute(),
             noted => noted?,
         }
@@ -37,16 +38,18 @@ impl Inner {
         }
         match self.superblock.set_unsearched(false) {
             // The next start searches once more.
-            Err(error) if is_full(&error) => tracing::warn!(%error, "that this was searched cannot be noted"),
+            Err(error) if is_full(&error) => {
+                tracing::warn!(%error, "could not record the end of recovery in the superblock: the next start will search again")
+            }
             noted => noted?,
         }
         Ok(())
     }
 
-    /// The machine died with replicas that nobody had asked it to keep. A record is written to the medium with any later
-    /// one, and where the burst buffer's file system (btrfs, for one) does not make a new file durable with another's sync, it can
-    /// come back without its replica. What was below is there: no stage-out had begun. Or the store forgot a new file of which the
-    /// burst buffer has no byte.
+    /// Forgets records of replicas that nobody had asked to keep and that the crash has lost. A record is written to
+    /// the medium with any later one. If the burst buffer's file system (btrfs, for example) does not make a new file
+    /// durable with another's sync, a record can come back without its replica. The global copy is intact, for no
+    /// stage-out had begun. Or the store forgot a new file of which the burst buffer has no byte.
     fn forget_unsynced(&self) -> io::Result<()> {
         let mut gone = Vec::new();
         let listed = self.catalogue.unclean(&mut |identity, record| {
@@ -63,14 +66,14 @@ impl Inner {
             return Err(broken(error));
         }
         for (identity, hint, version) in &gone {
-            tracing::warn!(file = %hint.shown(), "what was written and not synced went with the crash of the machine");
+            tracing::warn!(file = %hint.shown(), "the crash of the machine lost data of this file that was never synced");
             if self.store.is_shared()
                 && let Ok(Some(anchor)) = self.store.locate(identity, hint, false)
             {
-                // One that stays goes when we open the file.
+                // A mark that stays is removed when we open the file.
                 let _ = anchor.set_mark(None);
             }
-            // What is left of an empty one is garbage.
+            // The rest of an empty replica is garbage.
             self.replicas.remove_identity_attribute_of(*version);
         }
         let changes = gone.into_iter().map(|(identity, ..)| Change::Remove(identity)).collect();
@@ -83,13 +86,13 @@ impl Inner {
             versions.push(version);
             true
         })?;
-        // Of two replicas of one file the newer is the one that counts.
+        // Of two replicas of one file the newer one counts.
         versions.sort();
         for version in versions {
             if version >= self.superblock.first {
                 continue;
             }
-            // Who made one void may have died before its brand was gone.
+            // An agent that made a replica void may have died before the identity attribute was removed.
             let void = self.replicas.stat(version).is_ok_and(|stat| is_void(&stat));
             if !void && let Some(identity_attribute) = self.replicas.read_identity_attribute(version) {
                 self.adopt_one(version, identity_attribute)?;
@@ -102,7 +105,7 @@ impl Inner {
         let old = self.catalogue.get(&identity_attribute.identity).map_err(broken)?;
         let outdated = match &old {
             Some(record) if record.version == version && record.state != State::Clean => return Ok(()),
-            // A clean replica loses its brand after the record says so.
+            // A clean replica loses its identity attribute after the record says so.
             Some(record) if record.version == version => identity_attribute.epoch <= record.epoch,
             Some(record) => record.version > version || self.is_staged_out(version, &identity_attribute),
             None => self.is_staged_out(version, &identity_attribute),
@@ -112,7 +115,7 @@ impl Inner {
             return Ok(());
         }
         let hint = self.hint_of(&identity_attribute);
-        tracing::warn!(file = %hint.shown(), "a dirty replica is taken back into the catalogue");
+        tracing::warn!(file = %hint.shown(), "found unsaved data without a record: the file is in the catalogue again, and will be staged out");
         let record = Record {
             state: State::Dirty,
             version,
@@ -125,7 +128,7 @@ impl Inner {
             pinned: old.is_some_and(|record| record.pinned),
             orphaned: false,
             removing: false,
-            // Its brand reached the medium.
+            // The identity attribute reached the medium.
             synced: true,
             synced_len: 0,
             damaged: false,
@@ -138,14 +141,15 @@ impl Inner {
             .map_err(broken)
     }
 
-    /// Whether a replica without a byte is that of a file which is gone for good: one that was just made, say, whose name the crash took.
+    /// Returns whether an empty replica belongs to a file that is gone for good, for example one just made whose name
+    /// was lost in the crash.
     fn holds_nothing(&self, identity: &Identity, hint: &Path, version: Version) -> bool {
         self.store.finds_by_identity()
             && self.replicas.stat(version).is_ok_and(|stat| stat.st_size == 0)
             && matches!(self.store.locate(identity, hint, false), Ok(None))
     }
 
-    /// Where the file is, or what is left of where it was.
+    /// Returns where the file is, or the rest of its former path.
     fn hint_of(&self, identity_attribute: &IdentityAttribute) -> PathBuf {
         let found = if identity_attribute.is_cut() {
             self.store.locate(&identity_attribute.identity, &identity_attribute.hint, false)
@@ -156,8 +160,9 @@ impl Inner {
         found.filter(|hint| !hint.as_os_str().is_empty()).unwrap_or_else(|| identity_attribute.hint.clone())
     }
 
-    /// Whether the global copy is not what the brand was made over, but what a stage-out of this replica leaves: the
-    /// brand's removal did not reach the medium. What cannot be found out is taken for dirty.
+    /// Returns whether the global copy is what a stage-out of this replica leaves, and not what the identity attribute
+    /// describes. The removal of the attribute then did not reach the medium. A case that cannot be decided counts as
+    /// dirty.
     fn is_staged_out(&self, version: Version, identity_attribute: &IdentityAttribute) -> bool {
         let Ok(Some(anchor)) = self.store.locate(&identity_attribute.identity, &identity_attribute.hint, false) else {
             return false;

@@ -1,4 +1,4 @@
-//! What a file cache is opened with, and why that can fail.
+//! Settings with which a file cache is opened, and the errors of that.
 
 use std::io;
 use std::path::PathBuf;
@@ -11,58 +11,59 @@ use global_store::GlobalStore;
 use crate::clean::Which;
 use crate::clock::Clock;
 
-/// Bytes of the burst buffer's file system.
+/// Space of the burst buffer's file system, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Space {
-    /// All of it.
+    /// Total size.
     pub total: u64,
-    /// What may still be written.
+    /// Bytes that may still be written.
     pub free: u64,
 }
 
-/// The seam under every question about free space; production asks `statvfs`.
+/// The function behind every question about free space. Production asks `statvfs`.
 pub type SpaceProbe = Arc<dyn Fn() -> io::Result<Space> + Send + Sync>;
 
-/// Drops clean data of other places in the same burst buffer, which may take some seconds, and returns how many bytes that freed.
+/// Drops clean data of other places in the same burst buffer, which may take some seconds. Returns how many bytes that
+/// freed.
 pub type Neighbours = Arc<dyn Fn(&Which) -> u64 + Send + Sync>;
 
-/// What a file cache is opened with.
+/// Settings of a file cache.
 #[derive(Clone)]
 pub struct Settings {
-    /// The burst buffer's directory. Created if it is missing; all in it is ours.
+    /// The burst buffer's directory. Created if it is missing. Everything in it belongs to the agent.
     pub burst_buffer: PathBuf,
-    /// The slow store below.
+    /// The global store.
     pub store: Arc<dyn GlobalStore>,
-    /// Which accelerated directory this is; kept in the burst buffer, another one is refused.
+    /// Id of the accelerated directory. It is kept in the burst buffer, and another directory is refused.
     pub store_id: String,
-    /// Where the records are; `None` for the catalogue in the burst buffer.
+    /// The catalogue of records; `None` for the one in the burst buffer.
     pub catalogue: Option<Arc<dyn Catalogue>>,
-    /// Rules for files known only from the catalogue, until somebody opens them with their own.
+    /// Policy of files known only from the catalogue, until an open brings their own.
     pub policy: Arc<Policy>,
-    /// Stage-outs that run at once, 1 to 64.
+    /// Number of stage-outs that run at once, 1 to 64.
     pub streams: usize,
-    /// Stage-ins that run at once, 1 to 64.
+    /// Number of stage-ins that run at once, 1 to 64.
     pub fetches: usize,
-    /// Bytes kept back to be released when the burst buffer is full; 0 for none.
+    /// Bytes kept back, to be released when the burst buffer is full; 0 for none.
     pub ballast_bytes: u64,
-    /// Who makes room in other places of the burst buffer when it fills; `None`: nobody.
+    /// Function that makes room in other places of the burst buffer when it fills; `None` for none.
     pub neighbours: Option<Neighbours>,
-    /// Another way to ask for free space; `None` for `statvfs`.
+    /// Function that returns the free space; `None` for `statvfs`.
     pub space: Option<SpaceProbe>,
-    /// Another monotonic clock; `None` for the system's.
+    /// Monotonic clock; `None` for the system's.
     pub clock: Option<Clock>,
-    /// Who we are in a mark on a shared global store: host and a random part, one line. Kept in the burst buffer with its
-    /// first use; an agent that starts again on it is the same.
+    /// Name of this agent in marks on a shared global store: host and a random part, one line. The burst buffer keeps
+    /// the name of its first use, so an agent that starts again on it has the same name.
     pub agent_id: String,
-    /// Whether unsaved data is looked for in the replicas themselves although the catalogue seems whole: reads the
-    /// attributes of every replica.
+    /// Whether unsaved data is searched in the replicas themselves although the catalogue seems complete. This reads
+    /// the attributes of every replica.
     pub thorough: bool,
-    /// Whether background threads run. Without them nothing is staged out but by `drain_*`, nothing fetched ahead.
+    /// Whether background threads run. Without them, only `drain_*` stages out, and nothing is fetched ahead.
     pub background: bool,
 }
 
 impl Settings {
-    /// The defaults for a directory: 4 streams, 8 fetches, 16 MiB of ballast, background threads on.
+    /// Makes the defaults for a directory: 4 streams, 8 fetches, 16 MiB of ballast, background threads on.
     pub fn new(burst_buffer: impl Into<PathBuf>, store: Arc<dyn GlobalStore>, store_id: impl Into<String>) -> Settings {
         Settings {
             burst_buffer: burst_buffer.into(),
@@ -86,65 +87,65 @@ impl Settings {
 /// Why a burst buffer cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// Another agent has it.
+    /// Another agent uses the burst buffer.
     #[error("the burst buffer {path} is in use by process {pid}: stop that agent, or name another directory")]
     InUse {
-        /// Which directory.
+        /// The burst buffer.
         path: PathBuf,
-        /// Whose it is, as the lock file says.
+        /// Process id of the other agent, as the lock file says.
         pid: String,
     },
-    /// It was written by another version of Forebay.
+    /// Another version of Forebay wrote the burst buffer.
     #[error(
         "the burst buffer {path} has format {found}, this program knows {known}: drain it with the version that wrote it"
     )]
     Format {
-        /// Which directory.
+        /// The burst buffer.
         path: PathBuf,
-        /// The format on disk.
+        /// Format found on disk.
         found: String,
-        /// Ours.
+        /// Format that this program knows.
         known: u32,
     },
-    /// Its superblock is gone or cannot be read.
+    /// The superblock is missing or cannot be read.
     #[error("the superblock of the burst buffer {path} {what}: `forebay check {path} --repair` makes a new one")]
     Superblock {
-        /// Which directory.
+        /// The burst buffer.
         path: PathBuf,
-        /// What is wrong with it.
+        /// Problem of the superblock.
         what: &'static str,
     },
-    /// It holds another accelerated directory's data.
+    /// The burst buffer holds another accelerated directory's data.
     #[error("the burst buffer {path} holds the data of {found:?}, not of {wanted:?}: name another directory for it")]
     OtherStore {
-        /// Which directory.
+        /// The burst buffer.
         path: PathBuf,
-        /// Whose data it is.
+        /// Id of the directory whose data it holds.
         found: String,
-        /// Who was asked for.
+        /// Id of the requested directory.
         wanted: String,
     },
-    /// Other users could replace what is in it, and with it what programs read and what is staged out.
+    /// Other users could replace files in the burst buffer, and so the data that programs read and that is staged out.
     #[error("{path} is not safe as a burst buffer: {reason}; make it your own: chown {uid} {path} && chmod 700 {path}")]
     Unsafe {
-        /// Which directory.
+        /// The burst buffer.
         path: PathBuf,
-        /// A sentence.
+        /// The reason, as a sentence.
         reason: String,
-        /// Ours.
+        /// User id of this process.
         uid: u32,
     },
-    /// The catalogue does not open.
+    /// The catalogue cannot be opened.
     #[error("{0}")]
     Catalogue(#[from] catalogue::Error),
     /// A system call failed.
     #[error("the burst buffer {path}: cannot {step}: {source}")]
     Io {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// What was being done.
+        /// The step that failed.
         step: &'static str,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }

@@ -1,11 +1,11 @@
-//! Whose an error of a stage-out is: the burst buffer's, or the global store's. It is one of them that must be mended.
+//! Origin of a stage-out's error: the burst buffer or the global store. The operator must repair that one.
 
 use std::fmt;
 use std::io;
 
 use crate::cache::errno;
 
-/// An error of the burst buffer, where others are of the global store.
+/// An error of the burst buffer. All other errors are of the global store.
 #[derive(Debug)]
 struct Here(io::Error);
 
@@ -21,27 +21,27 @@ impl std::error::Error for Here {
     }
 }
 
-/// Says that an error is the burst buffer's.
+/// Marks an error as the burst buffer's.
 pub(crate) fn here(error: io::Error) -> io::Error {
     io::Error::new(error.kind(), Here(error))
 }
 
-/// The errno of an error, if it has one, whoever's it is.
+/// Returns the errno of an error, of either side, if it has one.
 pub(crate) fn code(error: &io::Error) -> Option<i32> {
     error.raw_os_error().or_else(|| errno_here(error))
 }
 
-/// The errno of an error of the burst buffer.
+/// Returns the errno of an error of the burst buffer.
 pub(crate) fn errno_here(error: &io::Error) -> Option<i32> {
     error.get_ref()?.downcast_ref::<Here>()?.0.raw_os_error()
 }
 
-/// What became of a stage-out, for who asks.
+/// The reason of a failed stage-out, for status and commands.
 #[derive(Debug, Clone)]
 pub(crate) struct Trouble {
     side: &'static str,
     errno: i32,
-    /// With whose it is.
+    /// The reason, with its origin.
     pub(crate) reason: String,
 }
 
@@ -51,7 +51,7 @@ impl Trouble {
         Trouble { side, errno: errno(error), reason: format!("{side}: {error}") }
     }
 
-    /// What to do, if more can be said than that the reason is to be mended.
+    /// Returns advice, if more can be said than that the reason must be repaired.
     pub(crate) fn remedy(&self) -> Option<String> {
         let full = matches!(self.errno, libc::ENOSPC | libc::EDQUOT);
         full.then(|| format!("make room in {}, or have its quota raised; it is tried again by itself", self.side))

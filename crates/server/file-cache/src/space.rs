@@ -1,4 +1,5 @@
-//! Free space of the burst buffer, who may have it, and the ballast: room for the catalogue's tables, which programs cannot fill.
+//! Free space of the burst buffer, its distribution, and the ballast: room for the catalogue's tables that programs
+//! cannot fill.
 
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
@@ -13,7 +14,7 @@ use crate::clock::Clock;
 use crate::limits::{HIGH_WATER, LOW_WATER, SPACE_AGE};
 use crate::settings::{Space, SpaceProbe};
 
-/// Answers about space.
+/// The free space, and promises made of it.
 pub(crate) struct Spaces {
     probe: SpaceProbe,
     clock: Clock,
@@ -22,7 +23,7 @@ pub(crate) struct Spaces {
     ballast_bytes: u64,
 }
 
-/// Asks the file system that holds `root`.
+/// Returns a probe of the file system that holds `root`.
 pub(crate) fn statvfs(root: PathBuf) -> SpaceProbe {
     std::sync::Arc::new(move || {
         let found = rustix::fs::statvfs(&root)?;
@@ -30,8 +31,8 @@ pub(crate) fn statvfs(root: PathBuf) -> SpaceProbe {
     })
 }
 
-/// Bytes of what a file system says in blocks. One that has given out its reserve may count what is available below zero, which is more
-/// than it has.
+/// Converts blocks to bytes. A file system that has given out its reserve may count the available blocks below zero,
+/// which looks like more than it has.
 fn space_of(blocks: u64, available: u64, block: u64) -> Space {
     let available = if available > blocks { 0 } else { available };
     Space { total: blocks.saturating_mul(block), free: available.saturating_mul(block) }
@@ -42,7 +43,7 @@ impl Spaces {
         Spaces { probe, clock, last: Mutex::new(None), ballast, ballast_bytes }
     }
 
-    /// At most `SPACE_AGE` old. A file system that does not answer has no space.
+    /// Returns the space, at most `SPACE_AGE` old. A file system that does not answer counts as full.
     pub(crate) fn now(&self) -> Space {
         let now = (self.clock)();
         let mut last = self.last.lock();
@@ -61,8 +62,8 @@ impl Spaces {
         *self.last.lock() = None;
     }
 
-    /// Whether `bytes` more leave the policy's reserve free. Takes them off the believed answer, so that many opens
-    /// within `SPACE_AGE` do not all count the same bytes.
+    /// Returns whether `bytes` more leave the policy's reserve free. Subtracts them from the cached answer, so that
+    /// many opens within `SPACE_AGE` do not all count the same bytes.
     pub(crate) fn admit(&self, bytes: u64, policy: &Policy) -> bool {
         let reserve = self.reserve(policy);
         let space = self.now();
@@ -75,7 +76,7 @@ impl Spaces {
         true
     }
 
-    /// Whether less is free than the policy's reserve, whatever was promised to opens.
+    /// Returns whether less than the policy's reserve is free, whatever was promised to opens.
     pub(crate) fn is_scarce(&self, policy: &Policy) -> bool {
         let scarce = || self.now().free < self.reserve(policy);
         scarce() && {
@@ -84,35 +85,35 @@ impl Spaces {
         }
     }
 
-    /// How much more must be free for `bytes` more.
+    /// Returns how many bytes must be freed before `bytes` more are admitted.
     pub(crate) fn lacks(&self, bytes: u64, policy: &Policy) -> u64 {
         self.reserve(policy).saturating_add(bytes).saturating_sub(self.now().free)
     }
 
-    /// Bytes that the policy keeps free.
+    /// Returns the bytes that the policy keeps free.
     pub(crate) fn reserve(&self, policy: &Policy) -> u64 {
         (self.now().total / 1000).saturating_mul(policy.reserve_thousandths.into())
     }
 
-    /// Whether less is free than the ballast would give.
+    /// Returns whether less is free than the ballast would give.
     pub(crate) fn is_nearly_full(&self) -> bool {
         self.now().free < self.ballast_bytes
     }
 
-    /// Bytes to evict now, 0 below the high water.
+    /// Returns the bytes to evict now; 0 below the high-water mark.
     pub(crate) fn excess(&self) -> u64 {
         let space = self.now();
         let used = space.total.saturating_sub(space.free);
         if used <= space.total / 1000 * HIGH_WATER { 0 } else { used.saturating_sub(space.total / 1000 * LOW_WATER) }
     }
 
-    /// Gives the ballast up. True if there was some.
+    /// Deletes the ballast. Returns whether there was one.
     pub(crate) fn drop_ballast(&self) -> bool {
         self.forget();
         std::fs::remove_file(&self.ballast).is_ok()
     }
 
-    /// Makes the ballast again when it takes no more than a quarter of what is free.
+    /// Makes the ballast again if it takes no more than a quarter of the free space.
     pub(crate) fn make_ballast(&self) -> io::Result<()> {
         if self.ballast_bytes == 0 || self.now().free / 4 < self.ballast_bytes || self.ballast.exists() {
             return Ok(());

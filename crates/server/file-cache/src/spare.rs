@@ -1,4 +1,5 @@
-//! Descriptors of replicas, which are kept for the next request while there are plenty, and stage-outs when there are few.
+//! Descriptors of replicas: kept for the next request while there are plenty, and released by stage-outs when there
+//! are few.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,8 +12,8 @@ use crate::limits::{KEPT_SHARE, POLL, ROOM_ROUNDS, ROOM_TRIES};
 use crate::stage_out::{StageOutResult, clone_error};
 
 impl Inner {
-    /// A descriptor of a replica stays open for the next request. When as many were kept as there is room for, all are closed. No `live`
-    /// lock may be held.
+    /// Counts a replica's descriptor that stays open for the next request. When the bound is reached, all are closed.
+    /// No `live` lock may be held.
     pub(crate) fn keeps_one(&self) {
         let most = descriptors::spare() / KEPT_SHARE;
         if self.kept.fetch_add(1, Ordering::Relaxed) >= most && self.kept.swap(0, Ordering::Relaxed) >= most {
@@ -24,12 +25,12 @@ impl Inner {
     fn close_kept(&self) {
         let files: Vec<Arc<File>> = self.table.lock().files.values().cloned().collect();
         let closed: Vec<Descriptors> = files.iter().map(|file| file.live.lock().fds.take_replicas()).collect();
-        tracing::debug!(files = files.len(), "many descriptors of replicas were kept: they are closed");
+        tracing::debug!(files = files.len(), "closed the replica descriptors of all files: too many were kept open");
         drop(closed);
     }
 
-    /// Stages files out; their drain locks are held. Where the process has no descriptors for all of them at once, the rest follows when
-    /// the first have given theirs back, and a file that found none is tried again, alone.
+    /// Stages files out; their drain locks are held. If the process has no descriptors for all of them at once, the
+    /// rest follows when the first have released theirs. A file that found no descriptor is tried again, alone.
     pub(crate) fn drain_locked(
         &self,
         files: &[&Arc<File>],
@@ -53,14 +54,14 @@ impl Inner {
                     let _gate = file.gate.lock();
                     *end = self.count_failure(file, clone_error(error));
                 }
-                // Others give theirs back.
+                // Other threads release theirs.
                 _ => tries = ROOM_ROUNDS,
             }
         }
         ends
     }
 
-    /// A stage-out waits a moment while only the last descriptors are left: requests on open files need them.
+    /// Lets a stage-out wait a moment while only the last descriptors are left, which requests on open files need.
     pub(crate) fn wait_for_descriptors(&self, interrupted: &dyn Fn() -> bool) {
         if descriptors::are_scarce() {
             self.kept.store(0, Ordering::Relaxed);

@@ -1,8 +1,8 @@
 //! Stage-in: steps P0 to P4.
 //!
-//! A replica is filled by blocks, in the order in which readers ask, else in file order; a reader of a missing block
-//! copies it itself. The replica has no record until it is whole and the global copy was read to be unchanged, so a
-//! crash leaves garbage and no lie. If the global copy changed meanwhile, open files go on in the global store.
+//! A replica is filled by blocks, in the order in which readers ask, otherwise in file order. A reader of a missing
+//! block copies it itself. The replica has no record until it is complete and the global copy was found unchanged, so
+//! a crash leaves only garbage. If the global copy changed meanwhile, open files continue in the global store.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
@@ -32,7 +32,7 @@ pub(crate) struct BlockClaim {
 }
 
 impl BlockClaim {
-    /// `None`: another thread has it.
+    /// Claims a block. Returns `None` if another thread has it.
     pub(crate) fn of(fetch: &mut Fetch, block: u64) -> Option<BlockClaim> {
         let range = sums::block_range(block, fetch.base.size);
         let fresh = fetch.claimed.insert(block);
@@ -45,20 +45,20 @@ impl BlockClaim {
     }
 }
 
-/// Whose error ended a copy.
+/// The side whose error ended a copy.
 enum Broken {
     Source(io::Error),
-    /// The burst buffer's.
+    /// The burst buffer's error.
     Replica(io::Error),
 }
 
 impl Inner {
-    /// P0 for a large file. Gate held.
+    /// Does P0 for a large file. Gate held.
     pub(crate) fn begin_fetch(&self, file: &File, anchor: &Arc<dyn Anchor>, base: Fingerprint) -> io::Result<()> {
         let source: Arc<dyn StoreFile> = Arc::from(anchor.open(Access::Read)?);
         let version = self.superblock.next_version()?;
         let replica = self.replicas.create(version)?;
-        // What is read through it is noted by us, or not to be noted. Only the owner may say so.
+        // The agent notes reads of the source itself where they are to be noted. Only the owner may set this flag.
         let _ = rustix::fs::fcntl_setfl(&replica, OFlags::NOATIME);
         if let Err(error) = rustix::fs::ftruncate(&replica, base.size) {
             self.replicas.remove(version)?;
@@ -86,8 +86,8 @@ impl Inner {
         Ok(())
     }
 
-    /// All of P0 to P4 for a small file. False: it cannot be had in one piece, there is no room, or the burst buffer cannot keep it and
-    /// who opens it needs no replica, for it only reads. Gate held.
+    /// Does P0 to P4 for a small file. Returns false if the file cannot be read in one piece, if there is no room, or
+    /// if the burst buffer cannot keep the replica and the opener only reads. Gate held.
     pub(crate) fn fetch_small(
         &self,
         file: &File,
@@ -109,7 +109,7 @@ impl Inner {
                     return Ok(true);
                 }
                 Err(Broken::Replica(error)) if is_full(&error) || (!write && !self.refuses(&error)) => {
-                    tracing::debug!(%error, file = %file.identity, "a stage-in that cannot be kept: the file goes through");
+                    tracing::debug!(%error, file = %file.identity, "could not keep a staged-in replica: the file is served from the global store");
                     return Ok(false);
                 }
                 Err(Broken::Source(error) | Broken::Replica(error)) => return Err(error),
@@ -118,7 +118,7 @@ impl Inner {
         Ok(false)
     }
 
-    /// One try. False: the file was changed meanwhile, and is `base` now.
+    /// Tries once. Returns false if the file was changed meanwhile; `base` is its new fingerprint.
     fn fetch_once(
         &self,
         file: &File,
@@ -128,8 +128,8 @@ impl Inner {
     ) -> Result<bool, Broken> {
         let version = self.superblock.next_version().map_err(Broken::Replica)?;
         let copied = self.copy_small(&**anchor, version, base);
-        // A change after the first look that one read has met whole is seen by the next look at the file, which has the older
-        // fingerprint then.
+        // A single read that meets a change after the first look sees all of it. The replica then has the older
+        // fingerprint, so the next look at the file finds the change.
         let one = base.size <= ONE_READ_BYTES;
         let look = || if one { anchor.attributes_in_memory() } else { anchor.attributes() };
         let after = |sum| Ok((sum, look().map_err(Broken::Source)?));
@@ -156,7 +156,7 @@ impl Inner {
             Ok(true)
         });
         if !matches!(fetched, Ok(true)) {
-            // It is garbage now; a failure leaves it to the next start's sweep.
+            // The replica is garbage now. If this fails, the next start's sweep removes it.
             let _ = self.replicas.remove(version);
         }
         fetched
@@ -179,7 +179,7 @@ impl Inner {
         Ok(sum)
     }
 
-    /// Fetches one block, or waits for who does. False: the file is not being fetched any more.
+    /// Fetches one block, or waits for the thread that does. Returns false if the file is not being fetched any more.
     pub(crate) fn fetch_block(&self, file: &Arc<File>, block: u64) -> io::Result<bool> {
         let claim = {
             let mut live = file.live.lock();
@@ -197,7 +197,7 @@ impl Inner {
         self.fetch_claimed(file, claim)
     }
 
-    /// Fetches a block that this thread alone copies. False: the file is not being fetched any more.
+    /// Fetches a block that this thread has claimed. Returns false if the file is not being fetched any more.
     pub(crate) fn fetch_claimed(&self, file: &Arc<File>, claim: BlockClaim) -> io::Result<bool> {
         let BlockClaim { block, range, source, replica } = claim;
         let copied = {
@@ -227,7 +227,7 @@ impl Inner {
             Ok(_) => Ok(true),
             Err(Broken::Source(error)) => Err(error),
             Err(Broken::Replica(error)) => {
-                tracing::debug!(%error, "no room for a stage-in: the file goes through");
+                tracing::debug!(%error, "no room to stage a file in: it is served from the global store");
                 let _gate = file.gate.lock();
                 self.abandon_fetch(file);
                 Ok(false)
@@ -238,12 +238,12 @@ impl Inner {
     fn finish_fetch(&self, file: &Arc<File>) -> io::Result<()> {
         let _gate = file.gate.lock();
         let Err(error) = self.complete(file) else { return Ok(()) };
-        // Readers go on in the global store, and so does who opened it for writing if what lacks is room.
+        // Readers continue in the global store, and so do writers if only room is lacking.
         self.abandon_fetch(file);
         if is_full(&error) || self.refuses(&error) { Ok(()) } else { Err(error) }
     }
 
-    /// P3 and P4 of a large file. Gate held.
+    /// Does P3 and P4 of a large file. Gate held.
     fn complete(&self, file: &Arc<File>) -> io::Result<()> {
         let ((base, racy), version, replica, sums, anchor) = {
             let live = file.live.lock();
@@ -265,7 +265,7 @@ impl Inner {
             self.abandon_fetch(file);
             return Ok(());
         }
-        // What changed and kept its size and time is found by the next open, which compares the bytes.
+        // A change that kept size and time is found by the next open, which compares the bytes.
         let doubted = !matches!(&after, Ok(after) if base.moved(&after.fingerprint) == Moved::Nothing);
         replica::set_mtime(replica.as_fd(), base.mtime)?;
         drop(replica);
@@ -299,7 +299,7 @@ impl Inner {
         Ok(())
     }
 
-    /// The fetch ends without a replica: open files go on in the global store. Gate held.
+    /// Ends the fetch without a replica: open files continue in the global store. Gate held.
     pub(crate) fn abandon_fetch(&self, file: &File) {
         let version = {
             let mut live = file.live.lock();
@@ -320,7 +320,7 @@ impl Inner {
         }
     }
 
-    /// Where a file that is being fetched comes from.
+    /// Returns the global copy from which a file is being fetched.
     pub(crate) fn source_of(&self, file: &File) -> Option<Arc<dyn StoreFile>> {
         match &file.live.lock().body {
             Body::Partial(fetch) => Some(Arc::clone(&fetch.source)),
@@ -328,7 +328,8 @@ impl Inner {
         }
     }
 
-    /// Fetches what is missing, in this thread. `EINTR` between two blocks.
+    /// Fetches everything that is missing, in this thread. Errors: `EINTR` between two blocks if `interrupted` says
+    /// so.
     pub(crate) fn fetch_rest(&self, file: &Arc<File>, interrupted: &dyn Fn() -> bool) -> io::Result<()> {
         loop {
             if interrupted() {
@@ -349,7 +350,7 @@ impl Inner {
         }
     }
 
-    /// Nobody waits for the whole file any more: without readers the fetch ends.
+    /// Notes that nobody waits for the whole file any more: without readers the fetch ends.
     pub(crate) fn leave_fetch(&self, file: &File) {
         let _gate = file.gate.lock();
         let goes_on = {
@@ -386,20 +387,21 @@ fn clean_record(anchor: &dyn Anchor, version: types::Version, base: Fingerprint)
 
 /// A block that was copied.
 struct Fetched {
-    /// Its checksum.
+    /// Checksum of the block.
     sum: u64,
-    /// Where its last data ends; 0 without any.
+    /// End of the block's last data; 0 if it has none.
     end: u64,
-    /// What behind the block is known to be a hole.
+    /// Known hole behind the block.
     hole: ByteRange,
 }
 
-/// Copies one block and keeps its holes. What the source no longer has
-/// reads as zeros: the check at the end finds that it changed.
+/// Copies one block and keeps its holes. Bytes that the source no longer has read as zeros: the check at the end finds
+/// that it changed.
 fn copy_block(source: &dyn StoreFile, replica: &OwnedFd, block: ByteRange) -> Result<Fetched, Broken> {
     let mut at = block.start;
     if block.len() <= ONE_READ_BYTES {
-        // No hole is smaller than a page: only a page that reads as zeros can be one, and asking costs the store two requests.
+        // No hole is smaller than a page: only a page that reads as zeros can be one, and asking costs the store two
+        // requests.
         let mut buffer = vec![0_u8; block.len() as usize];
         let read = source.read_at(&mut buffer, at).map_err(Broken::Source)?;
         if buffer.chunks(GAP_BYTES).all(|page| page.iter().any(|byte| *byte != 0)) {

@@ -1,9 +1,9 @@
 //! Stage-out: steps W2 to W8, for one large file or for a batch of small ones.
 //!
-//! The copy runs without the gate, so opens and writes go on. What they change is found at the end: a stage-out ends
-//! `Clean` only if nobody could write when it began (a read lease was granted) and nobody opened for writing since. Else
-//! the record stays `Dirty` with the fingerprint and the checksums of what was copied, and the next stage-out compares
-//! with these.
+//! The copy runs without the gate, so opens and writes continue. The end of the stage-out looks for their changes. It
+//! ends `Clean` only if nobody could write when it began (a read lease was granted) and nobody opened for writing
+//! since. Otherwise the record stays `Dirty` with the fingerprint and the checksums of the copied bytes, and the next
+//! stage-out compares with these.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -32,20 +32,20 @@ use crate::replica::{self, How};
 use crate::side::{self, here};
 use crate::sums::Sums;
 
-/// What a stage-out came to.
+/// Outcome of one stage-out.
 #[derive(Debug)]
 pub(crate) enum StageOutResult {
     /// The replica and the global copy are equal, and the record says so.
     Clean,
     /// Copied, but open for writing, mapped or changed meanwhile: it must be tried again.
     StillDirty,
-    /// There was nothing to do.
+    /// Nothing had to be done.
     Nothing,
-    /// It cannot be done now. The state tells a conflict from a failure.
+    /// The stage-out cannot be done now. The state tells a conflict from a failure.
     Stuck { state: Residency, orphaned: bool, error: io::Error },
 }
 
-/// One stage-out under way. Its file's drain lock is held.
+/// One stage-out under way. The file's drain lock is held.
 pub(crate) struct StageOutJob<'a> {
     pub(crate) file: &'a Arc<File>,
     pub(crate) anchor: Arc<dyn Anchor>,
@@ -55,31 +55,32 @@ pub(crate) struct StageOutJob<'a> {
     pub(crate) size: u64,
     pub(crate) mtime: Timestamp,
     extent: Extent,
-    /// So many of the first bytes nobody has changed since they were summed.
+    /// Number of first bytes that nobody has changed since they were summed.
     unchanged: u64,
-    /// The global copy before.
+    /// Fingerprint of the global copy before the stage-out.
     pub(crate) before: Fingerprint,
-    /// As the file counted them when the job began.
+    /// Value of `Live::changes` when the job started.
     pub(crate) changes: u64,
-    /// Nobody could write the replica when the job began.
+    /// Whether a read lease was granted at the start, so nobody could write the replica.
     pub(crate) quiet: bool,
-    /// The record says `Draining`.
+    /// Whether the record says `Draining`.
     pub(crate) begun: bool,
-    /// What is copied was written to the medium first, by this job.
+    /// Whether this job wrote the copied data to the burst buffer's medium first.
     pub(crate) secured: bool,
     pub(crate) global: Option<Box<dyn StoreFile>>,
     pub(crate) copied: Copied,
-    /// The time that the store keeps for `mtime`; `None`: somebody else wrote when it was set.
+    /// Time that the store keeps for `mtime`. `None`: somebody else wrote while it was set.
     pub(crate) kept: Option<Timestamp>,
-    /// A later content may look as what was left.
+    /// Whether a later content may have the fingerprint that was left.
     pub(crate) racy: bool,
-    /// The global copy with all bytes and its time, before they were synced; `None` if nothing was to be done.
+    /// Fingerprint of the global copy with all bytes and its time, before the sync. `None` if nothing had to be done.
     pub(crate) timed: Option<Fingerprint>,
 }
 
 impl StageOutJob<'_> {
-    /// Under `stage_out=size:N` what is written while the file is open is copied as it grows; what was written over in what was copied
-    /// before is looked for when nobody writes any more. Else each step would look at the whole file.
+    /// Leaves earlier bytes for later, under `stage_out=size:N`: bytes written to an open file are copied as the file
+    /// grows. Overwritten bytes of the part that is already copied are looked for when nobody writes any more.
+    /// Otherwise each step would look at the whole file.
     fn leave_written_over(&mut self) {
         if !self.quiet && matches!(self.policy.stage_out, StageOut::Size(_)) {
             let copied = self.file.live.lock().copied_bytes;
@@ -87,14 +88,14 @@ impl StageOutJob<'_> {
         }
     }
 
-    /// Whether the file still has the replica that is being copied, and a record of it.
+    /// Returns whether the file still has the replica that is being copied, and a record of it.
     pub(crate) fn is_wanted(&self, live: &Live) -> bool {
         is_wanted(&self.record, live)
     }
 }
 
 impl StageOutResult {
-    /// Whether the process had no descriptor for it.
+    /// Returns whether the process had no descriptor for the file.
     pub(crate) fn lacks_descriptors(&self) -> bool {
         matches!(self, StageOutResult::Stuck { error, .. } if errno(error) == libc::EMFILE)
     }
@@ -105,7 +106,8 @@ fn stuck(state: Residency, error: io::Error) -> StageOutResult {
 }
 
 impl Inner {
-    /// Begins the stage-outs of files without an end; those behind the last descriptors are left for later, with the end of `ends`.
+    /// Begins the stage-outs of the files that have no end in `ends` yet. Files for which no descriptors are left are
+    /// postponed: `ends` is cut before the first of them.
     fn begin_all<'a>(
         &self,
         files: &[&'a Arc<File>],
@@ -144,20 +146,21 @@ impl Inner {
         jobs
     }
 
-    /// Stages out the first of the files, all where there are descriptors for them; their drain locks are held. More than one file is a
-    /// batch: the store is synced once. `patient`: what is to be published at once may wait until nobody uses it.
+    /// Stages out the first of the files, all if there are descriptors for them. Their drain locks are held. More than
+    /// one file is a batch, which syncs the store once. `patient`: publication at once may wait until nobody uses the
+    /// file.
     pub(crate) fn drain_first(
         &self,
         files: &[&Arc<File>],
         patient: bool,
         interrupted: &dyn Fn() -> bool,
     ) -> Vec<StageOutResult> {
-        // First: what takes long must not lie between the look at a global copy and its change.
+        // First: a long operation must not lie between the look at a global copy and its change.
         let mut ends: Vec<Option<StageOutResult>> =
             files.iter().map(|file| self.publish(file, patient, interrupted)).collect();
         let mut jobs = self.begin_all(files, patient, interrupted, &mut ends);
         let batch = files.len() > 1;
-        // Before the first byte: each batch hears itself of what could not be written.
+        // Before the first byte: each batch must hear itself of failed write-backs.
         let ready = if batch && !jobs.is_empty() {
             let mut lost = |index: usize, job, error| ends[index] = Some(self.failed(job, error));
             self.store.sync_point().and_then(|point| self.announce_all(&mut jobs, &mut lost).map(|()| Some(point)))
@@ -172,7 +175,7 @@ impl Inner {
             match self.copy(&mut job, interrupted).and_then(|()| self.set_time(&mut job, interrupted)) {
                 Ok(()) => jobs.push((index, job)),
                 Err(error) => {
-                    // The sync of the others may be told of its bytes, and none after it.
+                    // The sync of the others may report the loss of this file's bytes, and no later sync does.
                     job.file.live.lock().unsynced_below |= batch && job.begun;
                     ends[index] = Some(self.failed(job, error));
                 }
@@ -200,13 +203,13 @@ impl Inner {
         ends.into_iter().map(|end| end.unwrap_or(StageOutResult::Nothing)).collect()
     }
 
-    /// W3 without its commit: what is to be done, and whether it may be.
+    /// Plans step W3 (mark draining) without committing it. Returns the plan, or why staging out is not allowed now.
     pub(crate) fn begin<'a>(&self, file: &'a Arc<File>) -> Result<StageOutJob<'a>, StageOutResult> {
         self.begin_knowing(file, None)
     }
 
-    /// Looks into a global copy that does not look as it was left: only its attributes may have been changed, or a crash of the
-    /// machine may have taken what we recorded of a time that was set through us.
+    /// Compares a global copy that does not look as it was left. Possibly only its attributes changed, or a crash of
+    /// the machine took the record of a time that was set through the agent.
     fn begin_looking<'a>(
         &self,
         file: &'a Arc<File>,
@@ -223,7 +226,7 @@ impl Inner {
         }
     }
 
-    /// `known`: a comparison has shown whose bytes the global copy with this fingerprint holds.
+    /// Plans W3. `known`: a comparison has shown whose bytes the global copy with this fingerprint holds.
     fn begin_knowing<'a>(
         &self,
         file: &'a Arc<File>,
@@ -243,7 +246,7 @@ impl Inner {
             return Err(self.end_doubt(file, true).unwrap_or_else(|| self.orphan(file)));
         };
         self.end_doubt(file, found.links == 0).map_or(Ok(()), Err)?;
-        // Somebody else may have found out meanwhile that it is damaged.
+        // Another thread may have found meanwhile that the file is damaged.
         if let Some(end) = nothing_to_do(&file.live.lock()) {
             return Err(end);
         }
@@ -252,7 +255,8 @@ impl Inner {
             let Some(record) = live.record.clone().filter(|_| live.is_unclean() && !live.unlinked) else {
                 return Err(StageOutResult::Nothing);
             };
-            // It may have changed since it was synced last; who makes it clean without a copy has not synced it.
+            // The replica may have changed since its last sync. A file that becomes clean without a copy has not been
+            // synced.
             live.synced = false;
             (record, Arc::clone(&live.policy), live.left, live.changes, live.writers == 0)
         };
@@ -263,7 +267,8 @@ impl Inner {
             let reason = format!("the global copy is marked as dirty by {whose}");
             return Err(self.record_conflict(file, record, &reason));
         }
-        // After a sync that failed the system takes the bytes for written: only writing them again makes a sync tell.
+        // After a failed sync the system takes the bytes for written. Only writing them again lets a sync report
+        // errors.
         let rewrite = file.live.lock().unsynced_below;
         let mut extent = if rewrite { Extent::Everything } else { self.extent_of(&record) };
         let expected = if record.state == State::Draining { left } else { Some(record.base) };
@@ -271,7 +276,7 @@ impl Inner {
         if let Some((expected, moved)) = expected.map(|expected| (expected, moved(&expected))) {
             let keep = policy.on_conflict == OnConflict::Keep;
             if moved != Moved::Nothing && known.is_none() && keep {
-                // Reading it may take long.
+                // Reading the copy may take long.
                 drop(gate);
                 return self.begin_looking(file, &record, &*anchor, found.fingerprint);
             }
@@ -286,17 +291,17 @@ impl Inner {
             }
             let same = moved == Moved::Nothing || (moved == Moved::ChangeTime && bytes == ContentOwner::Base);
             if same || (harmless && moved == Moved::ChangeTime) {
-                // Once: the next try finds it as it was left.
+                // Only once: the next try finds the global copy as it was left.
                 let mut live = file.live.lock();
                 live.believe(&found.fingerprint);
                 if let Some(now) = &mut live.record {
-                    // One rename explains one time of change.
+                    // One rename explains one change time.
                     now.hint = renamed.unwrap_or_else(|| now.hint.clone());
                     (record.base, record.hint) = (now.base, now.hint.clone());
                 }
             }
             if !same {
-                // What was recorded of its blocks is not what is there.
+                // The recorded checksums are not those of the present blocks.
                 let compares = extent != Extent::Everything && (harmless || moved == Moved::ChangeTime);
                 extent = if compares { Extent::Differing } else { Extent::Everything };
             }
@@ -331,17 +336,18 @@ impl Inner {
         })
     }
 
-    /// The gate, and what is below: the global copy, its attributes, and whose mark is on it if another agent's is.
+    /// Locks the file's gate and looks up its global copy. Returns the copy, its attributes, and the owner of a
+    /// foreign mark, if any.
     fn look_below<'a>(&self, file: &'a Arc<File>) -> (MutexGuard<'a, ()>, io::Result<Option<Below>>) {
         let look = || {
             let Some(anchor) = self.anchor_of(file, false)? else { return Ok(None) };
             let shared = self.store.is_shared();
             let foreign = if shared { crate::marks::foreign(&*anchor, &self.settings.agent_id)? } else { None };
-            // What is written next must not come over what others changed, however long the store's client remembers attributes.
+            // The write must not destroy others' changes, however long the store's client caches attributes.
             let found = anchor.attributes_now()?;
             Ok(Some((anchor, found, foreign)))
         };
-        // What has no name may be getting one.
+        // A file without a name may be getting one.
         let is_final = |found: &io::Result<Option<Below>>| match found {
             Ok(found) => found.as_ref().is_some_and(|(_, found, _)| found.links > 0),
             Err(_) => true,
@@ -361,7 +367,7 @@ impl Inner {
         }
     }
 
-    /// W4.
+    /// Does W4.
     fn copy(&self, job: &mut StageOutJob<'_>, interrupted: &dyn Fn() -> bool) -> io::Result<()> {
         let untouched = job.extent == Extent::Everything && job.size == 0 && job.before.size == 0;
         if untouched {
@@ -389,7 +395,8 @@ impl Inner {
         Ok(())
     }
 
-    /// The copy did not end: what it left below is remembered, so that the next try does not take it for an outsider's.
+    /// Notes a copy that did not end. Its state of the global copy is remembered, so that the next try does not take
+    /// it for an outsider's change.
     fn failed(&self, job: StageOutJob<'_>, error: io::Error) -> StageOutResult {
         let look = || if job.begun { job.anchor.attributes().ok() } else { None };
         let (_gate, found) = ask_ungated(job.file, look, |_| true);
@@ -415,12 +422,13 @@ impl Inner {
     }
 }
 
-/// The global copy, its attributes, and whose mark is on it if another agent's is.
+/// The global copy, its attributes, and the owner of a foreign mark, if any.
 type Below = (Arc<dyn Anchor>, StoreAttributes, Option<String>);
 
-/// The gate, and what the store says to `ask`: without the gate first, for whoever opens the file would wait for a store that hangs.
-/// Our own changes of times would pass for an outsider's: they are counted before they are made and made with the gate held, so if one
-/// came between it is asked again with the gate, and so is what is not `is_final`.
+/// Locks the gate and calls `ask`, which asks the store. Asks without the gate first, for an open of the file would
+/// otherwise wait for a store that hangs. Our own changes of times would look like an outsider's. They are counted
+/// before they are made, and made with the gate held. So `ask` is called again with the gate if one came in between,
+/// or if the first answer is not `is_final`.
 fn ask_ungated<T>(file: &File, ask: impl Fn() -> T, is_final: impl Fn(&T) -> bool) -> (MutexGuard<'_, ()>, T) {
     let counted = |_gate: &MutexGuard<'_, ()>| file.live.lock().changes;
     let before = counted(&file.gate.lock());
@@ -434,7 +442,7 @@ fn ask_ungated<T>(file: &File, ask: impl Fn() -> T, is_final: impl Fn(&T) -> boo
     (gate, said)
 }
 
-/// Why a file is not staged out at all.
+/// Returns why a file is not staged out at all, if there is a reason.
 fn nothing_to_do(live: &Live) -> Option<StageOutResult> {
     match &live.record {
         _ if live.unlinked => Some(StageOutResult::Nothing),
@@ -456,7 +464,7 @@ pub(crate) fn clone_error(error: &io::Error) -> io::Error {
     if side::errno_here(error).is_some() { here(copy) } else { copy }
 }
 
-/// Whether writing over a global copy that is not as it was left costs nobody's bytes.
+/// Returns whether overwriting a global copy that is not as it was left loses nobody's bytes.
 fn is_harmless(moved: Moved, bytes: ContentOwner, expected: &Fingerprint, found: &Fingerprint) -> bool {
     match bytes {
         _ if moved == Moved::Nothing => true,
@@ -466,7 +474,7 @@ fn is_harmless(moved: Moved, bytes: ContentOwner, expected: &Fingerprint, found:
     }
 }
 
-/// What an operator reads of a conflict.
+/// Describes the difference between two fingerprints, for an operator who reads of a conflict.
 fn difference(expected: &Fingerprint, found: &Fingerprint) -> String {
     let time = |stamp: &Timestamp| format!("{}.{:09}", stamp.seconds, stamp.nanos);
     if expected.same_content(found) {

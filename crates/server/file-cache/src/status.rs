@@ -1,4 +1,4 @@
-//! What an operator sees.
+//! Status for operators.
 
 use serde::{Deserialize, Serialize};
 
@@ -15,39 +15,40 @@ use crate::surface::FileCache;
 /// The file cache's state at one moment. Counters start at zero when the cache is opened.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Status {
-    /// Replicas known, whatever their state.
+    /// Number of replicas known, whatever their state.
     pub files: u64,
-    /// Of these: equal to their global copies.
+    /// Clean replicas: equal to their global copies.
     pub clean: u64,
-    /// Kept whatever happens.
+    /// Pinned replicas.
     #[serde(default)]
     pub pinned: u64,
-    /// With data that the global copy lacks, those among them that are being staged out; not those in conflict or failed.
+    /// Dirty files that can be staged out, including those that are being staged out. Conflicts and failures are not
+    /// counted.
     pub dirty: u64,
-    /// Of the dirty ones: not open, waiting for their stage-out.
+    /// Dirty files that are not open and wait for their stage-out.
     pub queued: u64,
-    /// Of the dirty ones: being staged out.
+    /// Dirty files that are being staged out.
     pub draining: u64,
-    /// Being staged in.
+    /// Files that are being staged in.
     pub fetching: u64,
-    /// Whose global copy changed under a dirty replica.
+    /// Files in conflict: the global copy changed under a dirty replica.
     pub conflict: u64,
-    /// Whose stage-out cannot finish.
+    /// Files whose stage-out cannot finish.
     pub failed: u64,
-    /// Dirty, and not found in the global store.
+    /// Dirty files that were not found in the global store.
     pub orphaned: u64,
-    /// Removed, and kept with what was synced of them until the global store has their removal on its medium; counted in `files`.
+    /// Removed files whose synced data is kept until the global store's medium has their removal. Counted in `files`.
     #[serde(default)]
     pub removed: u64,
-    /// Open files.
+    /// Number of open files.
     pub open: u64,
-    /// Open descriptions.
+    /// Number of open file descriptions.
     pub handles: u64,
     /// Bytes of replicas that wait for their stage-out (their sizes, holes included).
     pub dirty_bytes: u64,
     /// Bytes of the burst buffer's file system.
     pub total_bytes: u64,
-    /// Of these, free.
+    /// Free bytes of that file system.
     pub free_bytes: u64,
     /// Opens that found a complete replica.
     pub hits: u64,
@@ -55,44 +56,44 @@ pub struct Status {
     pub misses: u64,
     /// Opens served from the global store.
     pub through: u64,
-    /// Reads of files that were being staged in which found their bytes here.
+    /// Reads of files being staged in that found their bytes in the burst buffer.
     pub read_hits: u64,
-    /// Such reads that waited for bytes on their way.
+    /// Reads of such files that waited for bytes already being fetched.
     pub read_late: u64,
-    /// Such reads that had to ask for bytes themselves.
+    /// Reads of such files that had to request bytes.
     pub read_misses: u64,
-    /// Bytes copied up.
+    /// Bytes staged in.
     pub staged_in_bytes: u64,
-    /// Files copied up.
+    /// Files staged in.
     pub staged_in_files: u64,
-    /// Microseconds in which at least one file was copied up.
+    /// Microseconds in which at least one file was staged in.
     pub staged_in_us: u64,
-    /// Bytes copied down.
+    /// Bytes staged out.
     pub staged_out_bytes: u64,
-    /// Files copied down, unchanged ones included.
+    /// Files staged out, unchanged ones included.
     pub staged_out_files: u64,
     /// Microseconds in which at least one stage-out was under way.
     pub staged_out_us: u64,
     /// Stage-outs that failed and will be tried again.
     pub errors: u64,
-    /// The last of them: which file, as last known, and why.
+    /// The last failed stage-out: the file's path as last known, and the reason.
     #[serde(default)]
     pub failure: Option<(String, String)>,
     /// Replicas evicted.
     pub evicted: u64,
-    /// Files that continued through because the burst buffer was full.
+    /// Files that moved to the global store because the burst buffer was full.
     pub spilled: u64,
-    /// Writes of programs past the agent that found no space: counted from free space seen as zero.
+    /// Writes of programs without the agent that found no space: counted when free space was seen as zero.
     pub full: u64,
     /// Whether new writes go to the global store.
     pub quiesced: bool,
-    /// Whether replicas carry their identity, so that a lost catalogue can be rebuilt.
+    /// Whether replicas can carry identity attributes, so that a lost catalogue can be rebuilt.
     pub xattrs: bool,
-    /// Of the dirty ones: whose replicas could not be told that, for the file system refused the attribute, or not what has changed since.
-    /// It is tried again; a catalogue that is lost before would be rebuilt without them.
+    /// Dirty files whose identity attribute is missing or out of date, because the file system refused it. It is tried
+    /// again. A catalogue that is lost before that is rebuilt without these files.
     #[serde(default)]
     pub without_identity_attribute: u64,
-    /// What needs somebody's attention; at most 1,000.
+    /// Files that need attention, at most 1,000.
     pub stuck: Vec<StuckStatus>,
 }
 
@@ -105,16 +106,16 @@ pub struct StuckStatus {
     pub identity: String,
     /// `dirty`, `draining`, `conflict`, `failed` or `orphaned`.
     pub state: String,
-    /// Why.
+    /// Reason for people.
     pub reason: String,
-    /// What to do; in it `PATH` and `IDENTITY` stand for those of the file.
+    /// Advice for the operator. `PATH` and `IDENTITY` in it stand for those of the file.
     pub remedy: String,
-    /// Where the data is.
+    /// Path of the replica with the data.
     pub replica: String,
 }
 
 impl FileCache {
-    /// What an operator sees. Reads the whole catalogue.
+    /// Returns the full status. Reads the whole catalogue.
     pub fn status(&self) -> Status {
         let mut status = self.activity();
         let scanned = self.inner.catalogue.scan(
@@ -124,16 +125,16 @@ impl FileCache {
                 status.pinned += u64::from(record.pinned);
                 true
             },
-            &mut |error| tracing::error!(%error, "a damaged record"),
+            &mut |error| tracing::error!(%error, "found a damaged record in the catalogue, see `forebay check`"),
         );
         if let Err(error) = scanned {
-            tracing::error!(%error, "the catalogue cannot be read for the status");
+            tracing::error!(%error, "could not read the catalogue: the status is incomplete");
         }
         status
     }
 
-    /// The same without `files`, `clean` and `pinned`, which stay 0: what is done and what is not clean, however many replicas
-    /// there are.
+    /// Returns the status without `files`, `clean` and `pinned`, which stay 0: activity and files that are not clean.
+    /// The cost does not depend on the number of replicas.
     pub fn activity(&self) -> Status {
         let inner = &self.inner;
         let read = Inner::read_counter;
@@ -279,7 +280,7 @@ fn remedy(state: State, orphaned: bool, lost: bool) -> (&'static str, String) {
     }
 }
 
-/// What to do about what is tried again soon.
+/// Advice for a failure that is tried again soon.
 const AGAIN: &str = "it is tried again by itself; mend the reason if it stays";
 
 #[cfg(test)]

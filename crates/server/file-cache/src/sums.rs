@@ -1,7 +1,7 @@
-//! Block checksums of a replica's clean content: what changed since is found without reading the global store.
+//! Block checksums of a replica's clean content: later changes are found without reading the global store.
 //!
 //! CRC-64/NVME over blocks of 1 MiB. A changed block keeps its checksum with odds of 2^-64; every change within 64
-//! consecutive bits is found for certain. `verify = full` does not rest on them.
+//! consecutive bits is certain to be found. `verify = full` does not rely on them.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -16,30 +16,31 @@ use crate::replica::make_parent;
 
 const MAGIC: &[u8; 8] = b"fbsums01";
 
-/// The checksums of one content of `size` bytes, one a block; the last block may be short.
+/// The checksums of one content of `size` bytes, one per block; the last block may be short.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Sums {
     pub(crate) size: u64,
     pub(crate) blocks: Vec<u64>,
 }
 
-/// The checksum of one block.
+/// Returns the checksum of one block.
 pub(crate) fn sum(block: &[u8]) -> u64 {
     checksum(CrcAlgorithm::Crc64Nvme, block)
 }
 
-/// The checksum of a hole of so many bytes, at most a block.
+/// Returns the checksum of a hole of `len` bytes, at most a block.
 pub(crate) fn of_zeros(len: u64) -> u64 {
     static OF_A_BLOCK: LazyLock<u64> = LazyLock::new(|| sum(&vec![0; BLOCK_BYTES as usize]));
     if len == BLOCK_BYTES { *OF_A_BLOCK } else { sum(&vec![0; len as usize]) }
 }
 
-/// The checksums of a replica's present content.
+/// Returns the checksums of a replica's present content.
 pub(crate) fn of_replica(fd: &OwnedFd, size: u64) -> io::Result<Sums> {
     of_replica_while(fd, size, &|| false)
 }
 
-/// The checksums of a replica's present content. `EINTR` once `over` says so, which is asked before each block.
+/// Returns the checksums of a replica's present content. Errors: `EINTR` once `over` says so, which is asked before
+/// each block.
 pub(crate) fn of_replica_while(fd: &OwnedFd, size: u64, over: &dyn Fn() -> bool) -> io::Result<Sums> {
     let mut block = vec![0; BLOCK_BYTES as usize];
     let mut blocks = Vec::with_capacity(blocks_of(size) as usize);
@@ -59,19 +60,19 @@ pub(crate) fn of_replica_while(fd: &OwnedFd, size: u64, over: &dyn Fn() -> bool)
     Ok(Sums { size, blocks })
 }
 
-/// How many blocks `size` bytes have.
+/// Returns the number of blocks of `size` bytes.
 pub(crate) fn blocks_of(size: u64) -> u64 {
     size.div_ceil(BLOCK_BYTES)
 }
 
-/// Where block `index` of a file of `size` bytes lies.
+/// Returns the range of block `index` of a file of `size` bytes.
 pub(crate) fn block_range(index: u64, size: u64) -> types::ByteRange {
     let start = index * BLOCK_BYTES;
     types::ByteRange::new(start, (start + BLOCK_BYTES).min(size))
 }
 
 impl Sums {
-    /// Writes them; a torn write is found when they are read.
+    /// Writes the checksums to a file. A torn write is detected when they are read.
     pub(crate) fn store(&self, path: &Path) -> io::Result<()> {
         let mut bytes = Vec::with_capacity(24 + self.blocks.len() * 8);
         bytes.extend_from_slice(MAGIC);
@@ -87,17 +88,18 @@ impl Sums {
         }
     }
 
-    /// Writes them, if there is room: without them a change is found by reading the global copy. Returns whether it could.
+    /// Writes the checksums if there is room. Without them a change is found by reading the global copy. Returns
+    /// whether they were written.
     pub(crate) fn keep(&self, path: &Path) -> bool {
         let stored = self.store(path).inspect_err(|error| {
-            tracing::warn!(%error, "cannot keep checksums");
-            // Those of an earlier content must not be taken for these.
+            tracing::warn!(%error, "could not write the checksums of a replica: its next stage-out reads the global copy instead");
+            // The checksums of an earlier content must not be taken for these.
             let _ = std::fs::remove_file(path);
         });
         stored.is_ok()
     }
 
-    /// Reads them; `None` if they are missing or damaged.
+    /// Reads checksums; returns `None` if they are missing or damaged.
     pub(crate) fn load(path: &Path) -> Option<Sums> {
         let bytes = std::fs::read(path).ok()?;
         let (body, check) = bytes.split_last_chunk::<8>()?;

@@ -1,4 +1,5 @@
-//! The burst buffer's lock and its first page: who uses it, whose data it holds, which versions were given out.
+//! The burst buffer's lock and its first page: which agent uses it, whose data it holds, and which versions were given
+//! out.
 
 mod page;
 
@@ -16,10 +17,10 @@ use crate::open::is_full;
 use crate::settings::OpenError;
 use page::{Page, keep_room, new_page, read_page, start_page, write_page};
 
-/// What others have no business with, of all that was once made for everybody to read.
+/// Files that other users may not read, among those that an earlier version made readable for everybody.
 const PRIVATE: [&str; 5] = ["agent.log", "agent.log.1", "catalogue", "directory", "policies.toml"];
 
-/// Bytes of the lock file that somebody may have written: a process id and a boot id.
+/// Bytes of the lock file that another process may have written: a process id and a boot id.
 const LOCK_BYTES: usize = 64;
 
 /// The held lock and the page.
@@ -27,9 +28,9 @@ pub(crate) struct Superblock {
     path: PathBuf,
     lock: File,
     state: Mutex<State>,
-    /// Versions below were given out by earlier agents.
+    /// First version of this agent: all below were given out by earlier agents.
     pub(crate) first: Version,
-    /// Whether there was a page before: the burst buffer is not new.
+    /// Whether there was a page before, so that the burst buffer is not new.
     pub(crate) existed: bool,
     /// How the agent before ended.
     pub(crate) before: Before,
@@ -38,9 +39,9 @@ pub(crate) struct Superblock {
 /// How an agent ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Before {
-    /// In order, or it died and the machine did not: what it had written is there.
+    /// In order, or the agent died and the machine did not: everything it had written is there.
     End,
-    /// The machine died with it.
+    /// The machine crashed.
     Crash,
 }
 
@@ -49,15 +50,15 @@ struct State {
     next: u64,
 }
 
-/// Which store's data a burst buffer holds, as its superblock says; `None` where that is missing or cannot be read.
+/// Returns the id of the store whose data a burst buffer holds; `None` if the superblock is missing or cannot be read.
 pub fn store_of(burst_buffer: &Path) -> Option<String> {
     let bytes = std::fs::read(burst_buffer.join("superblock")).ok()?;
     let page: serde_json::Value = serde_json::from_slice(&bytes).ok()?;
     page["store_id"].as_str().map(str::to_owned)
 }
 
-/// Versions below it were made before a start of the machine that no orderly end of the agent came before, and the next start
-/// looks what of them is left: 0 where nothing is to be looked for.
+/// Returns the version below which replicas must be searched by the next start: they were made before a start of the
+/// machine that no orderly end of the agent preceded. Returns 0 if nothing must be searched.
 pub fn first_after_crash(burst_buffer: &Path) -> Version {
     let path = burst_buffer.join("superblock");
     let page = || read_page(&path, &std::fs::read(&path).ok()?, &store_of(burst_buffer)?).ok();
@@ -68,8 +69,8 @@ pub fn first_after_crash(burst_buffer: &Path) -> Version {
     }))
 }
 
-/// Takes from everybody else what an earlier version let him read in a burst buffer: it tells of files in directories that he may not
-/// search. What is not ours, or cannot be changed, stays as it is.
+/// Takes from other users the right to read files that an earlier version made readable. The files name others in
+/// directories that such a user may not search. Files of other owners, or that cannot be changed, stay as they are.
 pub fn keep_private(burst_buffer: &Path) {
     for name in PRIVATE {
         let path = burst_buffer.join(name);
@@ -91,8 +92,8 @@ fn boot_id() -> String {
 }
 
 impl Superblock {
-    /// Takes the lock, reads or makes the page, and reserves versions.
-    /// `agent_id` is kept with the first use; later ones get that.
+    /// Takes the lock, reads or makes the page, and reserves versions. The page keeps the `agent_id` of the first use,
+    /// and later uses get that one.
     pub(crate) fn open(root: &Path, store_id: &str, agent_id: &str) -> Result<Superblock, OpenError> {
         let mut builder = std::fs::DirBuilder::new();
         builder.recursive(true).mode(0o700).create(root).map_err(failed(root, "make the directory"))?;
@@ -105,7 +106,7 @@ impl Superblock {
         let boot = boot_id();
         let (mut page, existed) = match std::fs::read(&path) {
             Ok(bytes) => (read_page(&path, &bytes, store_id)?, true),
-            // Its versions would be given out again, and nothing says whose data it is.
+            // The versions would be given out again, and nothing says whose data it is.
             Err(error) if error.kind() == io::ErrorKind::NotFound && holds_data(root) => {
                 return Err(OpenError::Superblock { path: root.to_owned(), what: "is missing" });
             }
@@ -113,7 +114,7 @@ impl Superblock {
             Err(error) => return Err(failed(&path, "read the superblock")(error)),
         };
         let first = page.reserved;
-        // A start after a crash may have died before it looked.
+        // A start after a crash may have died before it searched.
         let before =
             if !page.settled && (page.boot_id != boot || page.unsearched) { Before::Crash } else { Before::End };
         if page.boot_id != boot && !page.settled {
@@ -131,16 +132,16 @@ impl Superblock {
         Ok(Superblock { path, lock, state, first: Version(first), existed, before })
     }
 
-    /// Keeps room for the next start, where enough of the `free` bytes is left for what frees more.
+    /// Keeps room for the next start, if enough of the `free` bytes is left for work that frees more.
     pub(crate) fn keep_room(&self, free: u64) {
         if let Some(root) = self.path.parent()
             && let Err(error) = keep_room(root, free)
         {
-            tracing::debug!(%error, "no room is kept for the next start");
+            tracing::debug!(%error, "could not keep room for the next start");
         }
     }
 
-    /// A version that was never used.
+    /// Returns a version that was never used.
     pub(crate) fn next_version(&self) -> io::Result<Version> {
         let mut state = self.state.lock();
         if state.next >= state.page.reserved {
@@ -153,24 +154,24 @@ impl Superblock {
         Ok(Version(state.next - 1))
     }
 
-    /// Who we are in marks, for as long as the burst buffer lives.
+    /// Returns this agent's name in marks, which the burst buffer keeps.
     pub(crate) fn agent_id(&self) -> String {
         self.state.lock().page.agent_id.clone()
     }
 
-    /// Whether the machine may have lost what was written to this replica: it was made before a start of the machine
-    /// that no orderly end came before.
+    /// Returns whether the machine may have lost data of this replica: it was made before a start of the machine that
+    /// no orderly end preceded.
     pub(crate) fn is_suspect(&self, version: Version) -> bool {
         version.0 < self.state.lock().page.trusted_from
     }
 
-    /// Whether unsaved data must be looked for: the machine started again without an orderly end of the last agent, or the
-    /// catalogue was lost, and no agent has looked to the end since.
+    /// Returns whether unsaved data must be searched: the machine started again without an orderly end of the last
+    /// agent, or the catalogue was lost, and no agent has completed a search since.
     pub(crate) fn is_unsearched(&self) -> bool {
         self.state.lock().page.unsearched
     }
 
-    /// Notes that unsaved data must be looked for, or that this was done and its outcome is durable.
+    /// Notes that unsaved data must be searched, or that this was done and its outcome is durable.
     pub(crate) fn set_unsearched(&self, unsearched: bool) -> io::Result<()> {
         let mut state = self.state.lock();
         if state.page.unsearched == unsearched {
@@ -182,21 +183,21 @@ impl Superblock {
         Ok(())
     }
 
-    /// The last act of an orderly end, after everything was written to the medium.
+    /// Notes an orderly end, as its last act after everything was written to the medium.
     pub(crate) fn finish(&self) -> io::Result<()> {
         let mut state = self.state.lock();
         state.page.settled = true;
         write_page(&self.path, &state.page)
     }
 
-    /// Lets the burst buffer go.
+    /// Unlocks the burst buffer.
     pub(crate) fn unlock(&self) {
         let _ = rustix::fs::flock(&self.lock, FlockOperation::Unlock);
     }
 }
 
-/// Refuses a directory that somebody else may change. `shared`: it may be a sticky one of root's, in which everybody has
-/// what is his own. Errors: `Unsafe` for such a directory, `Io` where it cannot be looked at.
+/// Refuses a directory that another user may change. `shared`: it may be a sticky directory of root, in which
+/// everybody has files of his own. Errors: `Unsafe` for such a directory, `Io` if it cannot be checked.
 pub fn check_owner(path: &Path, shared: bool) -> Result<(), OpenError> {
     let stat = rustix::fs::stat(path).map_err(|error| failed(path, "look at the directory")(error.into()))?;
     let (uid, mode) = (rustix::process::geteuid().as_raw(), rustix::fs::Mode::from_raw_mode(stat.st_mode));
@@ -211,8 +212,8 @@ pub fn check_owner(path: &Path, shared: bool) -> Result<(), OpenError> {
     Err(OpenError::Unsafe { path: path.to_owned(), reason, uid })
 }
 
-/// Takes the lock that an agent holds on its burst buffer, until the file is closed. The error is `InUse` while somebody has it. Who
-/// only drops clean data has it without a name, and is waited for.
+/// Takes the lock that an agent holds on its burst buffer, until the file is closed. A process that only drops clean
+/// data holds the lock without a name in it, and is waited for. Errors: `InUse` while an agent has the lock.
 pub fn lock(root: &Path) -> Result<File, OpenError> {
     let path = root.join("forebay.lock");
     let mut options = OpenOptions::new();
@@ -233,25 +234,25 @@ pub fn lock(root: &Path) -> Result<File, OpenError> {
     Ok(lock)
 }
 
-/// Says in the held lock whose it is. In place: where there is no room that takes none.
+/// Writes the owner into the held lock file. Overwriting takes no room.
 fn sign(lock: &File) -> io::Result<()> {
     let mut words = format!("{} {}\n", std::process::id(), boot_id()).into_bytes();
     let former = usize::try_from(lock.metadata()?.len()).unwrap_or(0).min(LOCK_BYTES);
     // Line breaks mean nothing.
     words.resize(words.len().max(former), b'\n');
     match lock.write_all_at(&words, 0) {
-        // Who finds the lock held has no name for us then.
+        // A process that finds the lock held then has no name for us.
         Err(error) if is_full(&error) => Ok(()),
         written => written,
     }
 }
 
-/// Whether there is more than a superblock would leave: an agent has been here.
+/// Returns whether there is more than a superblock would leave: an agent has been here.
 fn holds_data(root: &Path) -> bool {
     ["replicas", "catalogue"].iter().any(|name| root.join(name).exists())
 }
 
-/// Whether a burst buffer needs [`remake`] before it can be opened.
+/// Returns whether a burst buffer needs [`remake`] before it can be opened.
 pub fn is_damaged(burst_buffer: &Path) -> bool {
     match std::fs::read(burst_buffer.join("superblock")) {
         Ok(bytes) => {
@@ -262,7 +263,7 @@ pub fn is_damaged(burst_buffer: &Path) -> bool {
 }
 
 /// Makes a superblock for a burst buffer that lost its own and holds data of the store `store_id`. Versions up to
-/// `last` were given out. Every clean replica is compared with its checksums before it is used again.
+/// `last` count as given out. Every clean replica is compared with its checksums before it is used again.
 pub fn remake(burst_buffer: &Path, store_id: &str, last: Version) -> Result<(), OpenError> {
     let _lock = lock(burst_buffer)?;
     let path = burst_buffer.join("superblock");
@@ -311,7 +312,7 @@ mod tests {
         assert!(Superblock::open(dir.path(), "a", "agent").unwrap().next_version().unwrap() > given);
     }
 
-    /// But for the first two: what is there already is written over.
+    /// Only the first two pages take room: later ones overwrite what exists.
     #[test]
     fn a_page_takes_no_room() {
         use std::os::unix::fs::MetadataExt;
@@ -416,7 +417,7 @@ mod tests {
         drop(block);
         pretend_another_boot();
         drop(Superblock::open(dir.path(), "a", "agent").unwrap());
-        // That agent died before it had looked.
+        // That agent died before it had searched.
         let block = Superblock::open(dir.path(), "a", "agent").unwrap();
         assert!(block.is_suspect(version) && block.is_unsearched());
         block.set_unsearched(false).unwrap();

@@ -1,4 +1,4 @@
-//! The file cache as its callers see it.
+//! The public interface of the file cache.
 
 use std::io;
 use std::path::PathBuf;
@@ -20,27 +20,30 @@ use crate::recovery;
 use crate::replica::mtime_of;
 use crate::settings::{OpenError, Settings};
 
-/// The file cache. Cheap to clone. `shutdown` ends it; dropping the last clone alone leaves the threads running.
+/// The file cache, cheap to clone. `shutdown` ends it. Dropping the last clone leaves the threads running.
 #[derive(Clone)]
 pub struct FileCache {
     pub(crate) inner: Arc<Inner>,
 }
 
 impl FileCache {
-    /// Opens (or makes) the burst buffer, recovers what a crash left, and starts the background threads. The process
-    /// ignores SIGIO from then on (the kernel sends it when a lease is broken), and its soft limit of open files is raised.
+    /// Opens (or makes) the burst buffer, recovers from a crash, and starts the background threads. The process
+    /// ignores SIGIO from then on (the kernel sends it when a lease is broken), and its soft limit of open files is
+    /// raised.
     pub fn open(settings: Settings) -> Result<FileCache, OpenError> {
         Ok(FileCache { inner: recovery::open(settings)? })
     }
 
-    /// Opens a file. For a writer, what a crash needs to know is durable against the death of the process before
-    /// this returns. `ETIMEDOUT`: another agent's mark did not go within the policy's `remote_wait`. `EIO`: the data of a
-    /// dirty file is lost from the burst buffer (see `status`).
+    /// Opens a file. For a writer, the data that recovery needs survives the death of the process before this returns.
+    ///
+    /// Errors: `ETIMEDOUT` if another agent's mark did not go within the policy's `remote_wait`; `EIO` if the data of
+    /// a dirty file is lost from the burst buffer (see `status`).
     pub fn open_file(&self, anchor: Arc<dyn Anchor>, how: OpenHow) -> io::Result<FileHandle> {
         self.open_unless(anchor, how, &|| false)
     }
 
-    /// `open_file` that ends with `EINTR` when `interrupted` says so while it waits for another agent.
+    /// Opens a file like `open_file`. Errors: also `EINTR` if `interrupted` says so while this waits for another
+    /// agent.
     pub fn open_unless(
         &self,
         anchor: Arc<dyn Anchor>,
@@ -50,32 +53,37 @@ impl FileCache {
         how.write |= how.truncate;
         let identity = anchor.identity().clone();
         let opened = self.inner.open_file(anchor, &how, interrupted);
-        // One that failed may have emptied it.
+        // An open that failed may have truncated the file.
         if let (true, Some(tell)) = (how.truncate, self.inner.on_change.get()) {
             tell(&identity, ByteRange::new(0, u64::MAX), 0);
         }
         opened
     }
 
-    /// Has `tell` called before each removal of a replica, which nobody has open then, from whatever thread: what others keep of it
-    /// must go. It must not call back. The first one stays.
+    /// Sets the callback for removals of replicas. `tell` is called before each one, from any thread, while nobody has
+    /// the replica open. It must drop everything derived from the replica, and must not call back. Only the first
+    /// callback counts.
     pub fn before_removals(&self, tell: Box<dyn Fn(Version) + Send + Sync>) {
         let _ = self.inner.replicas.before_removal.set(tell);
     }
 
-    /// Has `tell` called after bytes of a file were changed, or may have been, through a handle, before whoever asked for it is answered, with
-    /// the handle's mark ([`FileHandle::mark`]; 0: none); from whatever thread. Not of what the kernel writes past us. It must not call back. The first one stays.
+    /// Sets the callback for changes of files' bytes through handles. `tell` is called from any thread after a change,
+    /// or a possible one, and before its caller is answered. It gets the handle's mark ([`FileHandle::mark`]; 0 for
+    /// none), and must not call back. Writes of the kernel without the agent are not reported. Only the first callback
+    /// counts.
     pub fn on_changes(&self, tell: TellChange) {
         let _ = self.inner.on_change.set(tell);
     }
 
-    /// Whether there is a record of a file whose identity begins so, or may be. What is open without one is not told.
+    /// Returns whether there is, or may be, a record of a file whose identity begins with `start`. Open files without
+    /// a record are not considered.
     pub fn may_know(&self, start: &[u8]) -> bool {
         self.inner.catalogue.may_have(start).unwrap_or(true)
     }
 
-    /// What `stat` must say instead of the global copy's attributes; `None`: these are true. `below`: these, if nothing that is
-    /// settled ([`FileCache::staged_count`]) has come between. Never blocks on I/O of the global store.
+    /// Returns the attributes that `stat` must report instead of the global copy's; `None` if the global copy's are
+    /// true. `below`: those attributes, used unless a stage-out counted in [`FileCache::staged_count`] has ended in
+    /// between. Never blocks on I/O of the global store.
     pub fn overlay(&self, identity: &Identity, below: Option<&Fingerprint>) -> Option<Overlay> {
         let file = self.inner.known(identity)?;
         below.iter().for_each(|below| self.inner.saw(&file, below));
@@ -98,30 +106,32 @@ impl FileCache {
         Some(Overlay { ahead: true, size, blocks, mtime: mtime_of(&stat), ctime, below })
     }
 
-    /// The same of a file whose replica is ahead.
+    /// Returns the overlay of a file whose replica is ahead, and `None` for every other.
     pub fn attributes(&self, identity: &Identity) -> Option<Overlay> {
         self.overlay(identity, None).filter(|overlay| overlay.ahead)
     }
 
-    /// When a file was last read, as far as that is noted (policy `atime`) and later than the global copy's time of last access,
-    /// which is `below`.
+    /// Returns when a file was last read, if that is noted (policy `atime`) and later than the global copy's access
+    /// time `below`; otherwise `below`.
     pub fn accessed(&self, identity: &Identity, below: Timestamp) -> Timestamp {
         self.inner.accessed(identity, below)
     }
 
-    /// Whether reads can be noted as a policy says: by the file system of the burst buffer, and as this process may mount it.
+    /// Returns whether reads can be noted as a policy says, with the burst buffer's file system and this process's
+    /// right to mount it.
     pub fn notes_reads(&self, atime: config::Atime) -> bool {
         self.inner.replicas.noting(atime).is_some()
     }
 
-    /// How often a global copy became the truth about its file again. If it moved since before a `stat` of the global
-    /// copy, and `attributes` then says nothing, that `stat` may be from before the stage-out: ask again.
+    /// Returns how often a global copy became authoritative for its file again. If that has changed since before a
+    /// `stat` of the global copy, and `attributes` then returns nothing, the `stat` may be from before the stage-out:
+    /// ask again.
     pub fn staged_count(&self) -> u64 {
         Inner::read_counter(&self.inner.counters.staged_count)
     }
 
-    /// `truncate(2)`: like opening for writing, `FileHandle::set_len` and closing, which is the caller's: the handle keeps the
-    /// file in use. `EINTR` when `interrupted` says so.
+    /// Sets the length (`truncate(2)`): opens for writing and calls `FileHandle::set_len`. Returns the handle, which
+    /// the caller closes and which keeps the file in use. Errors: `EINTR` if `interrupted` says so.
     pub fn set_len(
         &self,
         anchor: &Arc<dyn Anchor>,
@@ -145,9 +155,9 @@ impl FileCache {
         Ok(handle)
     }
 
-    /// `utimens`: runs `apply`, which changes the global copy's times, so that a stage-out running now does not take
-    /// the change for an outsider's; then a dirty replica gets the same mtime if `sets` says so. Call it for every
-    /// utimens of a regular file; for a file without a replica it only runs `apply`.
+    /// Sets times (`utimens`): runs `apply`, which changes the global copy's times, in such a way that a running
+    /// stage-out does not take the change for an outsider's. A dirty replica then gets the same mtime if `sets` says
+    /// so. Call this for every utimens of a regular file; for a file without a replica it only runs `apply`.
     pub fn set_times(
         &self,
         anchor: &Arc<dyn Anchor>,
@@ -155,7 +165,7 @@ impl FileCache {
         apply: &mut dyn FnMut() -> io::Result<()>,
     ) -> io::Result<()> {
         self.inner.gated(anchor.identity(), false, |file, _| {
-            // What was read before must not come after what is set now.
+            // An earlier read must not be noted after the times that are set now.
             self.inner.settle_reads(file);
             let mut applied = false;
             let mut noted = || apply().inspect(|()| applied = true);
@@ -166,8 +176,9 @@ impl FileCache {
         })?
     }
 
-    /// After our own rename, link or unlink: the hint of a dirty file follows. Where nobody said when that was
-    /// ([`FileCache::changed_attributes`]), its ctime is not believed to tell anything where the bytes do not.
+    /// Notes our own rename, link or unlink: the hint of a dirty file follows. Without a notice of the time of that
+    /// change ([`FileCache::changed_attributes`]), the file's ctime counts as meaningless where the bytes decide
+    /// nothing.
     pub fn own_change(&self, anchor: &dyn Anchor) {
         let Some(file) = self.inner.known(anchor.identity()) else { return };
         let _gate = file.gate.lock();
@@ -191,52 +202,54 @@ impl FileCache {
             record.hint = hint;
             record.removing &= !named;
             if named {
-                // The record says no more that another file is to take its place.
+                // The record does not say any more that another file is to take the place.
                 file.live.lock().place = NameHold::Own;
             }
-            // It is a hint: the durable handle finds the file all the same.
+            // The path is a hint: the durable handle finds the file nevertheless.
             if self.inner.put(&file, record.clone(), Durability::Process).is_ok() {
                 self.inner.update_identity_attribute(&file, &record);
             }
         }
     }
 
-    /// The last name is about to be taken away through us, or the file never had one: should we die before
-    /// [`unlinked`](FileCache::unlinked), recovery looks whether it is gone, and keeps its dirty data only if it is not.
-    /// Ends with `own_change` of a file that has a name. An intent that cannot be recorded leaves an orphan in that case.
+    /// Prepares the removal of a last name through the agent, or of a file that never had one. If the agent dies
+    /// before [`unlinked`](FileCache::unlinked), recovery checks whether the file is gone, and keeps its dirty data
+    /// only if it is not. An `own_change` of a file that has a name ends this. If the intent cannot be recorded, the
+    /// file becomes an orphan in that case.
     pub fn removing(&self, identity: &Identity) {
         let tried = match self.inner.known(identity) {
             Some(file) => self.inner.removing(&file),
-            // Whose it was is forgotten, and it was clean.
+            // The file's record was forgotten, and it was clean.
             None => self.inner.sync_commits(self.inner.forgotten.load(Ordering::Acquire)),
         };
         if let Err(error) = tried {
-            tracing::warn!(%error, %identity, "the intent to remove a file could not be recorded");
+            tracing::warn!(%error, %identity, "could not record that a file is being removed: if the agent dies now, the file becomes an orphan");
         }
     }
 
-    /// The last name is gone through us: the data is dropped once nobody has it open, and never staged out. What was synced of
-    /// it stays until the store's medium has that.
+    /// Handles the removal of the last name through the agent: the data is dropped once nobody has the file open, and
+    /// never staged out. Synced data stays until the store's medium has the removal.
     pub fn unlinked(&self, identity: &Identity) {
         let done = self.inner.gated(identity, false, |file, _| self.inner.unlinked(file, false));
         if let Err(error) | Ok(Err(error)) = done {
-            tracing::error!(%error, %identity, "the replica of an unlinked file stays until the next start");
+            tracing::error!(%error, %identity, "could not remove the replica of an unlinked file: the next start removes it");
         }
     }
 
-    /// The file below, as who has it open reached it; `None`: nobody has.
+    /// Returns the anchor of an open file, or `None` if nobody has it open.
     pub fn anchor_of_open(&self, identity: &Identity) -> Option<Arc<dyn Anchor>> {
         let file = self.inner.known(identity)?;
         let live = file.live.lock();
         live.anchor.clone().filter(|_| live.handles > 0)
     }
 
-    /// Whether the replica holds, or may hold, what the global copy lacks.
+    /// Returns whether the replica holds, or may hold, bytes that the global copy lacks.
     pub fn is_dirty(&self, identity: &Identity) -> bool {
         self.inner.known(identity).is_some_and(|file| file.live.lock().is_unclean())
     }
 
-    /// Whether what a file's replica held is lost: its record says that the global copy lacks it, and the replica is not there, or damaged.
+    /// Returns whether unsaved data is lost: the record says that the global copy lacks it, and the replica is missing
+    /// or damaged.
     pub fn is_lost(&self, identity: &Identity) -> bool {
         self.inner.known(identity).is_some_and(|file| {
             let live = file.live.lock();
@@ -244,7 +257,8 @@ impl FileCache {
         })
     }
 
-    /// Stages a file out now and waits. A file that is open for writing or mapped is copied and stays dirty: no error.
+    /// Stages a file out now and waits. A file that is open for writing or mapped is copied and stays dirty, which is
+    /// no error.
     pub fn drain_file(&self, identity: &Identity, interrupted: &dyn Fn() -> bool) -> Result<(), Stuck> {
         match self.inner.known(identity) {
             Some(file) => self.inner.drain_for(&file, interrupted),
@@ -252,14 +266,14 @@ impl FileCache {
         }
     }
 
-    /// Stages out every dirty file and waits. Returns what is still dirty: failures, conflicts, orphans, and - with
-    /// `EBUSY` - files that are open for writing or mapped, whose present content was copied all the same.
+    /// Stages out every dirty file and waits. Returns the files that are still dirty: failures, conflicts, orphans,
+    /// and - with `EBUSY` - files that are open for writing or mapped, whose present content was copied nevertheless.
     pub fn drain_all(&self, progress: &mut dyn FnMut(DrainProgress), interrupted: &dyn Fn() -> bool) -> Vec<Stuck> {
         self.inner.drain_everything(progress, interrupted)
     }
 
-    /// Copies a whole file up and waits. `EBUSY`: it changed each time we copied it, or is open for writing in the
-    /// global store; `ENOSPC`: the burst buffer has no room for it; `EIO`: its catalogue takes no changes.
+    /// Stages in a whole file and waits. Errors: `EBUSY` if the file changed during each try, or is open for writing
+    /// in the global store; `ENOSPC` if the burst buffer has no room for it; `EIO` if the catalogue takes no changes.
     pub fn stage_in(&self, anchor: &Arc<dyn Anchor>, policy: &Arc<Policy>) -> io::Result<()> {
         let policy = Arc::new(Policy { cache: config::Cache::Both, ..Policy::clone(policy) });
         for _ in 0..FETCH_TRIES {
@@ -295,13 +309,14 @@ impl FileCache {
         Err(io::Error::from_raw_os_error(libc::EBUSY))
     }
 
-    /// Drops a clean replica that nobody uses; a file without one is no error. `EBUSY`: open, mapped or being copied;
-    /// `EINVAL`: dirty; `EPERM`: pinned.
+    /// Drops a clean replica that nobody uses. A file without a replica is no error. Errors: `EBUSY` if it is open,
+    /// mapped or being copied; `EINVAL` if it is dirty; `EPERM` if it is pinned.
     pub fn evict(&self, identity: &Identity) -> io::Result<()> {
         self.inner.gated(identity, false, |file, _| self.inner.evict_gated(file))?.map(|_| ())
     }
 
-    /// Pins (never evicted, never expired) or unpins. `ENOENT`: no replica; stage it in first.
+    /// Pins a replica (never evicted, never expired) or unpins it. Errors: `ENOENT` if there is no replica; stage it
+    /// in first.
     pub fn pin(&self, identity: &Identity, pinned: bool) -> io::Result<()> {
         self.inner.gated(identity, false, |file, _| {
             let record = file.live.lock().record.clone();
@@ -320,7 +335,7 @@ impl FileCache {
         })?
     }
 
-    /// Whether a replica is pinned.
+    /// Returns whether a replica is pinned.
     pub fn is_pinned(&self, identity: &Identity) -> bool {
         let known = self.inner.known(identity).map(|file| {
             let live = file.live.lock();
@@ -332,7 +347,7 @@ impl FileCache {
         }
     }
 
-    /// Where a file's data is.
+    /// Returns where a file's data is.
     pub fn state(&self, identity: &Identity) -> Residency {
         if let Some(file) = self.inner.known(identity) {
             let live = file.live.lock();
@@ -346,14 +361,16 @@ impl FileCache {
         }
     }
 
-    /// Ends a conflict, a failure or an orphan. Returns where `Keep::Both` saved the replica's data. `EBUSY`: it is open
-    /// for writing; `ENOENT`: nothing to resolve, or `Keep::BurstBuffer` for a file that is not in the global store, or
-    /// whose replica is lost; `ETIMEDOUT`: it is being staged out, and that takes long. Where the medium did not take what is to be
-    /// saved the error says so, once, and nothing has ended.
+    /// Ends a conflict, a failure or an orphan. Returns where `Keep::Both` saved the replica's data.
+    ///
+    /// Errors: `EBUSY` if the file is open for writing; `ENOENT` if there is nothing to resolve; `ETIMEDOUT` if a
+    /// stage-out of the file takes long. `Keep::BurstBuffer` also returns `ENOENT` if the file is not in the global
+    /// store or its replica is lost. If the medium did not take all data that is to be saved, the error says so once,
+    /// and nothing has ended.
     pub fn resolve(&self, identity: &Identity, keep: Keep) -> io::Result<Option<PathBuf>> {
         let missing = || io::Error::from_raw_os_error(libc::ENOENT);
         let file = self.inner.known(identity).ok_or_else(missing)?;
-        // A stage-out that runs now ends first: it must not find the replica gone.
+        // A running stage-out ends first: it must not find the replica gone.
         let drain = file.drain.try_lock_for(RESOLVE_WAIT);
         let _drain = drain.ok_or_else(|| io::Error::from_raw_os_error(libc::ETIMEDOUT))?;
         self.inner.gated(identity, false, |now, _| {
@@ -361,30 +378,31 @@ impl FileCache {
         })?
     }
 
-    /// While true, new opens for writing go to the global store, but for files that are dirty or open already. Drain
-    /// afterwards.
+    /// Sets whether new opens for writing go to the global store, except for files that are dirty or open already.
+    /// Drain afterwards.
     pub fn quiesce(&self, on: bool) {
         self.inner.quiesced.store(on, Ordering::Relaxed);
     }
 
-    /// One round of what the background thread does each second: expiry, eviction, ballast.
+    /// Runs one round of the work that the background thread does each second: expiry, eviction, ballast.
     pub fn housekeep(&self) {
         self.inner.housekeep();
     }
 
-    /// Removes replicas that earlier agents left without a record; returns how many. Runs by itself in the background.
+    /// Removes replicas that earlier agents left without a record. Returns how many. Runs by itself in the background.
     pub fn sweep(&self) -> io::Result<u64> {
         self.inner.sweep()
     }
 
-    /// Stops the background threads, writes the burst buffer to its medium and lets it go; dirty data stays for the next
-    /// start. Drain first. Nothing may be used afterwards. False: calls to the global store have not come back, and the end is that
-    /// of a process that is killed: this one must end, and keeps the burst buffer until then.
+    /// Stops the background threads, writes the burst buffer to its medium and releases it. Dirty data stays for the
+    /// next start, so drain first. Nothing may be used afterwards. Returns false if calls to the global store have not
+    /// come back. The end is then that of a killed process: this process must exit, and keeps the burst buffer until
+    /// then.
     pub fn shutdown(&self) -> bool {
         self.inner.stop(true)
     }
 
-    /// Stops as a crash of the process would: nothing is written, handles that are dropped later do nothing. For tests.
+    /// Stops as a crash of the process would: nothing is written, and handles dropped later do nothing. For tests.
     pub fn abandon(&self) {
         self.inner.stop(false);
     }

@@ -1,4 +1,4 @@
-//! `syncfs`: what was written to any file, as a sync of each would have it.
+//! Sync of all files (`syncfs`).
 
 use std::io;
 use std::os::fd::AsFd;
@@ -9,7 +9,8 @@ use crate::replica::How;
 use crate::surface::FileCache;
 
 impl FileCache {
-    /// Returns when what was written to any file survives a crash of the machine. All are tried; the first error is told.
+    /// Returns when everything written to any file survives a crash of the machine. All files are tried. Errors: the
+    /// first one.
     pub fn sync_all(&self) -> io::Result<()> {
         self.inner.unclean_files().iter().map(|file| self.inner.sync_unclean(file)).fold(Ok(()), Result::and)
     }
@@ -20,11 +21,12 @@ impl Inner {
         let version = file.live.lock().record.as_ref().map(|record| record.version);
         let Some(version) = version else { return Ok(()) };
         let replica = match self.replicas.open_as(version, How::Read) {
-            // It has been staged out and evicted, or removed.
+            // The replica has been staged out and evicted, or removed.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             opened => opened?,
         };
-        // First: data on the medium of a file that a crash took below would be an orphan.
+        // The name comes first. Otherwise a crash of the global store could make an orphan of a file whose data is on
+        // the medium.
         file.sync_name()?;
         self.sync_replica(file, replica.as_fd(), false)?;
         self.sync_record(file)

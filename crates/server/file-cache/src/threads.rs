@@ -1,4 +1,4 @@
-//! The threads of a cache, whose end is waited for no longer than a bound.
+//! The threads of a cache. The wait for their end is bounded.
 
 use std::io;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use concurrency::{Condvar, Instant, Mutex};
 
-/// Threads that end by themselves once they are told to, unless a call into a store holds them.
+/// Threads that end when they are told to, unless a call into a store holds them.
 #[derive(Default)]
 pub(crate) struct Threads(Arc<Shared>);
 
@@ -19,11 +19,11 @@ struct Shared {
 #[derive(Default)]
 struct State {
     living: usize,
-    /// Those that live are counted: none may come.
+    /// Whether the living threads are being waited for, so that none may start.
     closed: bool,
 }
 
-/// A thread that lives, however it ends.
+/// Guard of a living thread, however it ends.
 struct Living(Arc<Shared>);
 
 impl Drop for Living {
@@ -37,7 +37,7 @@ impl Drop for Living {
 }
 
 impl Threads {
-    /// Starts one. `EINTR` once they are waited for.
+    /// Starts a thread. Errors: `EINTR` once the threads are being waited for.
     pub(crate) fn start(&self, name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
         {
             let mut state = self.0.state.lock();
@@ -54,7 +54,7 @@ impl Threads {
         concurrency::spawn(name, run)
     }
 
-    /// Waits until all have ended, at most `longest`. How many have not. None starts from now on.
+    /// Waits until all threads have ended, at most `longest`. Returns how many have not. No thread starts from now on.
     pub(crate) fn join(&self, longest: Duration) -> usize {
         let until = Instant::now() + longest;
         let mut state = self.0.state.lock();

@@ -6,16 +6,16 @@ use concurrency::{Instant, Mutex};
 
 use crate::limits::POLL;
 
-/// Bytes that may be written, over all stage-outs.
+/// The limit on bytes written by all stage-outs together.
 #[derive(Default)]
 pub(crate) struct Throttle {
-    /// When everything taken so far will have been paid for.
+    /// Time when everything taken so far will have been paid for.
     paid_at: Mutex<Option<Instant>>,
 }
 
 impl Throttle {
-    /// Takes `bytes` at `rate` bytes a second (0: no limit) and waits until the bucket holds them. False: `interrupted`
-    /// said so before.
+    /// Takes `bytes` at `rate` bytes a second (0: no limit) and waits until the bucket holds them. Returns false if
+    /// `interrupted` said so before.
     pub(crate) fn take(&self, bytes: u64, rate: u64, interrupted: &dyn Fn() -> bool) -> bool {
         if rate == 0 {
             return true;
@@ -35,7 +35,7 @@ impl Throttle {
                 return true;
             }
             if interrupted() {
-                // What is not written is not paid for.
+                // Bytes that are not written are not paid for.
                 let mut paid_at = self.paid_at.lock();
                 *paid_at = paid_at.and_then(|at| at.checked_sub(cost));
                 return false;

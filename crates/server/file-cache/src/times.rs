@@ -1,4 +1,5 @@
-//! `utimens`: a dirty file has its time in the replica, and the record follows the change below.
+//! Times set by programs (`utimens`): a dirty file has its time in the replica, and the record follows the change of
+//! the global copy.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -14,14 +15,15 @@ use crate::clock::tick;
 use crate::file::{Body, File, Live};
 use crate::replica::{self, How};
 
-/// The store did not say that a time was set: it may be there, or come yet, and is not to pass for an outsider's.
+/// Notes a time whose setting the store did not confirm. It may be set already, or later, and must not pass for an
+/// outsider's change.
 fn note_try(live: &mut Live, before: &Fingerprint, sets: SetMtime) {
     let SetMtime::To(time) = sets else { return };
     let base = live.record.as_ref().map(|record| record.base);
     let known = |was: &Option<Fingerprint>| was.filter(|was| live.moved(was, before) != Moved::Content);
     let (left, base) = (known(&live.left), known(&base));
     let Some(was) = left.or(base) else { return };
-    // A time that was tried before came, and this one is tried over that. The replica of a clean file does not follow.
+    // An earlier tried time arrived, and this one is tried over it. The replica of a clean file does not follow.
     let over = Fingerprint { attributes: 0, ..if live.is_unclean() { *before } else { was } };
     if live.is_unclean() {
         live.left = left.map(|_| over).or(live.left);
@@ -33,7 +35,7 @@ fn note_try(live: &mut Live, before: &Fingerprint, sets: SetMtime) {
 }
 
 impl Live {
-    /// Whether a global copy that we left as `left` and that is `found` has a time that we tried to set.
+    /// Returns whether a global copy that we left as `left` and that is `found` has a time that we tried to set.
     pub(crate) fn has_tried(&self, left: &Fingerprint, found: &Fingerprint) -> bool {
         self.tried_time
             .is_some_and(|(was, mtime)| was.same_content(left) && Fingerprint { mtime, ..was }.same_content(found))
@@ -41,7 +43,7 @@ impl Live {
 }
 
 impl Inner {
-    /// Gate held.
+    /// Sets the times of a file, through `apply` and in the replica. Gate held.
     pub(crate) fn set_times(
         &self,
         file: &File,
@@ -63,24 +65,25 @@ impl Inner {
             self.note_own(file, began);
             return done;
         }
-        // A copy cannot begin while the gate is held, but one that runs writes on.
+        // A copy cannot begin while the gate is held, but a running one continues to write.
         let copying = file.drain.try_lock().is_none();
         let before = anchor.attributes()?.fingerprint;
         let after = apply().and_then(|()| anchor.attributes());
         let after = after.inspect_err(|_| note_try(&mut file.live.lock(), &before, sets))?.fingerprint;
-        // Its next write moves the time below at once; its end sets it to the replica's.
+        // The next write of the copy moves the global copy's time at once. Its end sets that to the replica's time.
         let mtime = match sets {
             SetMtime::To(time) if copying => time,
-            // As the store keeps it.
+            // The time as the store keeps it.
             _ => after.mtime,
         };
         let Some(version) = version else { return Ok(()) };
-        // What we know the global copy to be; an outsider's change is not followed, and stays visible.
+        // The known state of the global copy. An outsider's change is not followed, and stays visible.
         let known =
             record.as_ref().is_some_and(|record| file.live.lock().moved(&record.base, &before) != Moved::Content);
         let clean = record.as_ref().is_some_and(|record| record.state == State::Clean);
         let was_empty = record.as_ref().is_some_and(|record| record.base.size == 0);
-        // Whatever becomes of the rest: that is below now, and is not to pass for an outsider's.
+        // Whatever happens to the rest: the global copy has this time now, which must not pass for an outsider's
+        // change.
         {
             let mut live = file.live.lock();
             live.follow(&before, after);
@@ -90,17 +93,18 @@ impl Inner {
             return Ok(());
         }
         let record = file.live.lock().record.clone().filter(|_| known);
-        // A spill that finds our descriptor among those that may write would take it for a program's: then one for reading.
+        // A spill would take our descriptor for a program's if it may write: then one for reading is used.
         let no_spill = file.io.try_read();
         let replica = if whole { Some(self.replica_of(file, version, no_spill.is_some())?) } else { None };
         if let Some(replica) = &replica {
             file.dated(|| replica::set_mtime(replica.as_fd(), mtime))?;
         }
-        // What is left of an unlinked file is its replica.
+        // Of an unlinked file only the replica is left.
         if let Some(record) = record {
             if record.state == State::Dirty && was_empty && after.size == 0 {
-                // A crash brings the former time back, and what is empty is nobody's whatever its time (`content.rs`): the
-                // next commit of the record takes it along. Who copies trees sets one time for each file.
+                // A crash brings the former time back, but an empty file holds nobody's bytes, whatever its time
+                // (`content.rs`). The next commit of the record includes the time. Copying a tree sets one time per
+                // file.
                 return Ok(());
             }
             self.put(file, record.clone(), Durability::Process)?;
@@ -113,7 +117,8 @@ impl Inner {
         Ok(())
     }
 
-    /// The descriptor of the replica that its writers share, if there is one and it `may_write`; else another.
+    /// Returns the descriptor of the replica that its writers share, if there is one and it `may_write`; otherwise
+    /// another.
     fn replica_of(&self, file: &File, version: Version, may_write: bool) -> io::Result<Arc<OwnedFd>> {
         let held = {
             let live = file.live.lock();

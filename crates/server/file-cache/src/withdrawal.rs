@@ -1,8 +1,8 @@
-//! Taking back the intent of an open that failed.
+//! Withdrawal of the intent of an open that failed.
 //!
-//! The open of a new or truncated file makes an empty replica, commits its intent, and may have to bring it to the medium.
-//! If one of these fails the program is told so, and the file must stay what it was - also after the death of the agent,
-//! whatever the catalogue keeps:
+//! The open of a new or truncated file makes an empty replica, commits its intent, and may have to bring it to the
+//! medium. If one of these fails the program is told so, and the file must stay what it was - also after the death of
+//! the agent, whatever the catalogue keeps:
 //!
 //! | the intent's commit | that of its removal | left | after a start |
 //! | --- | --- | --- | --- |
@@ -11,8 +11,8 @@
 //! | done, or failed and done all the same | failed | a record and its replica | would be staged out: the global copy would be cut |
 //! | | | the same without the replica | would be told as lost data |
 //!
-//! So where the removal fails the replica itself says that it is *void*, by a mode that no other file of ours has. That needs no room
-//! and no catalogue. Who finds a record of a void replica drops both.
+//! So if the removal fails, the replica itself says that it is *void*, by a mode that no other file of ours has. That
+//! needs no room and no catalogue. A start that finds a record of a void replica drops both.
 
 use std::collections::HashMap;
 use std::io;
@@ -33,22 +33,23 @@ use crate::replica::{How, Replicas};
 /// The permissions of a void replica: the sticky bit alone, which means nothing on a file.
 const VOID: Mode = Mode::SVTX;
 
-/// Replicas whose records count for nothing: fresh ones whose intent failed and could not be taken back, where the record may be there
-/// also if its commit was answered with an error; and clean ones that were dropped while nothing could be recorded.
+/// Replicas whose records count for nothing. Some are fresh ones whose intent failed and could not be taken back;
+/// their record may exist although its commit returned an error. The others are clean ones that were dropped while
+/// nothing could be recorded.
 #[derive(Default)]
 pub(crate) struct Doubts(Mutex<HashMap<(Identity, Version), InUse>>);
 
-/// Whether a replica is open still: its last user removes it.
+/// Whether a replica is still open: its last user then removes it.
 type InUse = bool;
 
 impl Doubts {
-    /// Whether a record that is found is one of these.
+    /// Returns whether a record is one of these.
     pub(crate) fn has(&self, identity: &Identity, version: Version) -> bool {
         let doubts = self.0.lock();
         !doubts.is_empty() && doubts.contains_key(&(identity.clone(), version))
     }
 
-    /// False: there are so many.
+    /// Adds a replica. Returns false if there are too many.
     fn add(&self, identity: &Identity, version: Version, in_use: InUse, most: usize) -> bool {
         let mut doubts = self.0.lock();
         let room = doubts.len() < most;
@@ -59,44 +60,45 @@ impl Doubts {
     }
 }
 
-/// Whether a replica is that of an open that was refused.
+/// Returns whether a replica is that of an open that was refused.
 pub(crate) fn is_void(replica: &Stat) -> bool {
     replica.st_size == 0 && replica.st_mode & 0o7777 == VOID.as_raw_mode()
 }
 
 impl Replicas {
-    /// Marks an empty replica that nobody was told of: its record, if there is one, counts for nothing.
+    /// Marks an empty replica as void, if nobody was told of it: its record, if there is one, counts for nothing.
     fn make_void(&self, version: Version) -> io::Result<()> {
         let replica = self.open_as(version, How::Read)?;
         rustix::fs::fchmod(&replica, VOID)?;
         Replicas::remove_identity_attribute(replica.as_fd());
-        // A crash of the machine may leave the record and not this.
+        // A crash of the machine may leave the record and lose this mark.
         Ok(rustix::fs::fsync(&replica)?)
     }
 }
 
 impl Inner {
-    /// The open of a fresh replica failed. Gate held.
+    /// Withdraws the open of a fresh replica that failed. Gate held.
     pub(crate) fn withdraw(&self, file: &File, anchor: &dyn Anchor, version: Version) {
         {
             let mut live = file.live.lock();
             (live.record, live.version) = (None, None);
         }
         if self.store.is_shared() {
-            // Nobody would ever take it away.
+            // Nobody else would ever remove the mark.
             let _ = anchor.set_mark(None);
         }
         if !self.take_back(&file.identity, version, false) {
             if let Err(error) = self.replicas.make_void(version) {
-                tracing::error!(%error, %version, "an open that was refused may truncate its file after all");
+                tracing::error!(%error, %version, "could not withdraw an open that was refused: a crash of the agent may truncate the file");
             }
-            // What is too much is left to the next start.
+            // Replicas beyond the bound are left to the next start.
             let _ = self.doubts.add(&file.identity, version, false, DOUBTS);
         }
     }
 
-    /// Removes a file's record. While the burst buffer takes no writes, or its catalogue has no room for any, that of a replica which is clean, or whose file is removed, and is
-    /// named with whether it is in use, is only believed no more; it goes later. Gate held.
+    /// Removes a file's record. `replica` names a replica that is clean, or whose file is removed, and whether it is
+    /// in use. If the burst buffer takes no writes, or its catalogue has no room, the record of such a replica stays
+    /// for now and only counts for nothing. Gate held.
     pub(crate) fn disown(
         &self,
         identity: &Identity,
@@ -114,11 +116,11 @@ impl Inner {
 
     /// Tries again what `withdraw` and `disown` could not do.
     pub(crate) fn settle_doubts(&self) {
-        // They count until they are settled.
+        // The doubts count until they are resolved.
         let doubts: Vec<_> = self.doubts.0.lock().iter().map(|(doubt, in_use)| (doubt.clone(), *in_use)).collect();
         for ((identity, version), in_use) in doubts {
             let settled = self.gated(&identity, false, |file, _| {
-                // It was read from the catalogue since: then it is the file.
+                // A record that was read from the catalogue since then belongs to the file.
                 let known = file.live.lock().record.as_ref().is_some_and(|record| record.version == version);
                 known || self.take_back(&identity, version, in_use)
             });
@@ -128,20 +130,20 @@ impl Inner {
         }
     }
 
-    /// Removes a replica that nobody was told of and the record of it, if that is the one that is there. Gate held.
+    /// Removes a replica that nobody was told of, and its record if that is the present one. Gate held.
     fn take_back(&self, identity: &Identity, version: Version, in_use: InUse) -> bool {
         let gone = match self.catalogue.get(identity) {
             Ok(Some(record)) if record.version != version => Ok(()),
-            // Also where none is found: a later start may find what a commit that failed has written.
+            // Also if no record is found: a later start may find what a failed commit has written.
             Ok(_) => self.commit(vec![Change::Remove(identity.clone())], Durability::Process),
             Err(error) => Err(crate::cache::broken(error)),
         };
         if let Err(error) = &gone {
-            tracing::warn!(%error, %identity, "the intent of an open that failed could not be taken back yet");
+            tracing::warn!(%error, %identity, "could not withdraw the intent of an open that failed: it is tried again");
             return false;
         }
         if !in_use {
-            // It is garbage now; a failure leaves it to the next start's sweep.
+            // The replica is garbage now. If this fails, the next start's sweep removes it.
             let _ = self.replicas.remove(version);
         }
         true
@@ -155,8 +157,9 @@ mod tests {
     use crate::Residency;
     use crate::world::World;
 
-    /// The commit of the intent, the second one of who may map it, and that of taking it back: what is refused to the
-    /// program must not happen after the agent's death, whatever became of them.
+    /// The three commits are that of the intent, a second one for an open that allows mapping, and that of the
+    /// withdrawal. A truncation that is refused to the program must not happen after the agent's death, whatever
+    /// became of them.
     #[test] // S17
     fn a_truncation_that_was_refused_and_not_taken_back_does_not_happen_after_a_crash() {
         for (xattrs, late, after, failures) in
@@ -183,7 +186,8 @@ mod tests {
         }
     }
 
-    /// Nor in the same life, where the file was forgotten and its record is read again.
+    /// The record is not believed in the same run of the agent either, where the file was forgotten and its record is
+    /// read again.
     #[test] // S17
     fn a_record_of_a_refused_truncation_is_not_believed_when_it_is_read_again() {
         let world = World::new();

@@ -1,4 +1,4 @@
-//! What the unit tests of this crate's modules run on: a cache over a memory store and a memory catalogue.
+//! Test world of this crate's unit tests: a cache over a memory store and a memory catalogue.
 
 use std::io;
 use std::path::Path;
@@ -45,7 +45,7 @@ impl World {
         self.open(true, false).unwrap().write_at(data, 0, false).unwrap();
     }
 
-    /// Stages everything out; how many files could not be.
+    /// Stages everything out. Returns how many files are still dirty.
     pub(crate) fn drain(&self) -> usize {
         self.cache.drain_all(&mut |_| {}, &|| false).len()
     }
@@ -54,12 +54,12 @@ impl World {
         self.cache.state(&self.store.identity("f").unwrap())
     }
 
-    /// What the process dying and starting again leaves.
+    /// Kills and restarts the agent.
     pub(crate) fn crash(&mut self) {
         self.restart(false, |_| {});
     }
 
-    /// The agent ends, in order or not; something happens to the replica of the newest file, and it starts again.
+    /// Ends the agent, in order or not, runs `meanwhile` on the newest file's replica, and starts the agent again.
     pub(crate) fn restart(&mut self, orderly: bool, meanwhile: impl FnOnce(&Path)) {
         if orderly {
             assert!(self.cache.shutdown());
@@ -80,7 +80,7 @@ impl World {
         self.cache = FileCache::open(self.settings.clone()).unwrap();
     }
 
-    /// The same, and the catalogue is lost.
+    /// Kills the agent, loses the catalogue, and starts again.
     pub(crate) fn lose_catalogue(&mut self) {
         self.catalogue = MemoryCatalogue::new();
         self.settings.catalogue = Some(Arc::new(self.catalogue.clone()));

@@ -1,4 +1,4 @@
-//! Facts about things that happen at once, and about what others do to the burst buffer.
+//! Operations that happen at once, and changes that others make in the burst buffer.
 
 mod support;
 
@@ -13,13 +13,14 @@ use global_store::memory::StoreOperation;
 use support::{MIB, World, kernel_write, read};
 use types::{Identity, Timestamp};
 
-/// Long enough for a thread to reach what it will wait at; a test that needs longer proves nothing and passes.
+/// Time in which a thread reaches the point where it waits. A test in which that takes longer proves nothing and
+/// passes.
 const REACH: Duration = Duration::from_millis(300);
 
 const BOUND: Duration = Duration::from_secs(30);
 
-/// Runs `act` once, in a thread of its own, before an operation that `when` chooses. What waits for a lock that the
-/// operation's caller holds goes on by itself after a while.
+/// Runs `act` once, in a thread of its own, before an operation that `when` chooses. If `act` waits for a lock that
+/// the operation's caller holds, the operation continues after a while.
 fn before(
     world: &World,
     when: impl Fn(&StoreOperation, &Identity) -> bool + Send + Sync + 'static,
@@ -64,12 +65,12 @@ fn a_fetch_that_was_dropped_never_completes_its_successor() {
             gone.lock().unwrap().recv().unwrap();
         }
     })));
-    // A writer fetches the file and stands before its last block.
+    // A writer fetches the file and stops before its last block.
     let (cache, anchor, how) = (world.cache.clone(), world.anchor("f"), world.how(true));
     let writer = std::thread::spawn(move || cache.open_file(anchor, how).map(drop));
     asked.recv_timeout(BOUND).unwrap();
     let reader = world.open("f", false);
-    // While somebody holds the gate, the only reader closes, another opens, and the writer's fetch ends, in this order.
+    // While the gate is held, the only reader closes, another opens, and the writer's fetch ends, in this order.
     let (hold, held) = mpsc::channel();
     let (free, freed) = mpsc::channel::<()>();
     let (cache, anchor) = (world.cache.clone(), world.anchor("f"));
@@ -176,7 +177,8 @@ fn a_truncation_that_does_not_come_brings_nothing_older_back() {
     world.store.put("f", b"older");
     drop(world.open("f", false));
     world.store.put("f", b"newer!");
-    // As if the process had died between the intent and the truncation; a file system without such flags proves nothing.
+    // As if the process had died between the intent and the truncation. A file system without such flags proves
+    // nothing.
     let flag = |flag: &str| {
         let files = replica_files(&world);
         let done =
@@ -285,7 +287,7 @@ fn a_file_written_while_it_becomes_clean_keeps_its_mark() {
     let (cache, anchor, how, b) = (world.cache.clone(), world.anchor("a"), world.how(true), world.identity("b"));
     let kept: Arc<Mutex<Option<FileHandle>>> = Arc::default();
     let keep = Arc::clone(&kept);
-    // `a` is settled when the time of `b` is set.
+    // The access time of `a` is written when the time of `b` is set.
     before(
         &world,
         move |operation, of| matches!(operation, StoreOperation::SetMtime(_)) && *of == b,
@@ -312,7 +314,8 @@ fn bytes_that_go_and_come_again_during_the_copy_are_below_in_the_end() {
     handle.write_at(&first, 0, false).unwrap();
     handle.write_at(&second, 2 * MIB as u64, false).unwrap();
     let writer = Arc::clone(&handle);
-    // The second range was read already: it becomes a hole before it is written below, and is then what it was.
+    // The second range was read already. It becomes a hole before it is written to the global copy, and then gets its
+    // former content back.
     before(
         &world,
         |operation, _| matches!(operation, StoreOperation::Write(_)),

@@ -1,5 +1,4 @@
-//! Small files that are closed one after the other are staged out together, and what a stage-out waits for can be
-//! interrupted.
+//! Batches: small files closed one after the other are staged out together. Waits for a stage-out can be interrupted.
 
 mod support;
 
@@ -44,7 +43,7 @@ fn small_files_closed_during_a_batch_make_the_next_one() {
     world.cache.shutdown();
 }
 
-/// The mark goes below, with the file's gate held: a store may take a millisecond for it, or hang.
+/// The mark is set with the file's gate held: a store may take a millisecond for it, or hang.
 #[test] // S19
 fn who_opens_a_file_of_a_batch_waits_for_a_few_others_of_it_and_not_for_all() {
     const FILES: usize = 200;

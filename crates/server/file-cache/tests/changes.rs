@@ -1,4 +1,4 @@
-//! Facts about what a stage-out looks at, and when it looks at a file that stays open.
+//! Which bytes a stage-out compares, and when, in a file that stays open.
 
 mod support;
 
@@ -22,7 +22,7 @@ fn of_a_file_that_was_appended_to_what_was_there_before_is_not_looked_at() {
     world.store.put("f", &vec![7; 8 * MIB]);
     for line in 0..3 {
         let handle = appender(&world, "f");
-        // Which no program can do through it, and a look would find.
+        // No program can make this change through the handle, and a comparison would find it.
         kernel_write(&handle, b"x", 3 * MIB as u64);
         let end = (8 * MIB + 5 * line) as u64;
         kernel_write(&handle, b"line\n", end);
@@ -38,7 +38,7 @@ fn of_a_file_that_was_appended_to_what_was_there_before_is_not_looked_at() {
     assert_eq!(world.store.read("f").unwrap()[3 * MIB], b'x', "who may write anywhere has all looked at");
 }
 
-/// What somebody does, and how.
+/// One kind of change: its name, and the function that makes it.
 type Change = (&'static str, fn(&World, &FileHandle));
 
 #[test] // S66
@@ -58,7 +58,7 @@ fn what_is_changed_elsewhere_of_a_file_that_is_open_for_appending_is_found() {
         world.store.put("f", &vec![7; 3 * MIB]);
         let handle = appender(&world, "f");
         handle.write_at(b"line\n", 0, true).unwrap();
-        // It stays open, and the next stage-out begins where this one ended.
+        // The handle stays open, and the next stage-out begins where this one ended.
         let _ = world.cache.drain_file(&world.identity("f"), &|| false);
         change(&world, &handle);
         handle.write_at(b"more\n", 0, true).unwrap();
@@ -114,7 +114,7 @@ fn a_file_that_stays_open_is_staged_out_as_it_grows_under_size() {
     assert!(world.store.read("f").unwrap() == written);
 }
 
-/// The kernel marks a file as failed whose pages were in use when a direct write wanted to throw them away.
+/// The kernel marks a file as failed if its pages were in use when a direct write wanted to discard them.
 #[test] // S17
 fn a_direct_write_beside_stores_into_a_mapping_loses_nothing_and_is_no_conflict() {
     let world = World::new();
@@ -135,7 +135,7 @@ fn a_direct_write_beside_stores_into_a_mapping_loses_nothing_and_is_no_conflict(
     });
     mapping.store(10);
     drop(mapping);
-    // Told as in a plain directory, at most once.
+    // Reported as in a plain directory, at most once.
     let _ = handle.sync(false);
     handle.sync(false).unwrap();
     drop(handle);

@@ -1,6 +1,6 @@
-//! A process that dies at every named fault point, and what its successor makes of what it left.
+//! A process that dies at every named fault point, and the recovery by its successor.
 //!
-//! The child writes a ledger: before each step what the file may hold while the step runs, after it what it must hold.
+//! The child writes a log: before each step what the file may hold while the step runs, after it what it must hold.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -17,7 +17,7 @@ use global_store::{Anchor, GlobalStore};
 use rustix::fs::{Mode, OFlags};
 
 const MIB: usize = 1 << 20;
-/// `-` in the ledger: the file does not exist.
+/// Stands in the log for a file that does not exist.
 const GONE: &str = "-";
 
 struct World {
@@ -69,7 +69,7 @@ impl World {
     }
 }
 
-/// Content that a name in the ledger stands for: `seed.length`, with a hole in the middle of what is long.
+/// Returns the content that a name in the log stands for: `seed.length`, with a hole in the middle of long content.
 fn content(name: &str) -> Vec<u8> {
     let (seed, len) = name.split_once('.').unwrap();
     let (mut seed, len): (u64, usize) = (seed.parse().unwrap(), len.parse().unwrap());
@@ -92,7 +92,7 @@ impl Ledger {
         writeln!(self.0, "{name} {}", contents.join(" ")).unwrap();
     }
 
-    /// Before `work` the file holds `before`; it must hold `after` when it is done.
+    /// Runs `work`. The file holds `before` until then, and must hold `after` when it is done.
     fn step(&mut self, name: &str, before: &[&str], after: &str, work: impl FnOnce()) {
         let mut may: Vec<&str> = before.to_vec();
         may.push(after);
@@ -102,7 +102,7 @@ impl Ledger {
     }
 }
 
-/// What each file may hold, after the last line of each.
+/// The contents that each file may hold, given the last line of the child about each.
 fn read_ledger(path: &Path) -> BTreeMap<String, Vec<String>> {
     let text = std::fs::read_to_string(path).unwrap();
     text.lines()
@@ -113,7 +113,7 @@ fn read_ledger(path: &Path) -> BTreeMap<String, Vec<String>> {
         .collect()
 }
 
-/// The work of the child. Every fault point is passed.
+/// Does the work of the child. Every fault point is passed.
 fn work(world: &World, ledger: &mut Ledger) {
     let (cache, root) = (&world.cache, &world.root);
     let drain = || assert!(cache.drain_all(&mut |_| {}, &|| false).is_empty());
@@ -126,7 +126,7 @@ fn work(world: &World, ledger: &mut Ledger) {
     }
     ledger.step("new", &[GONE, "0.0"], "5.3500000", || world.create("new", &content("5.3500000")));
     ledger.step("gone", &[GONE, "0.0"], "6.100000", || world.create("gone", &content("6.100000")));
-    // One write of one block: before or after, nothing between.
+    // One write of one block: afterwards the file has the old or the new content, nothing in between.
     ledger.step("old", &["1.4194304"], "7.4194304", || {
         world.open_file("old", |_| ()).write_at(&content("7.4194304"), 0, false).unwrap();
     });
@@ -165,7 +165,7 @@ fn work(world: &World, ledger: &mut Ledger) {
     drain();
 }
 
-/// The child, when it is one.
+/// Runs the child's work, if this process is one.
 #[test]
 fn child() {
     let Some(dir) = std::env::var_os("FOREBAY_CRASH_DIR") else { return };
@@ -178,7 +178,7 @@ fn child() {
     world.cache.shutdown();
 }
 
-/// Runs the child with one point armed; false if it passed the point fewer than `nth` times.
+/// Runs the child with one point armed. Returns false if it passed the point fewer than `nth` times.
 fn run_child(dir: &Path, point: &str, nth: u32, shared: bool) -> bool {
     let log = dir.join("hits");
     let mut command = Command::new(std::env::current_exe().unwrap());
@@ -206,7 +206,7 @@ fn which(found: &[u8], may: &[String]) -> Option<usize> {
     may.iter().position(|name| name != GONE && (if name == "0.0" { found.is_empty() } else { found == content(name) }))
 }
 
-/// Recovers, reads everything through the cache, stages out, and reads everything below.
+/// Recovers, reads everything through the cache, stages out, and reads the global store.
 fn check(dir: &Path, label: &str, shared: bool) {
     let ledger = read_ledger(&dir.join("ledger"));
     let world = World::open(dir, shared);
@@ -240,7 +240,7 @@ fn check(dir: &Path, label: &str, shared: bool) {
 }
 
 fn scratch() -> tempfile::TempDir {
-    // Only the process dies here, so a memory file system does, and is fast.
+    // Only the process dies here, so a memory file system suffices, and is fast.
     tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap()
 }
 
@@ -286,7 +286,7 @@ fn a_lost_catalogue_is_rebuilt_from_the_dirty_replicas() {
     assert_eq!(world.cache.status().files, 1);
 }
 
-/// As ext4 gives the number away at once.
+/// The inode number is reused at once, as ext4 does.
 #[test] // S15
 fn a_new_file_with_the_number_of_one_that_was_removed_is_another_file() {
     use std::os::unix::fs::MetadataExt;
@@ -299,7 +299,7 @@ fn a_new_file_with_the_number_of_one_that_was_removed_is_another_file() {
     std::fs::remove_file(world.root.join("old")).unwrap();
     world.cache.unlinked(&identity);
     let has_number = |name: &str| world.root.join(name).metadata().unwrap().ino() == number;
-    // Other file systems take their time.
+    // Other file systems reuse it later.
     let mut names = (0..20).map(|next| format!("new{next}"));
     let make = |name: &String| {
         world.create(name, name.as_bytes());

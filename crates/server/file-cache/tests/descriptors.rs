@@ -16,7 +16,7 @@ use rustix::process::{Resource, Rlimit, setrlimit};
 const FILES: usize = 3000;
 const DESCRIPTORS: u64 = 512;
 
-/// `handles`: the store finds files by them.
+/// Makes the world. `handles`: the store finds files by handles.
 fn work(dir: &Path, handles: bool) {
     let root = dir.join("global");
     std::fs::create_dir_all(root.join("dir")).unwrap();
@@ -41,7 +41,7 @@ fn work(dir: &Path, handles: bool) {
         let handle = cache.open_file(anchor, how).unwrap();
         handle.write_at(number.to_string().as_bytes(), 0, false).unwrap();
     }
-    // One was moved by somebody else meanwhile.
+    // One file was moved by somebody else meanwhile.
     std::fs::rename(root.join("dir/5"), root.join("moved")).unwrap();
     let stuck = cache.drain_all(&mut |_| {}, &|| false);
     assert!(stuck.is_empty(), "{} are stuck, the first: {:?}", stuck.len(), stuck.first());
@@ -53,10 +53,10 @@ fn work(dir: &Path, handles: bool) {
     }
 }
 
-/// So many files that nobody else has, open at once.
+/// Number of files that only this test opens, all at once.
 const OPEN: usize = 340;
 
-/// Files that are open all at once, and each of them written, read, cut, synced, dated, and some removed.
+/// Opens many files at once. Each of them is written, read, cut, synced and dated, and some are removed.
 fn work_open(dir: &Path) {
     let root = dir.join("global");
     std::fs::create_dir_all(&root).unwrap();
@@ -96,7 +96,7 @@ fn work_open(dir: &Path) {
     let used = std::fs::read_dir("/proc/self/fd").unwrap().count();
     assert!(used < OPEN + 40, "{used} descriptors for {OPEN} open files");
     drop(all);
-    // Somebody else has all that are left, and closes them while the drain is told of.
+    // Another thread holds all remaining descriptors, and closes them while the drain reports progress.
     let mut others: Vec<std::fs::File> = std::iter::from_fn(|| std::fs::File::open("/dev/null").ok()).collect();
     let stuck = cache.drain_all(&mut |_| others.truncate(others.len().saturating_sub(4)), &|| false);
     assert!(stuck.is_empty(), "{} are stuck, the first: {:?}", stuck.len(), stuck.first());
@@ -108,7 +108,7 @@ fn work_open(dir: &Path) {
     }
 }
 
-/// The child, when it is one.
+/// Runs the child's work, if this process is one.
 #[test]
 fn child() {
     let (Some(dir), Some(what)) = (std::env::var_os("FOREBAY_FEW_DIR"), std::env::var_os("FOREBAY_FEW")) else {

@@ -1,4 +1,4 @@
-//! What is below and looks as it was left: others may have changed it all the same.
+//! Global copies that look as they were left: others may have changed them all the same.
 
 mod support;
 
@@ -18,7 +18,7 @@ fn content(handle: &FileHandle) -> Vec<u8> {
     bytes
 }
 
-/// Opens, reads all, and closes.
+/// Opens the file, reads all of it, and closes.
 fn read(world: &World) -> Vec<u8> {
     content(&world.open("f", false))
 }
@@ -95,7 +95,7 @@ fn a_change_of_mode_under_a_dirty_file_is_no_conflict_and_its_blocks_are_read_on
         let writer = world.cache.open_file(world.anchor("f"), how).unwrap();
         writer.write_at(&[3; 10], 0, false).unwrap();
         world.store.set_mode("f", 0o600).unwrap();
-        // It is open: the first does not end clean.
+        // The file is open, so the first stage-out does not end clean.
         assert_eq!(stuck(&world).len(), 1);
         drop(writer);
         world.drain();
@@ -150,7 +150,7 @@ fn our_own_change_of_attributes_hides_no_change_of_others() {
         drop(world.open("f", dirty).write_at(b"V", 0, false));
         world.store.replace_keeping_mtime("f", b"version=1.0.2");
         let identity = world.identity("f");
-        // A look comes before each: the kernel's, or ours.
+        // A look precedes each change: the kernel's, or ours.
         world.cache.saw(&identity, &world.store.attributes("f").unwrap().fingerprint);
         let began = now_of_files();
         world.store.set_clock(wall(), 1);
@@ -185,7 +185,7 @@ fn what_was_looked_at_too_early_to_tell_a_later_change_is_looked_at_again() {
     world.store.put("f", b"two");
     assert_eq!(read(&world), b"two", "size and all times are those that they were");
     world.open("f", true).write_at(b"wow", 0, false).unwrap();
-    // However long the stage-out takes.
+    // This holds however long the stage-out takes.
     let soon = wall();
     world.store.set_clock(Timestamp { seconds: soon.seconds + 60, ..soon }, 0);
     world.drain();
@@ -193,7 +193,7 @@ fn what_was_looked_at_too_early_to_tell_a_later_change_is_looked_at_again() {
     assert_eq!(read(&world), b"mom", "size and all times are those that the stage-out left");
 }
 
-/// The former version did not follow ctime.
+/// Records of the former version did not follow ctime.
 #[test] // S26
 fn of_a_dirty_file_that_a_former_version_left_ctime_alone_is_no_conflict() {
     use catalogue::{Catalogue, Change, Durability};
@@ -227,7 +227,7 @@ fn a_store_that_cannot_keep_a_time_or_refuses_it_makes_no_conflict() {
                 world.drain();
                 world.open("f", true).write_at(b"two", 0, false).unwrap();
             }
-            // As `touch -d 2100-01-01` of the file as the burst buffer has it.
+            // As `touch -d 2100-01-01` of the file with the content of the burst buffer.
             let replica = std::fs::File::options().write(true).open(world.replica()).unwrap();
             let times = std::fs::FileTimes::new();
             let modified = UNIX_EPOCH + std::time::Duration::new(far.seconds as u64, far.nanos);

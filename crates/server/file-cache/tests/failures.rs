@@ -10,7 +10,7 @@ use file_cache::{OpenHow, Residency};
 use global_store::memory::{Fault, StoreOperation};
 use support::{MIB, World, read};
 
-/// What a file may hold: the last content that a call acknowledged, and those of calls that failed since.
+/// The contents that a file may hold: the last one that a call acknowledged, and those of calls that failed since.
 struct Expected {
     name: &'static str,
     may: Vec<Vec<u8>>,
@@ -39,7 +39,7 @@ fn replace(world: &World, name: &str, data: &[u8]) -> std::io::Result<()> {
     handle.write_at(data, 0, false).map(|_| ())
 }
 
-/// A story in which anything may fail. Returns what must be there afterwards.
+/// Runs a story in which anything may fail. Returns the content that must exist afterwards.
 fn story(world: &World) -> Vec<Expected> {
     let drain = || drop(world.cache.drain_all(&mut |_| {}, &|| false));
     world.store.put("large", &vec![1; 3 * MIB + 5]);
@@ -59,7 +59,7 @@ fn story(world: &World) -> Vec<Expected> {
     content[2 * MIB] = 9;
     large.now(content, patch(world, "large", &[9], 2 * MIB as u64));
     drain();
-    // From here on a failed truncation may have happened or not, and the write after it as well.
+    // From here on a failed truncation may have happened or not, and so may the write after it.
     let done = replace(world, "cut", b"short");
     cut.may.extend(done.is_err().then(Vec::new));
     cut.now(b"short".to_vec(), done);
@@ -126,8 +126,8 @@ fn no_failure_of_one_commit_loses_an_acknowledged_byte() {
     }
 }
 
-/// The commit that calls a file clean fails, but the next start finds it done: nothing that was written since may rest on
-/// the record before it.
+/// The commit that makes a file clean fails, but the next start finds it done. Nothing written since may depend on the
+/// record before it.
 #[test]
 fn what_is_written_after_a_clean_record_that_failed_late_is_not_lost() {
     for machine in [false, true] {
@@ -154,7 +154,8 @@ fn what_is_written_after_a_clean_record_that_failed_late_is_not_lost() {
     }
 }
 
-/// The commit of an intent fails, but the next start finds it done: its replica must be there, or it would be told as lost.
+/// The commit of an intent fails, but the next start finds it done. The replica must exist then, or its data would be
+/// reported lost.
 #[test] // S17
 fn an_intent_that_failed_late_is_not_told_as_lost_data() {
     for truncate in [false, true] {
@@ -182,7 +183,7 @@ fn an_intent_that_failed_late_is_not_told_as_lost_data() {
 fn a_catalogue_that_takes_no_changes_is_shown_and_tried_again_by_itself() {
     let world = World::new();
     world.write_new("f", b"before");
-    // Those of the open: of its intent, and of taking that back.
+    // The commits of the open: that of its intent, and that of the withdrawal.
     world.catalogue.fail_commits(0, 2 + 2);
     world.store.create("g");
     let how = OpenHow { created: true, ..world.how(true) };
@@ -216,11 +217,11 @@ fn what_failed_is_told_with_the_side_that_is_to_be_mended() {
     let full = told();
     assert!(full.starts_with("the global store: No space left on device"), "{full}");
     assert!(full.contains("make room in the global store"), "{full}");
-    // What was noted first does not hide what is so now.
+    // The first reason does not hide the present one.
     world.catalogue.fail_commits(0, 1);
     let refused = told();
     assert!(refused.starts_with("the burst buffer: Input/output error"), "{refused}");
-    // After the copy as well.
+    // Also after the copy.
     world.store.fail(Fault { errno: libc::ENOSPC, matching: writes, ..Fault::default() });
     assert!(told().starts_with("the global store"));
     world.catalogue.fail_commits(1, 1);
@@ -228,7 +229,7 @@ fn what_failed_is_told_with_the_side_that_is_to_be_mended() {
     assert!(refused.starts_with("the burst buffer: Input/output error"), "{refused}");
     world.drain();
     assert!(world.cache.status().stuck.is_empty());
-    // And where both copies were written: what cannot be compared, or recorded.
+    // Also if both copies were written: one that cannot be compared, or recorded.
     world.open("f", true).write_at(b"ours", 0, false).unwrap();
     world.store.write("f", b"theirs, longer", 0).unwrap();
     let (replica, elsewhere) = (world.replica(), world.dir.path().join("elsewhere"));
@@ -273,7 +274,7 @@ fn threads_that_open_write_truncate_and_drain_at_once_agree_in_the_end() {
                 for round in 0..60_u8 {
                     seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                     let name = format!("f{}", (seed >> 33) % 6);
-                    // Each thread has its own byte of each block: the last value written must be the one that stays.
+                    // Each thread has its own byte of each block: the last value written must stay.
                     let at = (seed >> 40) % (2 * MIB as u64) / 4 * 4 + thread % 4;
                     let handle = world.open(&name, (seed >> 50) % 3 > 0);
                     let mut byte = [0];
@@ -300,7 +301,7 @@ fn threads_that_open_write_truncate_and_drain_at_once_agree_in_the_end() {
     world.cache.shutdown();
 }
 
-/// The system reports a failed write to the medium once, and takes the bytes for written from then on.
+/// The system reports a failed write-back once, and takes the bytes for written from then on.
 #[test] // S17
 fn what_a_failed_sync_may_have_lost_is_written_again() {
     for files in [1, 3] {
@@ -323,7 +324,7 @@ fn what_a_failed_sync_may_have_lost_is_written_again() {
     }
 }
 
-/// The sync of those that it was to be staged out with may be told of its bytes.
+/// The sync of the batch may report the loss of this file's bytes.
 #[test] // S17
 fn what_was_written_of_a_file_that_left_its_batch_is_written_again() {
     let world = World::new();
@@ -361,7 +362,7 @@ fn a_clean_replica_that_could_not_be_dropped_when_its_time_was_over_is_tried_aga
         if fails {
             world.catalogue.fail_commits(0, 1);
         } else {
-            // Somebody took it away: there is nothing to be dropped but the record.
+            // Somebody removed the replica: only the record is left to be dropped.
             std::fs::remove_file(world.replica()).unwrap();
         }
         world.cache.housekeep();
@@ -377,7 +378,7 @@ fn a_replica_that_is_to_go_once_clean_and_could_not_is_tried_again() {
     let mut world = World::new();
     world.policy = Arc::new(Policy { keep_after: KeepAfter::Delete, ..Policy::default() });
     world.write_new("f", b"data");
-    // The stage-out has two, and then its replica goes.
+    // The stage-out has two commits, and then its replica is dropped.
     world.catalogue.fail_commits(2, 1);
     world.drain();
     assert_eq!(world.state("f"), Residency::Clean);

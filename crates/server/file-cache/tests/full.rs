@@ -15,7 +15,7 @@ use global_store::memory::{Fault, StoreOperation};
 use support::{MIB, World, kernel_file, read};
 use testkit::{PATIENCE, TempTree, in_private_namespace, wait_until};
 
-/// A cache on a tmpfs of 16 MiB, with a reserve of nothing.
+/// Makes a cache on a tmpfs of 16 MiB, without a reserve.
 fn world(tree: &TempTree, ballast: u64) -> World {
     let root = tree.mount_tmpfs("bb", 16 << 20);
     let mut world = World::with(|settings| {
@@ -27,7 +27,7 @@ fn world(tree: &TempTree, ballast: u64) -> World {
     world
 }
 
-/// Clean replicas that nobody uses.
+/// Makes clean replicas that nobody uses.
 fn stage_in(world: &World, names: &[&str], bytes: usize) {
     for name in names {
         world.store.put(name, &vec![1; bytes]);
@@ -95,7 +95,7 @@ fn clean_replicas_make_room_for_a_write() {
     });
 }
 
-/// Bytes that tell where they belong.
+/// Returns bytes that tell where they belong.
 fn pattern(bytes: usize) -> Vec<u8> {
     (0..bytes as u32 / 4).flat_map(u32::to_le_bytes).collect()
 }
@@ -112,7 +112,7 @@ fn an_append_goes_on_behind_what_stands_of_it_when_there_is_room_again() {
         let result = handle.write_at(&data, 0, true).unwrap();
         assert_eq!((result.offset, result.written), (5, data.len()));
         assert_eq!((world.cache.status().evicted > 0, world.cache.status().spilled), (true, 0));
-        // And in the global store, where no room was left.
+        // Also in the global store, where no room was left.
         let result = handle.write_at(&data, 0, true).unwrap();
         assert_eq!(
             (result.offset, result.written, world.cache.status().spilled),
@@ -128,7 +128,7 @@ fn an_append_that_finds_no_more_room_says_how_much_stands_and_takes_nothing_back
         let tree = TempTree::new();
         let world = world(&tree, 0);
         let handle = world.create("f");
-        // What has no name goes nowhere else.
+        // A file without a name cannot move.
         let identity = world.identity("f");
         world.cache.removing(&identity);
         world.store.unlink("f").unwrap();
@@ -167,7 +167,7 @@ fn an_append_ends_where_others_have_grown_the_file_since_it_found_no_room() {
     });
 }
 
-/// A file of 10 MiB is written, synced and removed: the global store may take that back until it was synced.
+/// Writes, syncs and removes a file of 10 MiB. Until its next sync the global store may lose the removal.
 fn remove_synced(world: &World) {
     let handle = world.create("removed");
     handle.write_at(&vec![1; 10 * MIB], 0, false).unwrap();
@@ -213,13 +213,13 @@ fn a_store_that_hangs_keeps_nobody_from_the_room_of_removed_files_for_long() {
         world.store.set_hook(Some(Arc::new(move |operation, _| {
             let _answered = (*operation == SyncNames).then(|| awaited.lock());
         })));
-        // The second waits; the store does not answer, and what a crash may bring back is worth less than the room.
+        // The second wait: the store does not answer, and data that a crash may bring back matters less than the room.
         for _ in 0..3 {
             remove_synced(&world);
             world.advance(2);
         }
         drop(hangs);
-        // Some seconds after somebody waited in vain the next one waits, whoever came between.
+        // Some seconds after a wait in vain the next caller waits, whoever came in between.
         world.advance(2);
         let syncs = || world.store.journal().iter().filter(|entry| entry.operation == SyncNames).count();
         wait_until("the sync ends that hung", Duration::from_secs(30), || syncs() == 1);
@@ -354,7 +354,7 @@ fn an_allocation_beside_the_kernel_takes_only_room_that_is_there_and_no_more_tha
     });
 }
 
-/// A burst buffer of its own size with the catalogue on it, which programs fill to the last block.
+/// The burst buffer has a file system of its own that also holds the catalogue. Programs fill it to the last block.
 #[test] // S30, S58
 fn a_burst_buffer_without_a_free_block_stages_out_and_evicts_and_takes_nobodys_calls() {
     in_private_namespace(|| {

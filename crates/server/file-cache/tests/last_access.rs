@@ -1,4 +1,4 @@
-//! When a file was last read, as it is told and as it arrives below (policy `atime`).
+//! Access times, as `stat` reports them and as they arrive in the global store (policy `atime`).
 
 mod support;
 
@@ -13,7 +13,7 @@ use support::{MIB, World, kernel_file, read};
 use testkit::{PATIENCE, wait_until};
 use types::{Identity, Timestamp};
 
-/// Long before and long after everything that happens here.
+/// Times long before and long after everything that happens here.
 const EARLY: Timestamp = Timestamp { seconds: 5, nanos: 6 };
 const LATE: Timestamp = Timestamp { seconds: 9_000_000_000, nanos: 7 };
 
@@ -29,13 +29,13 @@ fn now() -> Timestamp {
     Timestamp { seconds: now.as_secs() as i64, nanos: now.subsec_nanos() }
 }
 
-/// Until the kernel's clock for files, which ticks at least every 10 ms, has moved.
+/// Waits until the kernel's clock for files has moved, which ticks at least every 10 ms.
 fn tick() {
     let start = SystemTime::now();
     wait_until("a tick", PATIENCE, || start.elapsed().is_ok_and(|passed| passed > Duration::from_millis(20)));
 }
 
-/// As the kernel does it, past us.
+/// Reads as the kernel does it, without the agent.
 fn kernel_read(handle: &FileHandle) {
     kernel_file(handle).read_at(&mut [0], 0).unwrap();
 }
@@ -48,13 +48,13 @@ fn told(world: &World) -> Timestamp {
     world.cache.accessed(&world.identity("f"), below(world))
 }
 
-/// How often it was set below.
+/// Returns how often the access time was set in the global store.
 fn settled(world: &World) -> usize {
     let is = |operation: &StoreOperation| matches!(operation, StoreOperation::SetAtime(_));
     world.store.journal().iter().filter(|event| is(&event.operation)).count()
 }
 
-/// `touch -a` by a program.
+/// Sets the access time as a program's `touch -a`.
 fn set(world: &World, atime: Timestamp) {
     let mut apply = || world.store.set_atime("f", atime);
     world.cache.set_times(&world.anchor("f"), SetMtime::Keep, &mut apply).unwrap();
@@ -176,14 +176,14 @@ fn nothing_but_a_programs_read_moves_the_time_of_last_access() {
         let before = below(&world);
         world.cache.stage_in(&world.anchor("f"), &world.policy).unwrap();
         world.cache.evict(&world.identity("f")).unwrap();
-        // Opened, staged in, written, compared with what is below, verified and staged out.
+        // Opened, staged in, written, compared with the global copy, verified and staged out.
         for data in [b"new", b"two"] {
             let handle = world.open("f", true);
             handle.write_at(data, 0, false).unwrap();
             drop(handle);
             world.drain();
         }
-        // As with O_NOATIME, and under the rule that nothing is noted.
+        // As with O_NOATIME, and under a policy that notes no reads.
         let handle = world.open("f", false);
         handle.keep_atime_unchanged();
         tick();
@@ -195,7 +195,7 @@ fn nothing_but_a_programs_read_moves_the_time_of_last_access() {
         drop(handle);
         world.cache.evict(&world.identity("f")).unwrap();
         assert_eq!((below(&world), settled(&world)), (before, 0), "{atime:?}");
-        // Nor while it is being staged in.
+        // Also not while the file is being staged in.
         world.store.put("f", &vec![1; 3 * MIB]);
         let handle = world.open("f", false);
         handle.keep_atime_unchanged();
@@ -331,7 +331,7 @@ fn a_crash_or_a_store_that_refuses_loses_a_time_of_last_access_and_makes_none_up
     world.store.fail(Fault { matching, ..Fault::default() });
     drop(handle);
     assert_eq!((told(&world), below(&world)), (before, before));
-    // What was there before it was watched is no read, whatever it is.
+    // An access time from before the watch is no read, whatever it is.
     set(&world, EARLY);
     let handle = world.open("f", false);
     assert_eq!(told(&world), EARLY);

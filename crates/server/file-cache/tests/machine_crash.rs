@@ -1,5 +1,5 @@
-//! The machine dies after it wrote the replicas to the medium and before it wrote what the catalogue was told last: what
-//! programs synced through mappings is known from the replicas' brands alone.
+//! Crashes of the machine after the replicas reached the medium and before the catalogue's last commits did. Data that
+//! programs synced through mappings is then known only from the replicas' identity attributes.
 
 mod support;
 
@@ -26,7 +26,7 @@ fn set_identity_attribute(replica: &Path, value: &[u8]) {
     rustix::fs::setxattr(replica, IDENTITY_ATTRIBUTE, value, rustix::fs::XattrFlags::empty()).unwrap();
 }
 
-/// Everything that the catalogue was told so far is on the medium.
+/// Puts everything that the catalogue was told so far on the medium.
 fn make_durable(world: &World) {
     use catalogue::{Catalogue, Durability};
     world.catalogue.commit(Vec::new(), Durability::Machine).unwrap();
@@ -106,7 +106,7 @@ fn the_time_of_a_stage_out_is_on_the_medium_before_the_file_is_called_clean() {
     }
 }
 
-/// The medium of the burst buffer has the intent and not what followed; that of the global store has the time.
+/// The burst buffer's medium has the intent and not the later changes; that of the global store has the time.
 fn set_a_time_that_only_the_global_store_keeps(world: &mut World, work: impl FnOnce(&World)) {
     make_durable(world);
     let identity_attribute = identity_attribute_of(&world.replica()).unwrap();
@@ -119,7 +119,7 @@ fn set_a_time_that_only_the_global_store_keeps(world: &mut World, work: impl FnO
 
 #[test] // S26
 fn a_time_set_below_that_the_crash_took_from_us_is_no_conflict_where_the_bytes_tell() {
-    // A new file: empty below.
+    // A new file: empty in the global store.
     let mut world = World::new();
     world.create("f").write_at(b"data", 0, false).unwrap();
     set_a_time_that_only_the_global_store_keeps(&mut world, |_| ());
@@ -131,7 +131,7 @@ fn a_time_set_below_that_the_crash_took_from_us_is_no_conflict_where_the_bytes_t
         world.store.put("f", &vec![1; 3 * MIB]);
         world.cache.stage_in(&world.anchor("f"), &world.policy).unwrap();
         let how = file_cache::OpenHow { truncate, ..world.how(true) };
-        // Who reads it keeps the truncation in the replica with the checksums.
+        // An open reader keeps the truncation in the replica with the checksums.
         let _reader = world.open("f", false);
         world.cache.open_file(world.anchor("f"), how).unwrap().write_at(&[9], MIB as u64, false).unwrap();
         set_a_time_that_only_the_global_store_keeps(&mut world, |_| ());
@@ -163,7 +163,8 @@ fn other_bytes_of_the_same_length_are_a_conflict_also_after_a_crash() {
     }
 }
 
-/// The burst buffer's medium has the name and the length of what was staged in, and neither its bytes nor the truncation.
+/// The burst buffer's medium has the name and the length of a staged-in replica, and neither its bytes nor the
+/// truncation.
 #[test] // S15
 fn a_truncation_that_the_crash_took_leaves_no_bytes_that_nobody_wrote() {
     for size in [5000, 3 * MIB] {
@@ -209,7 +210,7 @@ fn a_replica_that_came_back_after_its_eviction_is_garbage() {
     world.cache.evict(&world.identity("f")).unwrap();
     make_durable(&world);
     assert_eq!(identity_attribute_of(&kept), None);
-    // The medium had neither the end of its name nor that of its brand.
+    // The medium had neither the removal of its name nor that of its identity attribute.
     std::fs::rename(&kept, &replica).unwrap();
     set_identity_attribute(&replica, &identity_attribute);
     world.machine_crash();
@@ -239,7 +240,7 @@ fn an_older_replica_does_not_replace_what_is_recorded() {
     assert_eq!(world.replicas(), 1);
 }
 
-/// A burst buffer on btrfs: a new file is not on the medium because another's record is.
+/// A burst buffer on btrfs: the sync of another's record does not make a new file durable.
 #[test] // S15
 fn an_intent_whose_replica_never_reached_the_medium_is_no_lost_data() {
     for truncate in [false, true] {
@@ -261,7 +262,7 @@ fn an_intent_whose_replica_never_reached_the_medium_is_no_lost_data() {
     }
 }
 
-/// What was synced must be there. Nor is it the crash that takes a replica while the machine runs.
+/// Synced data must be present. Nor does a crash of the machine explain a replica that is lost while the machine runs.
 #[test] // S15
 fn a_missing_replica_is_told_as_lost_if_anything_in_it_was_synced_or_no_machine_crashed() {
     type Story = fn(&World);
@@ -300,7 +301,7 @@ fn a_missing_replica_is_told_as_lost_if_anything_in_it_was_synced_or_no_machine_
     }
 }
 
-/// Unsaved data is shown to a person before anybody drops it, also what another version wrote.
+/// Unsaved data is shown to a person before anybody drops it, also data written by another version.
 #[test]
 fn a_sweep_leaves_what_calls_itself_dirty() {
     for unknown in [false, true] {
@@ -344,7 +345,7 @@ fn a_search_for_unsaved_data_that_was_cut_short_is_repeated() {
 fn a_synced_file_that_was_removed_before_the_crash_is_no_orphan_after_it() {
     let (mut world, identity) = with_a_synced_file();
     world.cache.removing(&identity);
-    // It is on the store's medium; the crash comes before we hear of it.
+    // The removal is on the store's medium; the crash comes before the agent hears of it.
     world.store.unlink("f").unwrap();
     world.machine_crash();
     world.drain();
@@ -353,7 +354,7 @@ fn a_synced_file_that_was_removed_before_the_crash_is_no_orphan_after_it() {
     assert_eq!(world.replicas(), 0);
 }
 
-/// Of one file, `f`.
+/// Makes a world with one synced file, `f`.
 fn with_a_synced_file() -> (World, Identity) {
     let world = World::new();
     let handle = world.create("f");
@@ -380,14 +381,14 @@ fn a_file_that_was_staged_out_and_whose_removal_the_crash_took_back_is_whole() {
     let (mut world, identity) = with_a_synced_file();
     world.drain();
     world.cache.removing(&identity);
-    // The store's medium never has it.
+    // The store's medium never gets it.
     world.cache.unlinked(&identity);
     world.machine_crash();
     world.drain();
     assert_eq!(read(&world.open("f", false), 4), b"data");
 }
 
-/// Its stage-out was begun on the medium, and no commit since has told that of its end.
+/// The medium says that a stage-out of the file was begun, and no commit since has recorded its end.
 #[test] // S15
 fn what_was_copied_anew_while_its_file_was_open_is_no_lost_data_after_a_crash() {
     let mut world = World::new();
@@ -404,8 +405,8 @@ fn what_was_copied_anew_while_its_file_was_open_is_no_lost_data_after_a_crash() 
     assert_eq!(read(&world.open("f", false), 20), b"theirs, longer");
 }
 
-/// The store forgets the name of a new file that nobody synced. What its replica has on the medium may have been synced through a
-/// mapping, so it is kept; if it has nothing, nobody is told.
+/// The store loses the name of a new file that nobody synced. Its replica's data on the medium may have been synced
+/// through a mapping, so it is kept. An empty replica is dropped silently.
 #[test] // S15
 fn a_new_file_that_the_crash_took_below_is_an_orphan_only_if_a_byte_of_it_was_kept() {
     for (data, recorded) in [("", false), ("", true), ("data", false), ("data", true)] {

@@ -1,4 +1,4 @@
-//! A burst buffer whose medium does not take what was written: an ext4 whose device has no room behind it.
+//! A burst buffer whose medium loses written bytes: an ext4 whose device has no room behind it.
 
 mod support;
 
@@ -15,7 +15,8 @@ use testkit::{Disk, TempTree};
 
 const BYTES: usize = 1 << 20;
 
-/// A cache whose burst buffer is on such a device, with the files `a` and `b` on it, which may be staged out together.
+/// Makes a cache whose burst buffer is on such a device, with the files `a` and `b` on it, which may be staged out
+/// together.
 struct Failing {
     world: World,
     disk: Disk,
@@ -30,7 +31,7 @@ impl Failing {
         for name in ["a", "b"] {
             world.write_new(name, b"first");
         }
-        // From here on nothing but data needs new room.
+        // From here on only data needs new room.
         sync(&disk).unwrap();
         Some(Failing { world, disk, tree })
     }
@@ -45,7 +46,7 @@ impl Failing {
         stuck.into_iter().map(|stuck| (stuck.path_hint, stuck.errno)).collect()
     }
 
-    /// What was written back, or could not be, leaves the memory.
+    /// Drops pages from memory that were written back, or could not be.
     fn forget_pages(&self) {
         let parts = std::fs::read_dir(self.disk.place().join("place/replicas")).unwrap();
         let files = parts.flat_map(|part| std::fs::read_dir(part.unwrap().path()).unwrap());
@@ -69,7 +70,7 @@ fn sync(disk: &Disk) -> rustix::io::Result<()> {
     rustix::fs::syncfs(std::fs::File::open(disk.place()).unwrap().as_fd())
 }
 
-/// Else a crash between the two would leave data of a file that is nowhere.
+/// Otherwise a crash between the two would leave data of a file that has no name.
 #[test] // S15
 fn a_sync_makes_the_name_durable_before_the_data() {
     let Some(failing) = Failing::new() else { return };
@@ -116,7 +117,7 @@ fn what_is_below_is_not_replaced_by_what_the_medium_left_of_a_replica() {
             failing.fill();
             failing.world.open("a", true).write_at(&vec![7; BYTES], 0, false).unwrap();
             assert!(sync(&failing.disk).is_err(), "somebody else is told");
-            // Memory is wanted for something else.
+            // The memory is needed for something else.
             failing.forget_pages();
             for _ in 0..2 {
                 assert_eq!(failing.stuck(), [("a".into(), libc::ESTALE)], "batch {batch}");

@@ -1,4 +1,4 @@
-//! What known files cost. Alone in its process: other tests' memory would be counted.
+//! Memory cost of known files. Alone in its process: other tests' memory would be counted.
 
 mod support;
 
@@ -11,7 +11,7 @@ fn a_known_file_that_nobody_uses_takes_two_kilobytes_at_most_in_memory_stores() 
         text.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() * 4096
     };
     let world = World::new();
-    // The stores of the test are in memory too: what they take is measured first, with as many files.
+    // The stores of the test are in memory too: their share is measured first, with as many files.
     for number in 0..8_000 {
         world.store.put(format!("f{number}"), b"");
     }

@@ -14,7 +14,7 @@ use global_store::memory::MemoryStore;
 use global_store::{Anchor, GlobalStore};
 use proptest::prelude::*;
 
-/// Sizes are in these: four make a block of the cache and a bit, so that files have up to four blocks.
+/// Unit of sizes. Four units are a little more than a block of the cache, so files have up to four blocks.
 const UNIT: u64 = 300 << 10;
 const UNITS: u64 = 13;
 
@@ -234,7 +234,7 @@ impl World {
         let Some(open) = self.writer(handle) else { return };
         let data = vec![byte; (len * UNIT / 2 + 11) as usize];
         let at = at * UNIT + u64::from(byte) * 3;
-        // Not where there is little room.
+        // Not if there is little room.
         match open.handle.backing().filter(|_| kernel && open.handle.use_passthrough()) {
             Some(backing) => {
                 use std::os::fd::AsRawFd;
@@ -343,7 +343,7 @@ impl World {
         }
     }
 
-    /// What `stat` says is what the model holds.
+    /// Asserts that `stat` reports the model's values.
     fn check_sizes(&self) {
         for (&name, content) in &self.names {
             let identity = self.store.identity(path(name)).unwrap();
@@ -353,7 +353,7 @@ impl World {
         }
     }
 
-    /// With everything closed and staged out, the global store holds what the model holds.
+    /// Asserts that the global store holds the model's content once everything is closed and staged out.
     fn finish(mut self) {
         self.open.clear();
         let stuck = self.cache.drain_all(&mut |_| {}, &|| false);
@@ -373,7 +373,7 @@ fn walk(dir: std::path::PathBuf) -> usize {
     std::fs::read_dir(dir).unwrap().map(|part| std::fs::read_dir(part.unwrap().path()).unwrap().count()).sum()
 }
 
-/// More of them with `FOREBAY_MODEL_CASES`.
+/// `FOREBAY_MODEL_CASES` sets another number of cases.
 fn cases() -> u32 {
     std::env::var("FOREBAY_MODEL_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(96)
 }

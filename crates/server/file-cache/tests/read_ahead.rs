@@ -1,5 +1,5 @@
-//! Facts about reads of files that are being staged in: who waits for what, and what is fetched first. Waits are counted, not
-//! timed: a store with a round trip stands below.
+//! Reads of files that are being staged in: which thread waits for which block, and which blocks are fetched first.
+//! Waits are counted, not timed; the store has a round trip.
 
 mod support;
 
@@ -15,13 +15,14 @@ use types::ByteRange;
 
 const BLOCKS: u64 = 64;
 
-/// A round trip to the store. Long beside what a block costs in work.
+/// Round trip to the store. It is long compared with the work for a block.
 const ROUND_TRIP: Duration = Duration::from_millis(20);
 
-/// What a program does with a quarter of a block.
+/// Time that a program spends on a quarter of a block.
 const THINKS: Duration = Duration::from_millis(2);
 
-/// A world whose store takes a round trip for each read, with a file of [`BLOCKS`] blocks, `f`; and the first blocks that were read.
+/// Makes a world whose store takes a round trip for each read, with a file `f` of [`BLOCKS`] blocks. Also returns the
+/// first blocks that were read.
 fn far_away(fetches: usize) -> (World, Arc<Mutex<Vec<u64>>>) {
     let world = World::with(|settings| (settings.background, settings.fetches) = (true, fetches));
     world.store.put("f", &vec![7; BLOCKS as usize * MIB]);
@@ -77,7 +78,7 @@ fn what_a_reader_is_expected_to_want_is_fetched_before_the_rest() {
     until("the fetcher", || order.lock().len() >= 6);
     let first: Vec<u64> = order.lock()[..6].iter().copied().filter(|block| *block != 0).collect();
     assert_eq!(first[..4], [50, 20, 40, 1]);
-    // What is there is neither absent nor missed.
+    // A present block is neither absent nor missed.
     until("the block", || handle.present().iter().any(|range| range.intersection(&at(40)) == at(40)));
     handle.read_ahead(at(40), &mut |_, fared, absent| {
         assert_eq!((fared, absent(at(40)).len()), (Fared::Hit, 0));
@@ -105,7 +106,7 @@ fn beside_a_read_that_nobody_expected_one_fetcher_works() {
     (0..8).for_each(&mut read);
     let several = under_way.1.load(Ordering::SeqCst);
     assert!((3..=6).contains(&several), "{several} reads of the store at once");
-    // Those that have begun end.
+    // Fetches that have begun end.
     [60, 51, 43].into_iter().for_each(&mut read);
     until("the end of what was begun", || under_way.0.load(Ordering::SeqCst) <= 1);
     under_way.1.store(0, Ordering::SeqCst);

@@ -1,4 +1,4 @@
-//! A burst buffer whose file system becomes read-only while it is used: ext4 on an image, which is told of an error.
+//! A burst buffer whose file system becomes read-only in use: ext4 on an image, to which an error is reported.
 
 mod support;
 
@@ -16,7 +16,7 @@ use support::{World, kernel_file, read};
 use testkit::{Disk, TempTree, in_private_namespace};
 use types::Timestamp;
 
-/// A cache with its catalogue on a disk that can become read-only; nothing is staged out but by command.
+/// Makes a cache with its catalogue on a disk that can become read-only. Files are staged out only by command.
 fn on_a_disk() -> Option<(TempTree, Disk, World)> {
     let tree = TempTree::new();
     let disk = Disk::new(tree.path("image"), tree.dir("disk"), 64 << 20)?;
@@ -29,7 +29,7 @@ fn on_a_disk() -> Option<(TempTree, Disk, World)> {
     Some((tree, disk, world))
 }
 
-/// The file system gives and takes nothing any more, as where its device is gone.
+/// Shuts the file system down, as if its device were gone.
 fn shut_down(disk: &Disk) {
     const EXT4_IOC_SHUTDOWN: libc::c_ulong = 0x8004_587d;
     let root = std::fs::File::open(disk.place()).unwrap();
@@ -40,10 +40,10 @@ fn shut_down(disk: &Disk) {
     assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
 }
 
-/// Another life, of whose file system somebody took care.
+/// Restarts the agent after the file system was repaired.
 fn after_mending(mut world: World, disk: &Disk) -> World {
     world.cache.shutdown();
-    // Of the old cache nothing stays open.
+    // No descriptor of the old cache stays open.
     let elsewhere = Settings { catalogue: Some(Arc::new(MemoryCatalogue::new())), ..world.settings.clone() };
     let nothing = Settings { burst_buffer: world.dir.path().join("nothing"), ..elsewhere };
     world.cache = FileCache::open(nothing).unwrap();
@@ -52,7 +52,7 @@ fn after_mending(mut world: World, disk: &Disk) -> World {
     world
 }
 
-/// What is said of the burst buffer, or of a file.
+/// Returns the status reasons of the burst buffer, or of a file.
 fn told(status: &Status, path: &str) -> String {
     let found = status.stuck.iter().find(|stuck| stuck.path == path);
     found.map(|stuck| format!("{}: {}", stuck.reason, stuck.remedy)).unwrap_or_default()
@@ -93,7 +93,7 @@ fn new_files_and_clean_ones_that_are_written_go_through_when_the_burst_buffer_be
         drop(world.store.unlink("written"));
         world.cache.unlinked(&world.identity("kept"));
 
-        // A later life sees what is below, and not what the catalogue says.
+        // A later start sees the global copy, and not the record in the catalogue.
         let world = after_mending(world, &disk);
         let again = &world.cache;
         assert!(again.status().stuck.is_empty(), "{:?}", again.status().stuck);
@@ -158,7 +158,7 @@ fn dirty_data_is_staged_out_of_a_read_only_burst_buffer_and_is_not_called_clean(
         let writer = world.create("open");
         writer.write_at(b"open", 0, false).unwrap();
         let kernel = kernel_file(&writer);
-        // What is not on the medium yet is in memory alone, and may go with it.
+        // Data that is not on the medium yet is only in memory, and may be lost with it.
         disk.become_read_only();
 
         assert_eq!(code(writer.write_at(b"more", 4, false)), Some(libc::EROFS));
@@ -200,7 +200,7 @@ fn dirty_data_is_staged_out_of_a_read_only_burst_buffer_and_is_not_called_clean(
     });
 }
 
-/// A world whose burst buffer can be made to refuse, and to take writes again.
+/// Makes a world whose burst buffer can be made to refuse writes, and to take them again.
 struct Refusing {
     world: World,
     probe: PathBuf,
@@ -217,7 +217,7 @@ impl Refusing {
         Refusing { world, probe, nowhere: place.join("probe"), _tree: tree }
     }
 
-    /// The look at the burst buffer fails, and so do all commits after so many.
+    /// The test of the burst buffer fails, and so do all commits after `after`.
     fn refuse(&self, after: u64) {
         symlink(&self.nowhere, &self.probe).unwrap();
         self.world.catalogue.fail_commits(after, u64::MAX);
@@ -355,11 +355,11 @@ fn what_could_not_be_recorded_is_settled_when_the_burst_buffer_takes_writes_agai
 
         refusing.refuse(0);
         world.open("clean", true).write_at(b"NEW", 0, false).unwrap();
-        // It looks as before now, but for what is in it.
+        // The global copy looks as before, except for its content.
         world.store.set_mtime("clean", times).unwrap();
         assert_eq!(world.cache.drain_all(&mut |_| {}, &|| false).len(), 1);
         assert_eq!(world.store.read("dirty").unwrap(), b"dirty");
-        // Those that are remembered push each other out.
+        // The remembered files push each other out.
         for number in 0..2 * file_cache::limits::IDLE_FILES {
             let name = format!("f{number}");
             world.store.put(&name, b"x");

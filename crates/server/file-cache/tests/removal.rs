@@ -1,4 +1,4 @@
-//! The end of names and versions, and of the agent meanwhile.
+//! Removal of names and versions, also while the agent ends.
 
 mod support;
 
@@ -105,7 +105,7 @@ fn a_name_that_was_not_removed_after_all_leaves_an_orphan_when_another_takes_it(
     world.write_new("f", b"data");
     let identity = world.identity("f");
     world.cache.removing(&identity);
-    // The removal failed; the agent looks at the file again, and an outsider removes it later.
+    // The removal failed. The agent looks at the file again, and an outsider removes it later.
     world.cache.own_change(&*world.anchor("f"));
     world.store.unlink("f").unwrap();
     world.crash();
@@ -120,7 +120,7 @@ fn a_removal_that_a_crash_prevented_is_no_reason_to_drop_the_data_later() {
     world.write_new("f", b"data");
     world.cache.removing(&world.identity("f"));
     world.crash();
-    // The name is still there; an outsider takes it away, and we die again before we see that.
+    // The name still exists. An outsider removes it, and the agent dies again before it sees that.
     world.store.unlink("f").unwrap();
     world.crash();
     let stuck = world.cache.drain_all(&mut |_| {}, &|| false);

@@ -1,4 +1,4 @@
-//! Facts about opening, stage-in, versions and space.
+//! Opening, stage-in, versions and space.
 
 mod support;
 
@@ -260,13 +260,14 @@ fn quiesced_writes_go_to_the_global_store() {
 fn the_background_stages_out_when_the_policy_says() {
     let mut world = World::with(|settings| settings.background = true);
     world.write_new("close", b"data");
-    // A stage-out that found the file in use, as by a child that another test has just forked, is tried again when some time is over.
+    // A stage-out that found the file in use, for example by a child that another test has just forked, is tried again
+    // after some time.
     let is_clean = |world: &World, name: &str| {
         world.advance(1);
         world.state(name) == Residency::Clean
     };
     until("the stage-out at close", || is_clean(&world, "close"));
-    // Longer than what all looks let pass.
+    // Longer than the time that passes while the test polls.
     let wait = std::time::Duration::from_secs(1_000_000);
     world.policy = Arc::new(Policy { stage_out: StageOut::Idle(wait), ..Policy::default() });
     world.write_new("idle", b"data");
@@ -371,7 +372,7 @@ fn a_reader_whose_copy_cannot_be_recorded_reads_on() {
         assert_eq!(world.state("f"), Residency::Absent);
         drop(reader);
         assert_eq!(world.replicas(), 0);
-        // Who asks for the copy itself is told.
+        // A caller that asks for the copy itself is told.
         world.catalogue.fail_commits(0, u64::MAX);
         let refused = world.cache.stage_in(&world.anchor("f"), &world.policy).unwrap_err();
         assert_eq!(refused.raw_os_error(), Some(libc::EIO), "{size}");

@@ -1,4 +1,4 @@
-//! Facts about stage-out.
+//! Stage-out.
 
 mod support;
 
@@ -429,7 +429,7 @@ fn a_file_unlinked_or_given_up_during_its_stage_out_does_not_come_back() {
                     cache.unlinked(&identity);
                 }
                 if !unlink {
-                    // Waits for the stage-out, so another thread does it.
+                    // This waits for the stage-out, so another thread does it.
                     let (cache, identity) = (cache.clone(), identity.clone());
                     std::thread::spawn(move || cache.resolve(&identity, Keep::Global));
                 }

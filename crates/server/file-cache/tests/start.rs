@@ -1,4 +1,4 @@
-//! What a start and an end cost: nothing that grows with the number of replicas.
+//! Cost of a start and an end: nothing grows with the number of replicas.
 
 mod support;
 

@@ -1,4 +1,4 @@
-//! What the cache holds back, and what it counts.
+//! Status of files that cannot be staged out, and counters.
 
 mod support;
 
@@ -11,10 +11,10 @@ use file_cache::{FileCache, OpenHow, Residency};
 use global_store::memory::{Fault, StoreOperation};
 use support::{MIB, World};
 
-/// More files than anchors are kept for.
+/// Number of files, more than anchors are kept.
 const MANY: usize = file_cache::limits::ANCHORS_KEPT + 100;
 
-/// How many files had to be found again when many were staged out, after their directory got another name.
+/// Returns how many files had to be searched when many were staged out, after their directory was renamed.
 fn found_again(finds_by_identity: bool) -> u64 {
     let mut world = World::new();
     world.policy = Arc::new(Policy { stage_out: StageOut::Manual, ..Policy::default() });
@@ -47,7 +47,7 @@ fn an_unknown_removal_is_an_orphan_where_files_are_not_found_by_identity() {
     world.store.set_finds_by_identity(false);
     world.write_new("f", b"data");
     world.cache.removing(&world.identity("f"));
-    // Not removed, but called otherwise: it must not be taken for gone.
+    // Renamed, not removed: the file must not be taken for gone.
     world.store.rename("f", "g").unwrap();
     world.crash();
     let stuck = world.cache.drain_all(&mut |_| {}, &|| false);
@@ -112,10 +112,10 @@ fn each_open_is_a_hit_a_miss_or_none_of_them() {
     world.store.put("large", &vec![1; 3 * MIB]);
     assert_eq!(counted(&|| drop(world.open("small", false))), (0, 1));
     assert_eq!(counted(&|| drop(world.open("small", false))), (1, 0));
-    // Its replica would have to be synced before: an empty one takes its place. It needs no data.
+    // The replica would have to be synced before: an empty one replaces it, and needs no data.
     assert_eq!(counted(&|| truncate("small")), (0, 0));
     assert_eq!(counted(&|| truncate("small")), (1, 0));
-    // It is whole before its writer gets it.
+    // The file is complete before its writer gets it.
     assert_eq!(counted(&|| drop(world.open("large", true))), (0, 1));
     world.store.put("cut", &vec![1; 3 * MIB]);
     assert_eq!(counted(&|| truncate("cut")), (0, 0));

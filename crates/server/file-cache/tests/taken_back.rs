@@ -1,4 +1,4 @@
-//! Files that are removed while what was synced of them is in the burst buffer alone, and crashes that take the removal back.
+//! Removal of files whose synced data is only in the burst buffer, and crashes that take the removal back.
 
 mod support;
 
@@ -11,7 +11,7 @@ use global_store::memory::{Fault, StoreOperation};
 use support::{World, read, until};
 use types::Identity;
 
-/// A store on whose medium changes of names come with a sync alone.
+/// A store whose medium gets changes of names only by a sync.
 fn world() -> World {
     let world = World::new();
     world.store.set_forgets_names();
@@ -41,13 +41,13 @@ fn replace(world: &World, from: &str, to: &str) {
     world.cache.unlinked(&replaced);
 }
 
-/// Both machines die, or the one that they are.
+/// Crashes both machines, or the one machine that holds both.
 fn crash(world: &mut World) {
     world.store.crash();
     world.machine_crash();
 }
 
-/// Housekeeping goes on until nothing is kept any more.
+/// Runs housekeeping until no removed file is kept any more.
 fn let_go(world: &World) {
     world.advance(limits::REMOVALS_AFTER.as_secs());
     until("the end of what was removed", || {
@@ -73,7 +73,7 @@ fn a_synced_file_whose_removal_a_crash_took_back_is_whole() {
             remove(&world, "f");
         }
         if killed {
-            // The next agent finds the file gone, and the removal does not last yet.
+            // The next agent finds the file gone, and the removal is not durable yet.
             world.crash();
         }
         crash(&mut world);
@@ -157,7 +157,7 @@ fn a_removed_file_that_was_open_when_the_crash_took_its_removal_back_has_what_wa
     }
 }
 
-/// The agent comes to the removal when its file has been staged out meanwhile.
+/// The file was staged out before the agent handles its removal.
 #[test] // S15
 fn a_file_that_was_staged_out_while_it_was_removed_is_whole_when_the_crash_takes_that_back() {
     let mut world = world();
@@ -206,7 +206,7 @@ fn what_a_store_that_is_never_synced_keeps_of_removed_files_goes_after_some_trie
     assert_eq!((world.cache.status().removed, world.catalogue.len()), (0, 0));
 }
 
-/// As a client of NFS leaves it while somebody has it, and after a crash for good.
+/// As an NFS client leaves an open file, and as a crash leaves it for good.
 #[test]
 fn a_file_that_was_called_otherwise_instead_of_removed_is_not_kept() {
     let mut world = world();
@@ -220,7 +220,7 @@ fn a_file_that_was_called_otherwise_instead_of_removed_is_not_kept() {
     assert!(world.cache.status().stuck.is_empty() && world.catalogue.is_empty());
 }
 
-/// Nobody could tell whether such a file is gone or called otherwise.
+/// Nobody could tell whether such a file is gone or renamed.
 #[test] // S15
 fn where_files_are_not_found_by_identity_a_removed_file_goes_at_once() {
     let mut world = world();

@@ -1,4 +1,4 @@
-//! A time that a program sets stays, at whatever moment of a stage-out it is set.
+//! Times that a program sets stay, at whatever moment of a stage-out they are set.
 
 mod support;
 
@@ -14,7 +14,7 @@ use types::Timestamp;
 
 const TIME: Timestamp = Timestamp { seconds: 5, nanos: 6 };
 
-/// What `stat` tells, asked as the agent asks.
+/// Returns the attributes that `stat` reports, asked as the agent asks.
 fn told(cache: &FileCache, store: &MemoryStore, path: &str) -> Timestamp {
     let identity = store.identity(path).unwrap();
     let before = cache.staged_count();
@@ -27,8 +27,8 @@ fn told(cache: &FileCache, store: &MemoryStore, path: &str) -> Timestamp {
     mtime
 }
 
-/// Sets the time of a file from another thread, as a program would, and waits until that is done, or stands behind a
-/// lock of who waits here: then it is done soon after.
+/// Sets the time of a file from another thread, as a program would. Waits until that is done, or waits for a lock of
+/// the caller: then it is done soon after.
 struct Setter {
     cache: FileCache,
     store: MemoryStore,
@@ -65,19 +65,19 @@ impl Setter {
     }
 }
 
-/// One story: how many files are staged out at once, how large the first is, what fails.
+/// One story: how many files are staged out at once, how large the first is, and which operation fails.
 #[derive(Debug, Clone, Copy)]
 struct Story {
     files: usize,
     size: usize,
-    /// The file was clean before.
+    /// Whether the file was clean before.
     again: bool,
-    /// The first stage-out fails in its nth write.
+    /// Whether a write of the first stage-out fails.
     fails: bool,
     keep_after: KeepAfter,
 }
 
-/// The time is set before (or `after`) operation `at` below. False: there were fewer.
+/// Runs a story with the time set before (or `after`) operation `at` of the store. Returns false if there were fewer.
 fn tell(story: Story, at: u64, after: bool) -> bool {
     let mut world = World::new();
     world.policy = Arc::new(Policy { keep_after: story.keep_after, revalidate: Duration::ZERO, ..Policy::default() });
@@ -158,7 +158,8 @@ fn a_time_set_at_any_moment_of_a_stage_out_that_fails_stays_and_is_no_conflict()
     }
 }
 
-/// The copy does not wait for who sets a time: its next write moves the time below between that and our look at it.
+/// The copy does not wait for a thread that sets a time: its next write moves the global copy's time before our look
+/// at it.
 #[test] // S3
 fn a_time_that_a_running_copy_moves_at_once_stays() {
     for again in [false, true] {
@@ -240,7 +241,7 @@ fn a_time_set_on_a_new_file_costs_no_commit_and_is_no_conflict_after_a_crash() {
     assert_eq!(world.store.attributes("f").unwrap().fingerprint.mtime, TIME);
 }
 
-/// It is set below then, and whoever staged the file out would take that for somebody else's change.
+/// The time is set on the global copy then, and a stage-out would take that for somebody else's change.
 #[test] // S3
 fn a_time_that_could_not_be_recorded_is_no_conflict() {
     for late in [false, true] {
@@ -262,7 +263,7 @@ fn a_time_that_could_not_be_recorded_is_no_conflict() {
     }
 }
 
-/// The store was told, and then it did not answer, or it did what it was told later; and the program set another time, or not.
+/// The store was asked to set a time, and did not answer, or did it later. The program set another time, or not.
 #[test] // S26
 fn a_time_that_the_store_did_not_confirm_is_no_conflict() {
     const AGAIN: Timestamp = Timestamp { seconds: 7, nanos: 8 };
@@ -313,7 +314,7 @@ fn two_times_in_a_row_that_the_store_did_not_confirm_are_no_conflict() {
         world.store.put("f", b"old");
         world.open("f", true).write_at(b"new", 0, false).unwrap();
         if begun {
-            // A stage-out that failed left its own state below.
+            // A failed stage-out left its own state on the global copy.
             let matching = |operation: &StoreOperation| matches!(operation, StoreOperation::SetMtime(_));
             world.store.fail(Fault { matching, ..Fault::default() });
             assert_eq!(world.cache.drain_all(&mut |_| {}, &|| false).len(), 1);
@@ -348,7 +349,7 @@ fn another_time_than_the_one_that_the_store_did_not_confirm_is_somebody_elses() 
     assert_eq!(world.store.read("f").unwrap(), b"his");
 }
 
-/// The time of change that a program sees.
+/// Returns the change time that a program sees.
 fn shown(world: &World) -> Timestamp {
     let found = world.store.attributes("f").unwrap().fingerprint;
     match world.cache.overlay(&world.identity("f"), Some(&found)) {
@@ -371,7 +372,7 @@ fn the_time_of_change_stays_through_stage_out_restart_and_eviction_until_somebod
         world.store.set_clock(wall(), 1_000_000);
         world.write_new("f", b"data");
         let written = shown(&world);
-        // While our own change of its times is below and nothing is recorded yet, too.
+        // Also while our own change of the global copy's times is not recorded yet.
         let seen = Arc::new(parking_lot::Mutex::new(Vec::new()));
         let (cache, identity, noted) = (world.cache.clone(), world.identity("f"), Arc::clone(&seen));
         world.store.set_after(Some(Arc::new(move |operation, _| {
@@ -400,7 +401,7 @@ fn the_time_of_change_stays_through_stage_out_restart_and_eviction_until_somebod
         drop(handle);
         world.drain();
         assert_eq!(shown(&world), again);
-        // Somebody else's change of attributes is seen, whether the file is clean or dirty.
+        // Another's change of attributes is visible, whether the file is clean or dirty.
         world.store.set_mode("f", 0o600).unwrap();
         let changed = world.store.attributes("f").unwrap().fingerprint.ctime;
         assert_eq!(shown(&world), changed);

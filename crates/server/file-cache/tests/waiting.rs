@@ -1,4 +1,4 @@
-//! Waits that a signal ends, or a bound.
+//! Waits that end by a signal, or after a bound.
 
 mod support;
 
@@ -12,7 +12,7 @@ use parking_lot::{Mutex, MutexGuard};
 use support::{MIB, World};
 use testkit::{PATIENCE, wait_until};
 
-/// A store some of whose calls hang.
+/// A store of which some calls hang.
 struct Hang {
     answers: Arc<Mutex<()>>,
     reached: Arc<AtomicBool>,
@@ -31,12 +31,12 @@ impl Hang {
         hang
     }
 
-    /// As long as what this gives lives.
+    /// Lets calls hang until the returned value is dropped.
     fn hang(&self) -> MutexGuard<'_, ()> {
         self.answers.lock()
     }
 
-    /// Whether somebody has waited.
+    /// Returns whether a call is hanging.
     fn is_reached(&self) -> bool {
         self.reached.load(Ordering::Acquire)
     }
@@ -46,7 +46,7 @@ fn writes(operation: &StoreOperation) -> bool {
     matches!(operation, StoreOperation::Write(_))
 }
 
-/// Says "interrupted" when it is asked for the third time.
+/// Returns a callback that says "interrupted" at the third call.
 fn third() -> impl Fn() -> bool {
     let asked = Cell::new(0);
     move || {
@@ -144,7 +144,7 @@ fn threads_named(name: &str) -> usize {
         .count()
 }
 
-/// A call that hangs may still write below: until the process is gone nobody else gets the burst buffer.
+/// A call that hangs may still write to the global store: until the process is gone nobody else gets the burst buffer.
 #[test] // S22
 fn the_end_waits_for_no_store_that_hangs_and_keeps_the_burst_buffer_until_it_answers() {
     let world = World::with(|settings| settings.background = true);
@@ -211,7 +211,7 @@ fn a_decision_waits_not_for_ever_for_a_stage_out_that_hangs() {
 fn a_time_that_is_set_while_a_stage_out_looks_below_is_no_conflict() {
     for fails in [false, true] {
         let world = World::new();
-        // More than is read to tell whose bytes they are.
+        // More than is read to decide whose bytes they are.
         world.store.put("f", &vec![1; 2 * MIB]);
         world.open("f", true).write_at(b"new", 0, false).unwrap();
         if fails {
@@ -221,7 +221,7 @@ fn a_time_that_is_set_while_a_stage_out_looks_below_is_no_conflict() {
         let (anchor, cache, below) = (world.anchor("f"), world.cache.clone(), world.store.clone());
         let (due, set, reads) = (AtomicBool::new(!fails), AtomicBool::new(false), Arc::new(AtomicU64::new(0)));
         let read = Arc::clone(&reads);
-        // What was found, and is on its way to the cache, has the former time.
+        // The fingerprint on its way to the cache has the former time.
         world.store.set_after(Some(Arc::new(move |operation, _| {
             due.fetch_or(writes(operation), Ordering::AcqRel);
             read.fetch_add(u64::from(matches!(operation, StoreOperation::Read(_))), Ordering::AcqRel);

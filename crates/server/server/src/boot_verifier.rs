@@ -1,8 +1,9 @@
-//! Whether what was acknowledged and not synced may be lost: the machine has crashed since.
+//! The boot verifier: a new number tells clients that a crash of the machine may have lost unsynced writes.
 //!
-//! A file in the burst buffer has a number and the life of the machine (the kernel's `boot_id`) in which it is good. A server that
-//! starts in the same life takes the number over; so does one that finds that the burst buffer was synced when the last one ended. Any
-//! other takes a new number, and clients that wrote under the former one and have not synced since tell their programs.
+//! A file in the burst buffer holds the number and the boot (the kernel's `boot_id`) for which it is valid. A server
+//! keeps the number if it starts in the same boot. It also keeps the number if the burst buffer was synced when the
+//! last server ended. In every other case it takes a new number. Clients that wrote under the former number and have
+//! not synced since then report that to their programs.
 
 use std::fs::{self, File};
 use std::io;
@@ -11,12 +12,12 @@ use std::time::UNIX_EPOCH;
 
 use durable::{Durability, replace, sync_directory};
 
-/// The file in a burst buffer.
+/// Name of the file in the burst buffer.
 const NAME: &str = "life";
-/// In the place of the machine's life: everything was synced.
+/// Stands in the file instead of a boot id: everything was synced.
 const SYNCED: &str = "synced";
 
-/// A server's, from its start on.
+/// The boot verifier of one server, from its start on.
 #[derive(Debug)]
 pub struct BootVerifier {
     burst_buffer: PathBuf,
@@ -28,12 +29,13 @@ fn this_boot() -> io::Result<String> {
     Ok(fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
 }
 
-/// Never 0, and no earlier server's.
+/// Returns a new number. It is never 0 and never one of an earlier server.
 fn fresh() -> u64 {
     concurrency::wall_clock().duration_since(UNIX_EPOCH).map_or(1, |now| now.as_nanos() as u64).max(1)
 }
 
-/// What the note says: a number, and in which life of the machine it is good. `None`: nothing that can be believed.
+/// Reads the file: the number, and the boot id for which it is valid. Returns `None` if the file is missing or its
+/// content is not valid.
 fn noted(path: &Path) -> io::Result<Option<(u64, String)>> {
     let bytes = match fs::read(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -46,15 +48,16 @@ fn noted(path: &Path) -> io::Result<Option<(u64, String)>> {
 }
 
 impl BootVerifier {
-    /// Begins before anything is acknowledged, and is noted durably. Where that is impossible, as in a burst buffer that is full, it has
-    /// a number that no other server finds: clients then tell their programs of more than can be lost.
+    /// Determines the number before anything is acknowledged, and records it durably. If that is impossible, for
+    /// example because the burst buffer is full, the server uses a number that no later server can find. Clients then
+    /// report more writes than can be lost.
     pub fn begin(burst_buffer: &Path) -> BootVerifier {
         BootVerifier::begin_in(burst_buffer, this_boot())
     }
 
     fn begin_in(burst_buffer: &Path, boot: io::Result<String>) -> BootVerifier {
         let unnoted = |error: io::Error| {
-            tracing::warn!(%error, "this life of the machine cannot be noted: clients will take it that the machine has crashed");
+            tracing::warn!(%error, "could not record the boot verifier in the burst buffer: after a restart of the server, clients will report unsynced writes as lost");
         };
         let number = fresh();
         let mut boot_verifier = BootVerifier { burst_buffer: burst_buffer.to_owned(), number, believed: number };
@@ -65,36 +68,37 @@ impl BootVerifier {
             (boot_verifier.number, boot_verifier.believed) = (number, number);
         }
         let done = match found {
-            // It needs no room. Who noted it may not have come to make it durable.
+            // Overwriting takes no room. The server that wrote this note may have died before the note was durable.
             Some((_, of)) if of == boot => sync_directory(burst_buffer),
             _ => boot_verifier.note(&boot),
         };
         if let Err(error) = done {
             unnoted(error);
             boot_verifier.number = number;
-            // A crash from now on must not find that all is synced.
+            // A crash from now on must not find the note that everything is synced.
             let _ = fs::remove_file(burst_buffer.join(NAME)).and_then(|()| sync_directory(burst_buffer));
         }
         boot_verifier
     }
 
-    /// One that was noted.
+    /// Makes a boot verifier with a given number, which is taken as recorded.
     #[cfg(test)]
     pub(crate) fn numbered(number: u64) -> BootVerifier {
         BootVerifier { burst_buffer: PathBuf::new(), number, believed: number }
     }
 
-    /// Its number.
+    /// Returns the number.
     pub fn number(&self) -> u64 {
         self.number
     }
 
-    /// The number that it would have if it were noted: what another server wrote down under that is so.
+    /// Returns the number that the file would give. Whatever another server recorded under this number is still valid.
     pub(crate) fn believed(&self) -> u64 {
         self.believed
     }
 
-    /// Nothing is acknowledged any more: all is synced there and in the `store` below, and nothing is lost should the machine end now.
+    /// Records at an orderly end that everything is synced. The caller acknowledges nothing any more. Syncs the
+    /// `store` and the burst buffer first, so nothing is lost if the machine crashes afterwards.
     pub fn end(self, store: &Path) -> io::Result<()> {
         for dir in [store, &self.burst_buffer] {
             rustix::fs::syncfs(File::open(dir)?)?;

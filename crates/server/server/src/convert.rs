@@ -1,4 +1,4 @@
-//! Between the words of the wire and those of the file cache.
+//! Conversions between the messages of the wire and the types of the file cache.
 
 use std::ffi::OsStr;
 use std::io;
@@ -12,12 +12,12 @@ pub(crate) fn path(bytes: &wire::Path) -> &Path {
     Path::new(OsStr::from_bytes(bytes.as_slice()))
 }
 
-/// A path for people or a hint: one that is too long is left out.
+/// Converts a path that is shown to people or used as a hint. A path that is too long is left out.
 fn told(path: &Path) -> wire::Path {
     wire::Path::new(path.as_os_str().as_bytes()).unwrap_or_default()
 }
 
-/// The numbers of residencies on the wire are their order in the file cache's own list.
+/// Returns the number of a residency on the wire: its position in the file cache's own list.
 pub(crate) fn residency(state: Residency) -> u8 {
     match state {
         Residency::Absent => 0,
@@ -33,7 +33,7 @@ pub(crate) fn residency(state: Residency) -> u8 {
 
 pub(crate) fn overlay(staged_count: u64, overlay: Option<Overlay>) -> Message {
     let Overlay { ahead, size, blocks, mtime, ctime, below } = overlay.unwrap_or_default();
-    // Of a file that is not ahead, what its time of change is below takes the place of mtime.
+    // For a file that is not ahead, the field `mtime` carries the change time of the global copy.
     let mtime = if ahead { mtime } else { below.unwrap_or_default() };
     Message::Overlay { staged_count, known: ahead, size, blocks, mtime, ctime }
 }

@@ -1,11 +1,13 @@
-//! What others change of files on which a client had windows when it fell silent.
+//! Byte ranges that others change in files on which a silent client had windows.
 //!
-//! The client may have been killed, and hold acknowledged writes that have not come yet: its next life brings them. By then others may have
-//! written the same bytes, which is newer, and must not be written over. So from the moment in which the last connection of a client goes,
-//! until it comes back itself or its next life has asked and is done, the ranges that others write are kept, of each of these files.
+//! A client that falls silent may have been killed while it held acknowledged writes that have not arrived. When it
+//! runs again, it sends them. By then others may have written the same bytes. Their data is newer and must not be
+//! overwritten. So the server remembers, for each of these files, the ranges that others write. It begins when the
+//! client's last connection is lost. It ends when the client reconnects, or when its successor (the client's next run)
+//! has asked for the ranges and is done.
 //!
-//! All of it is written down ([`kept`]), for a server that is killed and started again: to that all clients are silent, and nobody can have
-//! changed anything meanwhile.
+//! All of this is logged ([`kept`]) for a server that is killed and started again. After its start all clients are
+//! silent. Nobody can have changed anything while it was down.
 
 mod kept;
 mod windowed;
@@ -23,49 +25,51 @@ use self::windowed::Windowed;
 use crate::boot_verifier::BootVerifier;
 use crate::limits::{DEPARTED_FILES_MAX, DEPARTED_RANGES_MAX};
 
-/// A client's session, as it names itself.
+/// Id of a client's session, chosen by the client.
 pub(crate) type ClientSessionId = [u8; 16];
 
-/// How a client's own changes are told from those of others.
+/// Returns the mark that tells a client's own changes from those of others.
 pub(crate) fn mark_of(client: &ClientSessionId) -> u64 {
     u64::from_le_bytes([client[0], client[1], client[2], client[3], client[4], client[5], client[6], client[7]]) | 1
 }
 
-/// Ranges in one answer.
+/// Most ranges in one answer.
 const ANSWERED_MAX: usize = DATA_BYTES_MAX as usize / 16;
 
 #[derive(Default)]
 struct Table {
     windowed: BTreeMap<u64, Windowed>,
-    /// The numbers of each client's.
+    /// For each client and file, the number of its entry in `windowed`.
     clients: HashMap<ClientSessionId, HashMap<Identity, u64>>,
-    /// The numbers of the silent ones of each file.
+    /// For each file, the numbers of its silent entries.
     silent: HashMap<Identity, Vec<u64>>,
-    /// The same, the oldest first.
+    /// Numbers of the silent entries, by the order in which they fell silent, the oldest first.
     order: BTreeMap<u64, u64>,
-    /// Above all numbers and places that were given.
+    /// Larger than every number and every place in `order` given so far.
     next: u64,
-    /// The counts of all.
+    /// Sum of the entries' `count`.
     ranges: usize,
     kept: Option<DepartureLog>,
 }
 
-/// The clients with windows, and which of them are silent, or were forgotten while they were.
+/// The clients with windows, and which of them are silent or were forgotten while they were silent.
 #[derive(Default)]
 pub(crate) struct Departed {
     table: RwLock<Table>,
-    /// Files of silent clients: a server whose clients are all there looks at one word.
+    /// Number of files of silent clients. While all clients are connected, a server reads only this word.
     known: AtomicUsize,
 }
 
 impl Departed {
-    /// What an earlier server knew in the same life of the machine, and where it is kept.
+    /// Opens the log at `path` and restores what an earlier server knew, if the boot verifier is still the one of that
+    /// server.
     pub fn open(path: &Path, boot_verifier: &BootVerifier) -> Departed {
         let (kept, events) = DepartureLog::open(path, (boot_verifier.believed(), boot_verifier.number()));
         let mut table = Table::default();
         events.into_iter().for_each(|event| table.learn(event));
         let all: Vec<u64> = table.windowed.keys().copied().collect();
-        // First: what is dropped as too many is written down as well, should the rest not be written anew.
+        // First: entries that are dropped because there are too many must be logged as well, in case the log cannot be
+        // rewritten.
         table.kept = Some(kept);
         all.into_iter().for_each(|number| table.falls_silent(number));
         table.write_anew();
@@ -79,32 +83,33 @@ impl Departed {
         self.known.store(table.silent.len(), Ordering::Release);
     }
 
-    /// A client has opened a file for windows.
+    /// Records that a client has opened a file for windows.
     pub fn opened(&self, client: &ClientSessionId, handle: u64, identity: &Identity) {
         self.update(|table| table.opened(client, handle, identity));
     }
 
-    /// Or closed it, also if only an earlier server knows by which handle: it has none on it that is not drained.
+    /// Records that a client has closed a file, also if only an earlier server knows the handle. The client has no
+    /// window on the file that is not applied.
     pub fn closed(&self, client: &ClientSessionId, handle: u64) {
         self.update(|table| table.closed(client, handle));
     }
 
-    /// Its last connection has gone.
+    /// Records that a client's last connection is lost.
     pub fn leaves(&self, client: &ClientSessionId) {
         self.update(|table| table.of(client).into_iter().for_each(|number| table.falls_silent(number)));
     }
 
-    /// It is there again, and what it brings is its own.
+    /// Records that a client is connected again. What it sends is its own.
     pub fn returns(&self, client: &ClientSessionId) {
         self.update(|table| table.hear(client, DepartureEvent::Returned { client: *client }));
     }
 
-    /// Nobody will ask any more.
+    /// Forgets a client: nobody will ask for its ranges any more.
     pub fn forget(&self, client: &ClientSessionId) {
         self.update(|table| table.hear(client, DepartureEvent::Gone { client: *client }));
     }
 
-    /// Somebody with this mark has changed bytes of a file.
+    /// Records that bytes of a file were changed by the client with the mark `by`.
     pub fn changed(&self, identity: &Identity, range: ByteRange, by: u64) {
         if self.known.load(Ordering::Acquire) == 0 {
             return;
@@ -116,7 +121,8 @@ impl Departed {
         }
     }
 
-    /// What others have changed of a file since a client fell silent, for its next life with this mark; `None`: nobody knows.
+    /// Returns the ranges of a file that others have changed since a client fell silent. The successor of that client
+    /// asks, with the mark `heir`. Returns `None` if nothing is known of the file.
     pub fn since(&self, identity: &Identity, client: &ClientSessionId, heir: u64) -> Option<Vec<ByteRange>> {
         let mut table = self.table.write();
         let number = *table.clients.get(client)?.get(identity)?;
@@ -130,7 +136,7 @@ impl Departed {
 }
 
 impl Table {
-    /// The numbers of a client's.
+    /// Returns the numbers of a client's entries.
     fn of(&self, client: &ClientSessionId) -> Vec<u64> {
         self.clients.get(client).map(|files| files.values().copied().collect()).unwrap_or_default()
     }
@@ -146,7 +152,7 @@ impl Table {
         }
     }
 
-    /// A file has one such handle, which the client opens again by its number.
+    /// Adds an entry. A client has one such handle on a file, and opens it again under the same number.
     fn opened(&mut self, client: &ClientSessionId, handle: u64, identity: &Identity) {
         let known = self.clients.get(client).and_then(|files| files.get(identity)).copied();
         if known.and_then(|number| self.windowed.get(&number)).is_some_and(|one| one.handle == handle) {
@@ -190,7 +196,7 @@ impl Table {
         }
     }
 
-    /// Takes an event in, of now or of an earlier server.
+    /// Applies an event, either a new one or one that an earlier server logged.
     fn learn(&mut self, event: DepartureEvent) {
         match event {
             DepartureEvent::Joined { number, handle, .. } if self.windowed.contains_key(&number) => {
@@ -214,7 +220,7 @@ impl Table {
         }
     }
 
-    /// It is not silent any more.
+    /// Ends the silence of an entry and drops its ranges.
     fn speaks(&mut self, number: u64) {
         let Some(one) = self.windowed.get_mut(&number) else { return };
         one.silent.take().map(|place| self.order.remove(&place));
@@ -239,7 +245,7 @@ impl Table {
         }
     }
 
-    /// Writes down what is known already.
+    /// Logs an event that is already applied.
     fn keep(&mut self, event: &DepartureEvent) {
         if self.kept.as_mut().is_some_and(|kept| !kept.append(event)) {
             self.write_anew();

@@ -1,4 +1,4 @@
-//! The places of the server where a test kills it: what an agent asked for is done, and the agent has not heard it.
+//! Points at which a test kills the server: a request is executed, and the agent has not received the answer.
 
 use wire::Message;
 
@@ -16,7 +16,7 @@ pub const POINTS: &[&str] = &[
     "serve.unlinked",
 ];
 
-/// The point behind a request that changes something.
+/// Returns the point that follows a request which changes something.
 pub(crate) fn behind(request: &Message) -> Option<&'static str> {
     Some(match request {
         Message::Open { .. } => "serve.opened",
@@ -33,7 +33,7 @@ pub(crate) fn behind(request: &Message) -> Option<&'static str> {
     })
 }
 
-/// Passes a point; see `file_cache::fault`.
+/// Passes a point. See `file_cache::fault`.
 pub(crate) fn point(name: &'static str) {
     debug_assert!(POINTS.contains(&name), "{name} is not listed");
     file_cache::fault::pass(name);

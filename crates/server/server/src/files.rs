@@ -28,7 +28,8 @@ impl Files {
         match message {
             Message::Attributes { identity } => {
                 let overlay = self.cache.overlay(&identity, None);
-                // The count afterwards: if there is nothing because it settled just now, the agent asks its own mount again.
+                // Read after the overlay. If the overlay is empty because a stage-out finished just now, the agent
+                // asks its own mount again.
                 let staged_count = self.start.wrapping_add(self.cache.staged_count());
                 Ok(convert::overlay(staged_count, overlay))
             }

@@ -1,4 +1,4 @@
-//! A client's open files.
+//! The open files of one client.
 
 use std::collections::HashMap;
 use std::io;
@@ -21,13 +21,13 @@ struct Open {
     handle: FileHandle,
     _charge: Charge,
     identity: Identity,
-    /// The file as a hash.
+    /// Hash of the file's identity.
     target: u64,
     version: u64,
     windows: bool,
 }
 
-/// A client's open files, by the numbers that it chose.
+/// A client's open files, by the numbers that the client chose.
 #[derive(Default)]
 pub(crate) struct ClientHandles(RwLock<HashMap<u64, Arc<Open>>>);
 
@@ -50,7 +50,7 @@ impl Files {
         }
         let handles = &session.handles;
         if let Some(open) = handles.get(number) {
-            // Sent again.
+            // The request was sent twice.
             return if open.identity == *identity {
                 Ok(Message::Opened { version: open.version, boot_verifier: self.boot_verifier })
             } else {
@@ -84,11 +84,11 @@ impl Files {
 
     pub(crate) fn close(&self, session: &AgentSession, number: u64) {
         let closed = session.handles.0.write().remove(&number);
-        // One that is not known here may be from a former server.
+        // A handle that is not known here may have been opened at a former server.
         if closed.as_ref().is_none_or(|closed| closed.windows) {
             self.departed.closed(&session.client, number);
         }
-        // Outside the lock: the last close of a file is work.
+        // Outside the lock: the last close of a file does real work.
         drop(closed);
     }
 }
@@ -102,12 +102,14 @@ impl ClientHandles {
         self.0.read().len()
     }
 
-    /// The file of a handle as a hash; one that is not open changes nothing but itself.
+    /// Returns the hash of the file behind a handle. A handle that is not open returns its own number, so it only
+    /// waits for itself.
     pub(crate) fn target(&self, number: u64) -> u64 {
         self.0.read().get(&number).map_or(number, |open| open.target)
     }
 
-    /// The answer to a large read of what lies in a file as it is. Errors are told by the other way.
+    /// Returns the answer to a large read whose bytes can be sent directly from a file. Errors are reported by the
+    /// ordinary path.
     pub(crate) fn in_file(&self, message: &Message) -> Option<(Message, InFile)> {
         let Message::Read { handle, offset, len } = *message else { return None };
         let len = len.min(DATA_BYTES_MAX) as usize;
@@ -118,7 +120,7 @@ impl ClientHandles {
         (bytes > 0).then_some((Message::Bytes {}, InFile { file, offset, bytes }))
     }
 
-    /// A request that names a handle.
+    /// Executes a request that names a handle.
     pub(crate) fn request(&self, message: Message, data: &[u8], out: &mut Vec<u8>) -> io::Result<Message> {
         let number = match message {
             Message::Read { handle, .. }
@@ -138,12 +140,13 @@ impl ClientHandles {
     }
 }
 
-/// An append of which a part alone found room failed: the answer has no place for how much.
+/// Returns the answer to an append. An append of which only a part found room fails, for the answer cannot say how
+/// much was written.
 fn appended(data: &[u8], result: WriteResult) -> io::Result<Message> {
     if result.written < data.len() { errno(libc::ENOSPC) } else { Ok(Message::Written { offset: result.offset }) }
 }
 
-/// By our own clock, whatever that of the client's node says.
+/// Converts an age to a time of this machine's clock, independent of the clock of the client's node.
 fn ago(age_ns: u64) -> Timestamp {
     let now = concurrency::wall_clock().duration_since(UNIX_EPOCH).unwrap_or_default();
     Timestamp::from_nanos((now.as_nanos() as u64).saturating_sub(age_ns))

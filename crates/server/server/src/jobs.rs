@@ -1,4 +1,4 @@
-//! What may take long runs in a thread of its own, and its client asks for the end.
+//! Long jobs: each runs in its own thread, and the client polls for its end.
 
 use std::collections::HashMap;
 use std::io;
@@ -21,7 +21,7 @@ pub(crate) struct DrainJob {
 }
 
 impl DrainJob {
-    /// Whether its client has given it up.
+    /// Returns whether the client has not polled for `JOB_FORGOTTEN`.
     pub(crate) fn is_forgotten(&self) -> bool {
         self.state.lock().asked.elapsed() >= JOB_FORGOTTEN
     }
@@ -32,7 +32,7 @@ impl DrainJob {
 pub(crate) struct Jobs(Mutex<HashMap<u64, Arc<DrainJob>>>);
 
 impl Jobs {
-    /// Begins a job; one with this number goes on. `EAGAIN`: there are too many.
+    /// Starts a job; a job that already has this number continues. Errors: `EAGAIN` if there are too many jobs.
     pub(crate) fn begin(
         &self,
         number: u64,
@@ -58,7 +58,7 @@ impl Jobs {
         Ok(())
     }
 
-    /// Waits a moment for the end.
+    /// Waits at most `JOB_WAIT` for the end of a job, and returns its result, or `Pending`.
     pub(crate) fn poll(&self, number: u64) -> Message {
         let Some(job) = self.0.lock().get(&number).map(Arc::clone) else { return Message::Unknown {} };
         let until = Instant::now() + JOB_WAIT;

@@ -1,4 +1,4 @@
-//! Rules as agents send them: the same text again and again.
+//! Policies as agents send them: the same text again and again.
 
 use std::collections::HashMap;
 use std::io;
@@ -9,18 +9,18 @@ use config::{Policy, PolicySet};
 
 use crate::limits::POLICIES_MAX;
 
-/// Rules by their text.
+/// Parsed policies by their text.
 #[derive(Default)]
 pub(crate) struct Policies(Mutex<HashMap<String, Arc<Policy>>>);
 
 impl Policies {
-    /// `EINVAL` for what this version does not know.
+    /// Returns the policy of a text, parsed once. Errors: `EINVAL` if this version does not know a rule.
     pub(crate) fn get(&self, text: &str) -> io::Result<Arc<Policy>> {
         if let Some(known) = self.0.lock().get(text) {
             return Ok(Arc::clone(known));
         }
         let set = PolicySet::from_toml(text).map_err(|reason| {
-            tracing::warn!(reason, "a client sent rules that this version does not keep");
+            tracing::warn!(reason, "refused a policy that this version does not know");
             io::Error::from_raw_os_error(libc::EINVAL)
         })?;
         let policy = Arc::new(set.apply(Policy::default()));

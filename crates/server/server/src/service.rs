@@ -1,4 +1,4 @@
-//! Which request is whose.
+//! Dispatch of requests to the code that executes them.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
@@ -21,20 +21,20 @@ use crate::jobs::Jobs;
 use crate::policies::Policies;
 use crate::versions::VersionNumbers;
 
-/// The files of one global store, as agents ask for them.
+/// The files of one global store, as agents request them.
 pub struct Files {
     pub(crate) cache: FileCache,
     pub(crate) store: PosixStore,
     pub(crate) policies: Policies,
     pub(crate) versions: VersionNumbers,
     pub(crate) departed: Arc<Departed>,
-    /// Far above every number that an earlier server can have given.
+    /// First number of this server: far above every number that an earlier server can have given.
     pub(crate) start: u64,
     pub(crate) boot_verifier: u64,
     store_id: String,
 }
 
-/// One agent.
+/// The session of one agent.
 pub struct AgentSession {
     pub(crate) handles: ClientHandles,
     pub(crate) jobs: Jobs,
@@ -44,20 +44,20 @@ pub struct AgentSession {
 
 impl Drop for AgentSession {
     fn drop(&mut self) {
-        tracing::info!(agent = self.agent, open = self.handles.len(), "an agent is gone");
+        tracing::info!(agent = self.agent, open = self.handles.len(), "an agent has disconnected");
     }
 }
 
 impl AgentSession {
-    /// By which its changes are known for its own.
+    /// Returns the mark that identifies this session's changes as its own.
     pub(crate) fn mark(&self) -> u64 {
         mark_of(&self.client)
     }
 }
 
 impl Files {
-    /// Over an opened cache and the directory below it, whose identity in hex is `store_id`. What windows clients have is kept in the file
-    /// `departed`.
+    /// Makes the service over an opened cache and its global store. `store_id` is the identity of the accelerated
+    /// directory in hex. The log of clients with windows is the file `departed`.
     pub fn new(
         cache: FileCache,
         store: PosixStore,
@@ -75,7 +75,8 @@ impl Files {
         Files { cache, store, policies, versions, departed, start, boot_verifier, store_id }
     }
 
-    /// The file below, which has lost its name perhaps while a client has it open. `ESTALE`: it is not there any more.
+    /// Returns the anchor of a file. The file may have lost its name while a client has it open. Errors: `ESTALE` if
+    /// the file does not exist any more.
     pub(crate) fn anchor(&self, identity: &Identity, hint: &wire::Path) -> io::Result<Arc<dyn Anchor>> {
         if let Some(anchor) = self.cache.anchor_of_open(identity) {
             return Ok(anchor);
@@ -86,7 +87,7 @@ impl Files {
     }
 }
 
-/// A file as a number; two files with the same one only wait for each other.
+/// Returns a hash of a file's identity. Two files with the same hash only wait for each other.
 pub(crate) fn hash(identity: &Identity) -> u64 {
     let mut hasher = DefaultHasher::new();
     identity.hash(&mut hasher);
@@ -101,7 +102,7 @@ impl Service for Files {
             let reason = "the server serves another directory: name the one that both mount, on both sides";
             return Err((libc::EXDEV, reason.into()));
         }
-        tracing::info!(agent, "an agent has come");
+        tracing::info!(agent, "an agent has connected");
         Ok(AgentSession {
             handles: ClientHandles::default(),
             jobs: Jobs::default(),
@@ -125,7 +126,7 @@ impl Service for Files {
             | Message::Append { handle, .. }
             | Message::SetLen { handle, .. }
             | Message::Allocate { handle, .. } => one(session.handles.target(*handle)),
-            // The close of a handle whose open was given up comes after that.
+            // An open may be abandoned by its caller. The close of its handle is then executed after the open.
             Message::Open { handle, identity, .. } => Some([hash(identity), *handle]),
             Message::Close { handle } => Some([session.handles.target(*handle), *handle]),
             Message::Truncate { identity, .. }
@@ -141,7 +142,7 @@ impl Service for Files {
     }
 
     fn remembers(&self, message: &Message) -> bool {
-        // Everything else may be done twice: it names its place, or its handle.
+        // Every other request may be executed twice: it names its offset, or its handle.
         matches!(message, Message::Append { .. })
     }
 

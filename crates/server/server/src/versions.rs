@@ -1,4 +1,4 @@
-//! Numbers for the versions of files' data: equal numbers are one version.
+//! Numbers for the versions of files' data: equal numbers mean the same version.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -14,11 +14,11 @@ struct Known {
     by_place: HashMap<usize, (Weak<File>, u64)>,
 }
 
-/// The numbers given so far; another server gives others, as it begins elsewhere.
+/// The numbers given so far. Another server gives other numbers, for it begins at another random place.
 pub(crate) struct VersionNumbers(Mutex<Known>);
 
 impl VersionNumbers {
-    /// Numbers from a random place on.
+    /// Makes numbers that begin after `start`, which is random.
     pub(crate) fn beginning_at(start: u64) -> VersionNumbers {
         VersionNumbers(Mutex::new(Known { last: start, ..Known::default() }))
     }
@@ -26,7 +26,7 @@ impl VersionNumbers {
     pub(crate) fn number(&self, file: &Arc<File>) -> u64 {
         let place = Arc::as_ptr(file) as usize;
         let mut known = self.0.lock();
-        // A place that is used again holds another file: then the former one is gone.
+        // An address that is used again belongs to another file: the former file is gone.
         if let Some((held, number)) = known.by_place.get(&place)
             && held.strong_count() > 0
         {

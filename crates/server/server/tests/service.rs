@@ -1,4 +1,4 @@
-//! The service without a network: what each request does, also when it comes twice.
+//! The service without a network: what each request does, also when it arrives twice.
 
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
@@ -130,12 +130,12 @@ fn an_append_that_a_killed_server_may_have_done_is_looked_for() {
     assert_eq!(stand.append(4, false, b"three "), written(8));
     assert_eq!(stand.append(0, true, b"two "), written(4));
     assert_eq!(stand.content(), b"one two three ");
-    // The server died in the middle of it: between two pages.
+    // The server died in the middle of the append, between two pages.
     let long = vec![b'x'; 5000];
     assert_eq!(stand.append(14, false, &long[..4096 - 14]), written(14));
     assert_eq!(stand.append(14, true, &long), written(14));
     assert_eq!(stand.content(), [b"one two three ", long.as_slice()].concat());
-    // What somebody else appended is not a part of it, though it begins so.
+    // Data appended by somebody else is no part of it, although it begins with the same bytes.
     assert_eq!(stand.append(5014, false, b"fo"), written(5014));
     assert_eq!(stand.append(5014, true, b"four"), written(5016));
     assert_eq!(&stand.content()[5014..], b"fofour");
@@ -149,10 +149,10 @@ fn the_close_of_a_handle_waits_for_its_open() {
     let open = Message::Open { handle: 5, flags: BOTH, identity, hint: Path::default(), policy };
     let targets = |message: &Message| stand.files.targets(&stand.session, message).unwrap();
     let shared = |one: &Message, other: &Message| targets(one).iter().any(|target| targets(other).contains(target));
-    // The program was killed while its open waited: nobody else will ever close it.
+    // The program was killed while its open waited: nobody else will ever close the handle.
     assert!(shared(&open, &Message::Close { handle: 5 }));
     assert!(!shared(&open, &Message::Close { handle: 6 }));
-    // Nor may the open, which may cut the file, happen after later writes by another handle.
+    // The open may truncate the file, so it must not be executed after later writes by another handle.
     assert!(matches!(stand.ask(open.clone(), &[]).0, Message::Opened { .. }));
     assert!(shared(&open, &Message::Write { handle: 5, offset: 0 }));
     assert!(shared(&Message::Write { handle: 5, offset: 0 }, &Message::Close { handle: 5 }));
@@ -286,7 +286,7 @@ fn whatever_others_change_of_a_file_with_windows_of_a_silent_client_is_told_to_i
     ];
     let since = || stand.ask(Message::Since { identity: identity.clone(), session: [7; 16] }, &[]);
     let ranges = |ranges: &[[u64; 2]]| ranges.concat().into_iter().flat_map(u64::to_le_bytes).collect::<Vec<u8>>();
-    // A third asks, for what whoever asks changes afterwards is the silent one's own.
+    // A third session asks. Whatever the asking session changes afterwards is the silent client's own.
     let third = stand.files.begin(&[9; 16], "id", "third").unwrap();
     for (what, change, changed) in changes {
         assert_eq!(since().0, Message::Unknown {}, "{what}: it is there");

@@ -1,4 +1,4 @@
-//! `fallocate`, also of more than the burst buffer has room for.
+//! Allocation (`fallocate`), also of more than the burst buffer has room for.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -12,26 +12,27 @@ use super::route::Route;
 use super::{FileHandle, errno, is_too_large};
 use crate::open::is_full;
 
-/// Modes under which no byte is another afterwards.
+/// Modes that leave every byte of the content unchanged.
 const KEEPS: u32 = (libc::FALLOC_FL_KEEP_SIZE | libc::FALLOC_FL_UNSHARE_RANGE) as u32;
-/// Modes under which what lies behind is elsewhere afterwards.
+/// Modes that move the bytes behind the range.
 const MOVES: u32 = (libc::FALLOC_FL_COLLAPSE_RANGE | libc::FALLOC_FL_INSERT_RANGE) as u32;
 
-/// How one try ended.
+/// Outcome of one try.
 enum Tried {
     Done,
-    /// The burst buffer has no room for it; nothing was done.
+    /// The burst buffer has no room for the range; nothing was done.
     Full(Option<i32>),
 }
 
 impl FileHandle {
-    /// `fallocate`; `mode` holds the `FALLOC_FL_*` bits. `EOPNOTSUPP` for what the route cannot do: a file that goes
-    /// through knows no more than growing and making holes. Where the burst buffer has no room the file moves to the global store; one
-    /// that the kernel writes past us stays, and has its new length with a hole, if the global store has room for it.
+    /// Allocates (`fallocate`); `mode` holds the `FALLOC_FL_*` bits. If the burst buffer has no room, the file moves
+    /// to the global store. A file that the kernel writes without the agent stays, and gets its new length with a hole
+    /// if the global store has room for it. Errors: `EOPNOTSUPP` if the route does not support the mode; a file that
+    /// goes through only grows and gets holes.
     pub fn fallocate(&self, mode: u32, offset: u64, len: u64) -> io::Result<()> {
         let done = self.allocate(mode, offset, len);
         if mode & !KEEPS != 0 {
-            // Some move all that lies behind.
+            // Some modes move all bytes behind the range.
             self.tell_change(ByteRange::new(
                 offset,
                 if mode & MOVES != 0 { u64::MAX } else { offset.saturating_add(len) },
@@ -54,7 +55,7 @@ impl FileHandle {
         if mode & KEEPS == 0 { self.lengthen(offset.saturating_add(len)) } else { Ok(()) }
     }
 
-    /// Makes the file as long as that, if it is shorter, with a hole at its end.
+    /// Extends the file to `end`, with a hole, if it is shorter.
     fn lengthen(&self, end: u64) -> io::Result<()> {
         let _io = self.file.io.read();
         let Route::Replica(fd) = self.route(true)? else { return errno(libc::EIO) };
@@ -82,7 +83,7 @@ impl FileHandle {
     }
 
     fn allocate_here(&self, fd: &OwnedFd, mode: u32, offset: u64, len: u64) -> io::Result<Tried> {
-        // What fails in its middle leaves its first part, which nobody could take back beside other writers.
+        // A call that fails in the middle leaves its first part, which cannot be undone beside other writers.
         if mode & !KEEPS == 0 && !self.has_room_for(fd, offset, len)? {
             return Ok(Tried::Full(None));
         }
@@ -103,9 +104,9 @@ impl FileHandle {
         Ok(Tried::Done)
     }
 
-    /// Whether the burst buffer keeps its reserve with a range of the file allocated; evicts for it.
+    /// Returns whether the burst buffer keeps its reserve after the range is allocated. Evicts for that.
     fn has_room_for(&self, fd: &OwnedFd, offset: u64, len: u64) -> io::Result<bool> {
-        // As if all that it has lay before the end of the range.
+        // Assumes that all its blocks lie before the end of the range.
         let held = rustix::fs::fstat(fd)?.st_blocks as u64 * 512;
         let lacks = offset.saturating_add(len).saturating_sub(held).min(len);
         let spaces = &self.inner.spaces;
@@ -124,7 +125,7 @@ fn allocate_below(global: &dyn StoreFile, mode: u32, offset: u64, len: u64) -> i
         return global.punch(range.intersection(&ByteRange::new(0, size)));
     }
     match global.allocate(mode, range) {
-        // The size is what most programs are after.
+        // Most programs only want the size.
         Err(error) if mode == 0 && error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
             let size = global.attributes()?.fingerprint.size;
             if range.end > size { global.set_len(range.end) } else { Ok(()) }

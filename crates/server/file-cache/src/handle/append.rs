@@ -1,4 +1,5 @@
-//! Appending: at one place, whoever makes room for it, and once, although a process that ended in the middle may have done it already.
+//! Appends: atomic although room is made for them, and done once although a process may have died in the middle of
+//! one.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -13,17 +14,17 @@ use crate::limits::{APPEND_SEARCHED_BYTES, PAGE_BYTES};
 use crate::open::is_full;
 use crate::replica;
 
-/// What is found of an append.
+/// Trace of an append that may have been done already.
 #[derive(Debug, PartialEq, Eq)]
 enum Done {
-    /// All of it, from here on.
+    /// All of its bytes stand at this offset.
     At(u64),
-    /// Its first bytes alone, and nothing behind them.
+    /// Only its first bytes stand, with nothing behind them.
     Part(Standing),
     Nothing,
 }
 
-/// `there`: what the file has from `end` on, all of it or as much as is searched.
+/// Compares an append with `there`, the bytes of the file from `end` on, or as many as are searched.
 fn find(data: &[u8], there: &[u8], end: u64) -> Done {
     if data.is_empty() {
         return Done::Nothing;
@@ -31,7 +32,7 @@ fn find(data: &[u8], there: &[u8], end: u64) -> Done {
     if let Some(at) = memchr::memmem::find(there, data) {
         return Done::At(end + at as u64);
     }
-    // The kernel stops a write for a kill between two pages: what ends elsewhere is somebody else's.
+    // The kernel stops a write for a kill between two pages: bytes that end elsewhere are somebody else's.
     let tail = end + there.len() as u64;
     if !there.is_empty() && data.starts_with(there) && tail.is_multiple_of(PAGE_BYTES) {
         return Done::Part(Standing { start: end, bytes: there.len() });
@@ -39,7 +40,7 @@ fn find(data: &[u8], there: &[u8], end: u64) -> Done {
     Done::Nothing
 }
 
-/// What stands of an append that is under way.
+/// The part of a running append that stands in the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Standing {
     start: u64,
@@ -47,8 +48,9 @@ struct Standing {
 }
 
 impl Standing {
-    /// Whether it goes on in a file of `size` bytes, where it begins if nothing of it stands. Not where others have grown or cut the
-    /// file since: what they were told is written is not to be overwritten, and what stands cannot move.
+    /// Returns whether the append can continue in a file of `size` bytes. It begins at the end if nothing of it
+    /// stands. It cannot continue if others have grown or cut the file since: their acknowledged bytes must not be
+    /// overwritten, and the part that stands cannot move.
     fn goes_on(&mut self, size: u64) -> bool {
         if self.bytes == 0 {
             self.start = size;
@@ -58,17 +60,17 @@ impl Standing {
 }
 
 impl FileHandle {
-    /// Appends. What stands of an append that found no room is not taken away again: others may have written behind it since, or
-    /// into it.
+    /// Appends. The part of an append that found no more room stays: others may have written behind it since, or into
+    /// it.
     pub(super) fn append(&self, data: &[u8]) -> io::Result<WriteResult> {
         let _append = self.file.append.lock();
         self.append_rest(data, Standing::default())
     }
 
-    /// Appends data whose first try was lost with the process that had it; the file had `end` bytes when that was begun. If the
-    /// data stands somewhere behind them it was done; if nothing but a first part of it stands there, it is completed.
+    /// Appends data whose first try was lost with its process. The file had `end` bytes when that began. If the data
+    /// stands somewhere behind them, it was done. If only a first part stands there, that is completed.
     pub fn append_again(&self, data: &[u8], end: u64) -> io::Result<WriteResult> {
-        // Nobody appends between the look and the write.
+        // Nobody else appends between the look and the write.
         let _append = self.file.append.lock();
         let found = {
             let _io = self.file.io.read();
@@ -93,10 +95,10 @@ impl FileHandle {
         }
     }
 
-    /// The `append` lock is held.
+    /// Appends the rest. The `append` lock is held.
     fn append_rest(&self, data: &[u8], mut standing: Standing) -> io::Result<WriteResult> {
         let written = self.write_with_room(data.len(), &mut |to| {
-            // It waited for the lock, or for the file.
+            // The append may have waited for the lock, or for the file.
             still_wanted()?;
             match to {
                 Route::Replica(fd) if standing.goes_on(size_of(fd)?) => {
@@ -118,7 +120,7 @@ impl FileHandle {
     }
 }
 
-/// A store that runs full may have taken a part, and its size says how much.
+/// Appends in the global store. A full store may have taken a part, and its size says how much.
 fn write_below(global: &dyn StoreFile, data: &[u8], standing: &mut Standing) -> io::Result<()> {
     let at = standing.start + standing.bytes as u64;
     let written = global.write_at(&data[standing.bytes..], at);
@@ -127,7 +129,7 @@ fn write_below(global: &dyn StoreFile, data: &[u8], standing: &mut Standing) -> 
         Err(error) if is_full(error) => global.attributes().map_or(at, |found| found.fingerprint.size),
         Err(_) => at,
     };
-    // What is longer has grown by others.
+    // A longer file was extended by others.
     if (at..=standing.start + data.len() as u64).contains(&end) {
         standing.bytes = (end - standing.start) as usize;
     }
@@ -138,9 +140,10 @@ fn size_of(replica: &OwnedFd) -> io::Result<u64> {
     Ok(rustix::fs::fstat(replica)?.st_size as u64)
 }
 
-/// What stands of `data` in a file of `size` bytes, which had `end` before it was appended.
+/// Looks for `data` in a file of `size` bytes, which had `end` bytes before the append. Returns how much of it stands
+/// there.
 fn look(data: &[u8], end: u64, size: u64, read: &dyn Fn(&mut [u8], u64) -> io::Result<usize>) -> io::Result<Done> {
-    // It was cut since: then what is there now is all newer.
+    // The file was cut since: its present bytes are all newer.
     let end = if size < end { 0 } else { end };
     let mut there = vec![0; (size - end).min(APPEND_SEARCHED_BYTES) as usize];
     let got = read(&mut there, end)?;

@@ -1,4 +1,5 @@
-//! What a program wrote a while ago and comes only now, out of a window: the file has the time at which it was written.
+//! Writes that arrive from a window some time after the program made them: the file gets the time at which they were
+//! made.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -14,7 +15,7 @@ use crate::file::Body;
 use crate::limits::COARSE_SECONDS;
 use crate::replica::{self, mtime_of};
 
-/// What a file was before such bytes came.
+/// State of a file before backdated bytes arrive.
 #[derive(Debug, Default)]
 pub struct Backdating {
     version: Option<Version>,
@@ -23,10 +24,10 @@ pub struct Backdating {
 }
 
 impl FileHandle {
-    /// Before bytes come that were written a while ago; [`FileHandle::backdate`] when they are there. `None` where the file's time is kept
-    /// elsewhere than in a replica: it stays that of their coming.
+    /// Prepares for bytes that were written a while ago; call [`FileHandle::backdate`] after they are written. Returns
+    /// `None` if the file's time is not kept in a replica: then the time of arrival counts.
     pub fn backdating(&self) -> Option<Backdating> {
-        // Who moves the file to the global store meanwhile would find a descriptor that may write.
+        // A thread that moves the file to the global store meanwhile would find our descriptor, which may write.
         let _io = self.file.io.read();
         let changes = self.file.changes_now.load(Ordering::Acquire);
         let version = self.file.live.lock().version;
@@ -35,8 +36,9 @@ impl FileHandle {
         Some(Backdating { version, changes, mtime })
     }
 
-    /// They are there, all or some, and the last of them was written at `at`. What others changed meanwhile counts for more, and has the
-    /// time that it has. Whoever saw the time that the file had before finds another, always, if the burst buffer can keep it.
+    /// Sets the file's time after all or some of the bytes have arrived; the last of them was written at `at`. Changes
+    /// that others made meanwhile take precedence and keep their time. Any time that was visible before the bytes
+    /// arrived changes, if the burst buffer can represent a new one.
     pub fn backdate(&self, since: &Backdating, at: Timestamp) -> io::Result<()> {
         let _io = self.file.io.write();
         let Route::Replica(replica) = self.route(true)? else { return Ok(()) };
@@ -45,7 +47,8 @@ impl FileHandle {
         if others || self.file.live.lock().version != since.version {
             return Ok(());
         }
-        // A time to come was set by somebody, and ends with the next write; but for what tells two contents apart where times are coarse.
+        // A time in the future was set by somebody, and the next write ends it. The exception is a time that tells two
+        // contents apart where times are coarse.
         let now = wall();
         let told_apart = since.mtime.seconds <= now.seconds + COARSE_SECONDS;
         let to_come = since.mtime >= now && !told_apart;
@@ -55,26 +58,26 @@ impl FileHandle {
         if mtime < found || (found <= since.mtime && !to_come) {
             replica::set_mtime(replica.as_fd(), mtime)?;
             if !to_come && look()? <= since.mtime {
-                // It keeps no time between the two.
+                // The file system keeps no time between the two.
                 replica::set_mtime(replica.as_fd(), found)?;
             }
         }
         Ok(())
     }
 
-    /// [`FileHandle::write_at`] of what was written at `at`.
+    /// Writes like [`FileHandle::write_at`], with `at` as the time of the write.
     pub fn write_backdated(&self, data: &[u8], offset: u64, at: Timestamp) -> io::Result<WriteResult> {
         self.tell()?;
-        // What goes elsewhere has no such time, and waits for nobody.
+        // A write that goes elsewhere has no such time, and waits for nobody.
         let in_replica = matches!(self.file.live.lock().body, Body::Whole);
         let _turn = in_replica.then(|| self.file.backdated.lock());
         let since = self.backdating().filter(|_| in_replica);
         let written =
             self.write_late_with_room(data.len(), &mut |to| still_wanted().and_then(|()| to.write(data, offset)));
         self.tell_change(ByteRange::at(offset, data.len() as u64));
-        // A part may be there.
+        // A part may have been written.
         if let Some(Err(error)) = since.map(|since| self.backdate(&since, at)) {
-            tracing::debug!(%error, "the time at which bytes of a window were written is lost");
+            tracing::debug!(%error, "could not set the time at which bytes of a window were written: the file has the time of their arrival");
         }
         written?;
         Ok(WriteResult { written: data.len(), offset })
@@ -174,7 +177,7 @@ mod tests {
             assert!(below().mtime > before.mtime, "{:?} {before:?}", below());
             assert_eq!(world.state(), Residency::Clean);
         }
-        // A time that a program gave it is its own.
+        // A time that a program set stays.
         let before = below();
         let handle = world.open(true, false).unwrap();
         handle.write_at(b"the same", 0, false).unwrap();
@@ -202,7 +205,7 @@ mod tests {
         world.store.set_hook(Some(Arc::new(move |operation: &StoreOperation, _: &Identity| {
             let StoreOperation::SetMtime(time) = operation else { return };
             seen.lock().push(*time);
-            // The second is that which tells the copy apart.
+            // The second time set is the one that tells the copy apart.
             if seen.lock().len() == 2 {
                 writer.write_at(b"late", 0, false).unwrap();
             }

@@ -1,4 +1,4 @@
-//! What the kernel gets of a complete replica, to read and write it past us.
+//! The replica's descriptor for the kernel, which then reads and writes it without the agent.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -14,19 +14,20 @@ use crate::file::{Body, File};
 use crate::replica::How;
 
 impl FileHandle {
-    /// An `O_PATH` descriptor of the complete replica: passthrough may be answered. `None` for every other route. The handles of a file
-    /// share one while descriptors are plenty.
+    /// Returns an `O_PATH` descriptor of the complete replica, for passthrough; `None` for every other route. The
+    /// handles of a file share one while descriptors are plenty.
     pub fn backing(&self) -> Option<Arc<OwnedFd>> {
         self.inner.backing_of(&self.file, self.whole?, self.policy.atime)
     }
 
-    /// As what the kernel notes reads of [`backing`](FileHandle::backing).
+    /// Returns how the kernel notes reads of [`backing`](FileHandle::backing).
     pub fn atime(&self) -> Atime {
         self.policy.atime
     }
 
-    /// Passthrough is about to be answered: from now on the kernel reads and writes past us. False: it must not be, for
-    /// the file has moved to the global store since it was opened, or there is so little room that what is written may have to go there.
+    /// Begins passthrough: from now on the kernel reads and writes without the agent. Returns false if that is not
+    /// allowed: the file has moved to the global store since it was opened, or room is so scarce that written data may
+    /// have to go there.
     pub fn use_passthrough(&self) -> bool {
         let scarce = self.write && self.inner.spaces.is_scarce(&self.policy);
         let mut live = self.file.live.lock();
@@ -45,7 +46,7 @@ impl FileHandle {
 }
 
 impl Inner {
-    /// The descriptor that the kernel gets for a whole replica.
+    /// Returns the descriptor that the kernel gets for a complete replica.
     fn backing_of(&self, file: &File, version: Version, atime: Atime) -> Option<Arc<OwnedFd>> {
         let (held, writing) = {
             let live = file.live.lock();
@@ -55,7 +56,7 @@ impl Inner {
         if held.is_some() {
             return held;
         }
-        // What is open already need not be looked for.
+        // The replica is open already and need not be looked up.
         let opened = match writing {
             Some(fd) if atime == Atime::No => reopen_as_path(fd.as_fd()),
             _ => self.replicas.open_as(version, How::Handle(atime)),

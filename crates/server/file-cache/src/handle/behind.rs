@@ -1,4 +1,4 @@
-//! Writing a replica back before anybody asks.
+//! Early write-back of replicas.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -12,7 +12,8 @@ use crate::file::File;
 use crate::medium::begin_to_write_back;
 use crate::replica::How;
 
-/// Has what was written to a complete replica written back, from whatever thread. Between two calls it holds nothing of the replica.
+/// Starts the write-back of bytes written to a complete replica, from any thread. It holds no descriptor of the
+/// replica between two calls.
 pub struct WriteBehind {
     inner: Arc<Inner>,
     file: Arc<File>,
@@ -20,7 +21,7 @@ pub struct WriteBehind {
 }
 
 impl FileHandle {
-    /// `None` where there is no complete replica, and where the policy leaves that to the kernel.
+    /// Returns `None` if there is no complete replica, or if the policy leaves write-back to the kernel.
     pub fn write_behind(&self) -> Option<WriteBehind> {
         let version = self.whole.filter(|_| self.policy.write_back_early)?;
         Some(WriteBehind { inner: Arc::clone(&self.inner), file: Arc::clone(&self.file), version })
@@ -28,11 +29,11 @@ impl FileHandle {
 }
 
 impl WriteBehind {
-    /// Begins it, and waits for no more than the medium's queue. That promises nothing of `range`, which is to be synced as ever, and need
-    /// not happen where somebody syncs the file just now; what the medium did not take is noted for whoever does. Errors: those, and that
-    /// the replica cannot be opened, as where it has gone (`ENOENT`).
+    /// Starts the write-back, and waits at most for the medium's queue. `range` must still be synced, for this
+    /// promises nothing. It does nothing while another thread syncs the file. Bytes that the medium did not take are
+    /// noted for the next sync. Errors: those of the write-back, and of opening the replica (`ENOENT` if it is gone).
     pub fn begin(&self, range: ByteRange) -> io::Result<()> {
-        // Not for writing: that would stand in the way of a lease longer.
+        // Not open for writing: that would prevent a lease for longer.
         let replica = self.inner.replicas.open_as(self.version, How::Read)?;
         begin_to_write_back(&self.file, self.version, replica.as_fd(), range)
     }

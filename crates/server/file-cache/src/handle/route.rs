@@ -1,4 +1,4 @@
-//! Where one request on an open file goes.
+//! The route of one request on an open file.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -14,7 +14,7 @@ use crate::clock::wall;
 use crate::file::Body;
 use crate::replica::{self, How};
 
-/// Where one request goes.
+/// The place where one request is served.
 pub(super) enum Route {
     Replica(Arc<OwnedFd>),
     Partial,
@@ -33,17 +33,17 @@ impl Route {
 }
 
 impl FileHandle {
-    /// What is open by this handle is read without moving the time of last access, whatever the policy says (`O_NOATIME`).
+    /// Makes reads through this handle leave the access time unchanged, whatever the policy says (`O_NOATIME`).
     pub fn keep_atime_unchanged(&self) {
         self.unnoted.store(true, Ordering::Relaxed);
     }
 
-    /// As what its reads through us are noted.
+    /// Returns how reads through the agent are noted.
     fn noted(&self) -> Atime {
         if self.unnoted.load(Ordering::Relaxed) { Atime::No } else { self.policy.atime }
     }
 
-    /// After a read that moves no replica's time of last access.
+    /// Notes a read that moves no replica's access time.
     pub(super) fn note_read(&self) {
         if self.noted() != Atime::No {
             self.file.live.lock().read_at = Some(wall());
@@ -89,7 +89,7 @@ impl FileHandle {
         };
         let Some(version) = version else { return errno(libc::EIO) };
         let fd = match self.inner.replicas.open_as(version, how) {
-            // It was dropped for another body meanwhile: look again.
+            // The replica was dropped for another body meanwhile: look again.
             Err(error) if error.kind() == io::ErrorKind::NotFound && self.file.live.lock().version != Some(version) => {
                 return self.route(write);
             }

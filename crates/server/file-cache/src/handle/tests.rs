@@ -1,4 +1,4 @@
-//! What a call on an open file does when it is given up, or when the store takes a part of it.
+//! Calls on an open file that are given up, or of which the store takes only a part.
 
 use global_store::calls::{RequestId, Store};
 use global_store::memory::{Fault, StoreOperation};
@@ -7,7 +7,7 @@ use testkit::{PATIENCE, wait_until};
 use super::*;
 use crate::world::World;
 
-/// Does `call` for somebody who is given up while it waits for what `guard` is.
+/// Runs `call` and gives it up while it waits for the lock of `guard`. Returns its errno.
 fn given_up<G>(guard: G, call: impl FnOnce() -> io::Result<()> + Send) -> Option<i32> {
     let request = RequestId { asker: Store::mint(), number: 2 };
     std::thread::scope(|scope| {
@@ -61,7 +61,7 @@ fn an_append_that_fills_the_global_store_says_how_much_of_it_stands_there() {
     assert_eq!(refused.raw_os_error(), Some(libc::ENOSPC), "nothing of it stands");
 }
 
-/// What stands of it is where the file begins now, not where it ended then.
+/// The part that stands is where the file begins now, not where the file ended then.
 #[test] // S45
 fn an_append_that_is_tried_again_is_completed_in_a_file_that_was_cut_since() {
     let world = World::new();

@@ -1,4 +1,4 @@
-//! The first page of a burst buffer, and how it is written where there may be no room.
+//! The first page of a burst buffer, and its writing if there may be no room.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -15,7 +15,7 @@ use crate::settings::OpenError;
 
 const MAGIC: &str = "forebay burst buffer";
 const FORMAT: u32 = 1;
-/// Bytes of the file, at least.
+/// Smallest size of the file in bytes.
 const PAGE_BYTES: usize = 4096;
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -24,16 +24,19 @@ pub(super) struct Page {
     pub(super) format: u32,
     pub(super) store_id: String,
     pub(super) boot_id: String,
-    /// Who we are in marks: an agent that starts again must know its own. Empty in pages of before.
+    /// Name of the agent in marks: an agent that starts again must recognise its own. Empty in pages of earlier
+    /// versions.
     #[serde(default)]
     pub(super) agent_id: String,
-    /// Versions below it may have been given out.
+    /// Bound of the versions given out: those below may be in use.
     pub(super) reserved: u64,
-    /// Replicas with versions below it were made before the machine last started without warning.
+    /// Bound of suspect versions: replicas below it were made before the machine last started without an orderly end of
+    /// the agent.
     pub(super) trusted_from: u64,
-    /// The last agent ended in order and everything was written to the medium.
+    /// Whether the last agent ended in order and everything was written to the medium.
     pub(super) settled: bool,
-    /// Replicas may hold unsaved data that the catalogue does not know of, and nobody has looked to the end yet.
+    /// Whether replicas may hold unsaved data that the catalogue does not know of, and no search has been completed
+    /// yet.
     #[serde(default)]
     pub(super) unsearched: bool,
 }
@@ -54,7 +57,7 @@ pub(super) fn new_page(store_id: &str, boot: &str) -> Page {
 
 pub(super) fn read_page(path: &Path, bytes: &[u8], store_id: &str) -> Result<Page, OpenError> {
     let root = path.parent().unwrap_or(path).to_owned();
-    // The format is read by itself first: another version's page may have other fields.
+    // The format is parsed alone first: another version's page may have other fields.
     let fields: serde_json::Value = serde_json::from_slice(bytes).unwrap_or_default();
     if fields["magic"] != MAGIC {
         return Err(OpenError::Superblock { path: root, what: "is damaged" });
@@ -70,13 +73,13 @@ pub(super) fn read_page(path: &Path, bytes: &[u8], store_id: &str) -> Result<Pag
     Ok(page)
 }
 
-/// Writes the page, so that a crash leaves it or the former one. It is written over the spare one, `superblock.new`, and the two change
-/// places: where file systems write in place this takes no room, but for the first page and the first spare. The crate `durable` needs
-/// room for a new file each time, which a full burst buffer does not have.
+/// Writes the page, so that a crash leaves the new or the former one. The spare page `superblock.new` is overwritten,
+/// and then both are exchanged. Where file systems write in place this takes no room, except for the first page and
+/// the first spare.
 pub(super) fn write_page(path: &Path, page: &Page) -> io::Result<()> {
     let spare = path.with_extension("new");
     let mut bytes = serde_json::to_vec_pretty(page).map_err(io::Error::other)?;
-    // A line break more or less means nothing, and the spare one keeps its blocks.
+    // Extra line breaks mean nothing, and keep the blocks of the spare page allocated.
     bytes.resize(bytes.len().max(PAGE_BYTES), b'\n');
     let mut options = OpenOptions::new();
     let file = options.write(true).create(true).truncate(false).mode(0o600).custom_flags(libc::O_NOFOLLOW);
@@ -86,23 +89,23 @@ pub(super) fn write_page(path: &Path, page: &Page) -> io::Result<()> {
     file.sync_all()?;
     match renameat_with(CWD, &spare, CWD, path, RenameFlags::EXCHANGE) {
         Ok(()) => {}
-        // There is no page yet, or the file system cannot do that (NFS).
+        // There is no page yet, or the file system cannot exchange files (NFS).
         Err(Errno::NOENT | Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => std::fs::rename(&spare, path)?,
         Err(error) => return Err(error.into()),
     }
     durable::sync_directory(path.parent().unwrap_or(path))
 }
 
-/// Writes the page of a start. What programs wrote may have filled everything, and only a start can bring it out: then it has the
-/// room that was kept for it, until it [keeps](keep_room) that again.
+/// Writes the page of a start. Programs may have filled everything, and only a start can stage that out. So it uses
+/// the room that was kept for it, until it [keeps](keep_room) that again.
 pub(super) fn start_page(root: &Path, path: &Path, page: &Page) -> io::Result<()> {
     let write = || match write_page(path, page) {
-        // A quota shows only now.
+        // An exceeded quota shows only now.
         Err(error) if is_full(&error) && std::fs::remove_file(room(root)).is_ok() => write_page(path, page),
         written => written,
     };
     write()?;
-    // The next page, or the one after that, has a spare.
+    // Makes a spare, so that the next page, or the one after that, has one.
     if path.with_extension("new").exists() { Ok(()) } else { write() }
 }
 
@@ -110,15 +113,15 @@ fn room(root: &Path) -> PathBuf {
     root.join("room")
 }
 
-/// Gives a start the room that was kept for it, where there is little else. The lock is held.
+/// Releases the room that was kept for a start, if there is little else. The lock is held.
 pub(super) fn release_room(root: &Path) {
     if rustix::fs::statvfs(root).is_ok_and(|now| now.f_bavail.saturating_mul(now.f_frsize) < START_ROOM_BYTES) {
         let _ = std::fs::remove_file(room(root));
     }
 }
 
-/// Keeps room for the next start: as much as there is, to a sixteenth of what would be good, and no more than a quarter of the `free` bytes.
-/// The rest is for the commits of what frees more.
+/// Keeps room for the next start: as much as there is, down to a sixteenth of the wanted size, and no more than a
+/// quarter of the `free` bytes. The rest is for commits of work that frees more.
 pub(super) fn keep_room(root: &Path, free: u64) -> io::Result<()> {
     let path = room(root);
     let kept = std::fs::metadata(&path).map_or(0, |found| found.len());

@@ -29,7 +29,7 @@ fn a_store_without_room_for_both_is_told_and_nobody_sees_a_part() {
     }
 }
 
-/// Opens a world again over what the one before left, in the catalogue too.
+/// Opens a world again over the state that the former one left, including the catalogue.
 fn again(dir: &std::path::Path, catalogue: &MemoryCatalogue) -> World {
     World::open_with(dir, How::default(), Some(Arc::new(catalogue.clone())))
 }
@@ -63,7 +63,7 @@ fn a_record_that_cannot_be_written_publishes_nothing_and_loses_nothing() {
     }
 }
 
-/// What came after the rename was on the medium, or was not; the replica too.
+/// Changes after the rename reached the medium or did not, and likewise the replica.
 #[test] // S53
 fn a_crash_of_the_machine_after_a_publication_leaves_the_new_file_and_no_orphan() {
     for (removed, kept, lasts) in [false, true].into_iter().flat_map(|removed| {
@@ -97,7 +97,7 @@ fn a_crash_of_the_machine_after_a_publication_leaves_the_new_file_and_no_orphan(
     }
 }
 
-/// However often the store is synced after that: what an earlier sync lost no later one tells.
+/// Later syncs of the store do not matter: they do not report the bytes that an earlier sync lost.
 #[test] // S53
 fn a_name_that_could_not_be_synced_is_told_and_its_data_kept_until_the_next_start() {
     let (dir, catalogue) = (scratch(), MemoryCatalogue::new());

@@ -1,4 +1,4 @@
-//! A store in which something happens between two steps of a publication.
+//! A store with a hook between the steps of a publication.
 #![allow(dead_code)] // Each test binary uses its part.
 
 use std::ffi::OsStr;
@@ -12,16 +12,17 @@ use global_store::{Access, Anchor, Dressed, GlobalStore, StoreAttributes, StoreF
 use parking_lot::Mutex;
 use types::{Identity, Timestamp};
 
-/// Where something may happen.
+/// Step at which the hook is called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
-    /// The new file is there, and empty.
+    /// The new file exists, and is empty.
     Begun,
-    /// It has got what the other has; how often it had it before. `EOPNOTSUPP`: it cannot have that.
+    /// The new file has the owner, mode and attributes of the former one. The number says how often that was done
+    /// before. `EOPNOTSUPP`: the new file cannot have them.
     Dressed(u32),
-    /// It has taken the name.
+    /// The new file has taken the name.
     Placed,
-    /// Its directory is about to be synced.
+    /// The directory of the new file is about to be synced.
     Syncing,
 }
 
@@ -32,7 +33,7 @@ type Hook = Box<dyn FnMut(Step) -> io::Result<()> + Send>;
 pub struct Hooked {
     pub store: PosixStore,
     hook: Arc<Mutex<Option<Hook>>>,
-    /// It does not say at once whether there is a hidden file.
+    /// The store does not say at once whether there is a hidden file.
     silent: Arc<AtomicBool>,
 }
 

@@ -21,7 +21,7 @@ use crate::world::{How, MIB, World, how, pattern, scratch};
 
 const ACCESS: &str = "system.posix_acl_access";
 
-/// An access list in which a user may read, as the kernel takes it.
+/// An access list that lets a user read, in the kernel's format.
 fn acl(user: u32) -> Vec<u8> {
     let all = [(0x01, 6, u32::MAX), (0x02, 4, user), (0x04, 4, u32::MAX), (0x10, 4, u32::MAX), (0x20, 0, u32::MAX)];
     let mut bytes = 2_u32.to_le_bytes().to_vec();
@@ -43,7 +43,7 @@ fn a_published_file_appears_at_once_with_all_that_the_former_one_had() {
     std::fs::set_permissions(&path, PermissionsExt::from_mode(0o2640)).unwrap();
     setxattr(&path, "user.colour", b"blue", XattrFlags::empty()).unwrap();
     setxattr(&path, ACCESS, &acl(4242), XattrFlags::empty()).unwrap();
-    // What is made from now on has another, and a file that is none the less without one stays so.
+    // New files get another access list from now on, and a file that nevertheless has none stays without.
     std::fs::write(world.path("d/plain"), b"old").unwrap();
     setxattr(world.path("d"), "system.posix_acl_default", &acl(4343), XattrFlags::empty()).unwrap();
     world.rewrite("d/plain", b"new");
@@ -74,7 +74,7 @@ fn a_published_file_appears_at_once_with_all_that_the_former_one_had() {
     assert_eq!((world.below("d/plain"), world.state("d/plain")), (b"new".to_vec(), Residency::Absent));
     assert_eq!((world.hidden(), world.cache.status().removed, world.replicas()), (0, 0, 0));
 
-    // Nothing is known of it, and it is a file like any other.
+    // Nothing is known of the new file, and it is a file like any other.
     assert!(world.content("d/f") == new);
     world.rewrite("d/f", b"and again");
     world.drain();
@@ -112,7 +112,7 @@ fn what_is_published_by_itself_waits_for_its_last_reader() {
     let inode = world.inode("f");
     let reader = world.open_file("f", false, false);
     world.rewrite("f", b"new");
-    // One that nobody reads passes it.
+    // A file that nobody reads passes this step.
     std::fs::write(world.path("g"), b"").unwrap();
     world.rewrite("g", b"other");
     wait_until("the one that is not in use", PATIENCE, || std::fs::read(world.path("g")).unwrap() == b"other");

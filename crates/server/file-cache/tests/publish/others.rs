@@ -1,4 +1,4 @@
-//! What others see and do below, on other machines too, while a file is published.
+//! Effects of others on the global store, also from other machines, while a file is published.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::sync::Arc;
@@ -45,7 +45,7 @@ fn who_waits_for_the_mark_of_a_file_that_is_published_looks_its_name_up_again() 
     other.cache.shutdown();
 }
 
-/// Who may read the former file when its copy begins, and not any more when it is written.
+/// A user may read the former file when its copy begins, and may not any more when it is written.
 #[test] // S53
 fn what_is_being_written_is_nobody_elses_to_read() {
     let dir = scratch();
@@ -125,7 +125,7 @@ fn changes_of_names_without_a_pause_keep_no_file_from_its_place() {
     world.cache.shutdown();
 }
 
-/// However long that takes, and though all are staged out together.
+/// This holds however long it takes, and although all files are staged out together.
 #[test] // S53
 fn who_writes_below_to_files_in_place_while_another_is_published_is_in_conflict() {
     let dir = scratch();
@@ -159,7 +159,7 @@ fn what_somebody_puts_under_the_hidden_name_or_writes_there_takes_no_place() {
         let inode = world.inode("f");
         let root = world.root.clone();
         world.store.at(move |step| {
-            // What is written before that is found out when it is looked at, and tried again.
+            // A write before that is found at the next look, and the publication is tried again.
             if step == Step::Dressed(u32::from(!replaced)) {
                 let mut all = std::fs::read_dir(&root)?.map(Result::unwrap);
                 let hidden = all.find(|entry| hidden::is_hidden(&entry.file_name())).unwrap().path();

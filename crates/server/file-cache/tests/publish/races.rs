@@ -1,4 +1,4 @@
-//! What others do between two steps of a publication.
+//! Changes by others between two steps of a publication.
 
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
@@ -81,7 +81,7 @@ fn a_file_that_is_removed_or_moved_while_it_is_published_is_that() {
     }
 }
 
-/// Who removes it is refused below, when all was said to be on its way out.
+/// A program removes the file and is refused by the store, after the record said that the file is about to go.
 #[test] // S53
 fn a_removal_that_fails_while_a_file_is_published_leaves_a_dirty_file() {
     let dir = scratch();
@@ -101,7 +101,7 @@ fn a_removal_that_fails_while_a_file_is_published_leaves_a_dirty_file() {
     world.cache.shutdown();
 }
 
-/// With the former file's attributes changed when they had been read: the clock of changes is too coarse to tell.
+/// The former file's attributes change after they were read: the clock of changes is too coarse to tell.
 #[test] // S53
 fn what_others_change_of_the_former_file_while_the_new_one_is_made_holds_for_that() {
     let dir = scratch();
@@ -169,7 +169,7 @@ fn who_comes_by_the_former_file_at_once_does_not_find_its_replica() {
                 world.cache.open_file(former, how(true, false)).err().map(|error| error.raw_os_error())
             }));
             told.recv().unwrap();
-            // It comes as far as it can.
+            // The publication comes as far as it can.
             (0..2000).for_each(|_| std::thread::yield_now());
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! A file cache over a directory, and what its tests look at.
+//! A file cache over a directory, and observations for its tests.
 #![allow(dead_code)] // Each test binary uses its part.
 
 use std::os::unix::fs::MetadataExt;
@@ -28,15 +28,15 @@ pub struct World {
 #[derive(Clone, Copy, Default)]
 pub struct How {
     pub background: bool,
-    /// Other machines see the store.
+    /// Whether other machines see the store.
     pub shared: bool,
-    /// Files are found by path alone.
+    /// Whether files are found by path alone.
     pub no_handles: bool,
-    /// Another agent on another machine.
+    /// Whether this is another agent on another machine.
     pub other: bool,
-    /// The store does not say at first whether there are hidden files.
+    /// Whether the store does not say at first if there are hidden files.
     pub silent: bool,
-    /// Publications wait for a word.
+    /// Whether publications wait for a signal.
     pub held: bool,
 }
 
@@ -68,7 +68,7 @@ impl World {
         World { root, buffer, store, cache }
     }
 
-    /// One with the file `f`, old below and new in the burst buffer.
+    /// Makes a world with the file `f`: old content in the global store and new content in the burst buffer.
     pub fn changing(dir: &Path, how: How, new: &[u8]) -> World {
         let world = World::open(dir, how);
         std::fs::write(world.path("f"), b"old").unwrap();
@@ -118,7 +118,7 @@ impl World {
         std::fs::read(self.path(name)).unwrap()
     }
 
-    /// Hidden files anywhere below.
+    /// Returns the hidden files anywhere in the global store.
     pub fn hidden(&self) -> usize {
         let mut directories = vec![self.root.clone()];
         let mut found = 0;

@@ -1,4 +1,4 @@
-//! What a death at each step leaves, and what the next start makes of it.
+//! State that a death at each step leaves, and the state after the next start.
 
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::ExitStatusExt;
@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use file_cache::{Residency, fault};
 use global_store::hidden::is_hidden;
 
-// Apart from the tests in that directory: a child has what its parent has open until it runs its own program, and files that
+// In a test program of its own: a child has its parent's open files until it executes its own program, and files that
 // somebody has open are not published.
 #[path = "../publish/hooked.rs"]
 mod hooked;
@@ -27,7 +27,7 @@ fn how(shared: bool) -> How {
     How { shared, ..How::default() }
 }
 
-/// What the child does: three files in one agent's life.
+/// The child's work: three files in one run of the agent.
 #[test]
 fn child() {
     let Some(dir) = std::env::var_os("FOREBAY_PUBLISH_DIR") else { return };
@@ -41,7 +41,7 @@ fn child() {
     world.cache.shutdown();
 }
 
-/// Kills a child at the `nth` passage of a point; returns how many files it had acknowledged before that.
+/// Kills a child at the `nth` passage of a point. Returns how many files it had acknowledged before that.
 fn kill_at(dir: &Path, shared: bool, point: &str, nth: usize) -> usize {
     {
         let world = World::open(dir, how(shared));
@@ -102,7 +102,7 @@ fn check(dir: &Path, shared: bool, done: usize, label: &str) {
     assert!(world.replicas() as u64 <= listed, "{label}");
 }
 
-/// As a crash of the store does that takes the rename back, with the hidden name or without.
+/// Undoes the rename, as a crash of the store does, with the hidden name or without.
 #[test] // S53
 fn a_file_that_has_its_name_again_after_a_death_is_dirty_and_whole() {
     for lost in [false, true] {
@@ -146,7 +146,7 @@ fn what_others_removed_or_moved_while_a_file_was_published_is_told_after_a_death
     }
 }
 
-/// The name of its directory tells nothing of the file's time of change.
+/// The name of the directory says nothing of the file's change time.
 #[test] // S25
 fn other_bytes_as_many_and_as_old_that_came_while_a_file_was_published_are_a_conflict_after_a_death() {
     for moved in [false, true] {

@@ -85,7 +85,7 @@ impl World {
         self.cache.open_file(self.anchor(path), how).unwrap()
     }
 
-    /// A closed new file, not staged out.
+    /// Makes a new file and closes it, without staging it out.
     pub fn write_new(&self, path: &str, data: &[u8]) {
         self.create(path).write_at(data, 0, false).unwrap();
     }
@@ -95,7 +95,7 @@ impl World {
         assert!(stuck.is_empty(), "{stuck:?}");
     }
 
-    /// Whether all could be staged out.
+    /// Stages everything out. Returns whether that was possible.
     pub fn drain_quietly(&self) -> bool {
         self.cache.drain_all(&mut |_| {}, &|| false).is_empty()
     }
@@ -104,14 +104,14 @@ impl World {
         self.cache.state(&self.identity(path))
     }
 
-    /// What the process dying and starting again leaves.
+    /// Kills the process and starts it again.
     pub fn crash(&mut self) {
         self.cache.abandon();
         self.cache = FileCache::open(self.settings.clone()).unwrap();
     }
 
-    /// What the machine dying and starting again leaves, when it wrote the replicas to the medium before: the catalogue
-    /// goes back to its last durable commit.
+    /// Crashes the machine and starts again, where the replicas reached the medium before: the catalogue goes back to
+    /// its last durable commit.
     pub fn machine_crash(&mut self) {
         self.cache.abandon();
         self.catalogue.crash();
@@ -123,7 +123,7 @@ impl World {
         self.cache = FileCache::open(self.settings.clone()).unwrap();
     }
 
-    /// The only replica's file.
+    /// Returns the path of the only replica.
     pub fn replica(&self) -> std::path::PathBuf {
         let parts = std::fs::read_dir(self.dir.path().join("replicas")).unwrap();
         let files = parts.flat_map(|part| std::fs::read_dir(part.unwrap().path()).unwrap());
@@ -145,7 +145,7 @@ impl World {
             .collect()
     }
 
-    /// Replica files in the burst buffer.
+    /// Returns the replica files in the burst buffer.
     pub fn replicas(&self) -> usize {
         let parts = std::fs::read_dir(self.dir.path().join("replicas")).unwrap();
         parts.map(|part| std::fs::read_dir(part.unwrap().path()).unwrap().count()).sum()
@@ -159,7 +159,7 @@ pub fn read(handle: &FileHandle, len: usize) -> Vec<u8> {
     buffer
 }
 
-/// A descriptor of the replica as the kernel opens one for passthrough.
+/// Opens a replica as the kernel does for passthrough.
 pub fn kernel_file(handle: &FileHandle) -> std::fs::File {
     kernel_open(handle, true)
 }
@@ -174,7 +174,7 @@ pub fn kernel_write(handle: &FileHandle, data: &[u8], at: u64) {
     kernel_file(handle).write_all_at(data, at).unwrap();
 }
 
-/// Writes a page of `byte` past the page cache, where the file system can.
+/// Writes a page of `byte` past the page cache, if the file system can do that.
 pub fn direct_write(handle: &FileHandle, byte: u8, at: u64) {
     #[repr(align(4096))]
     struct Page([u8; 4096]);
@@ -211,7 +211,7 @@ impl Mapping {
         unsafe { self.0.read_volatile() }
     }
 
-    /// `msync`
+    /// Syncs the mapping (`msync`).
     pub fn sync(&self) {
         // SAFETY: the mapping made in `with`.
         assert_eq!(unsafe { libc::msync(self.0.cast(), 4096, libc::MS_SYNC) }, 0);
@@ -238,7 +238,7 @@ pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// An ext4 of 64 MiB whose device has no room behind it for what is written: 24 MiB in the directory `small`.
+/// Makes an ext4 of 64 MiB whose device has no room behind it for data: 24 MiB in the directory `small`.
 pub fn without_room(tree: &testkit::TempTree) -> Option<testkit::Disk> {
     let image = tree.mount_tmpfs("small", 24 << 20).join("image");
     testkit::Disk::without_room(image, tree.dir("disk"), 64 << 20)

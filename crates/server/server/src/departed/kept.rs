@@ -1,18 +1,19 @@
-//! What is known of clients with windows, written down: a server that was started again knows it.
+//! The log of clients with windows, for a server that is started again.
 //!
-//! A file of lines, each with its checksum before it, that only grows; what they come to is written anew, beside it and then in its place,
-//! when it starts and when it has grown long. What a line says is true from then on:
+//! The log is a file of lines that only grows. Each line begins with its checksum. The log is rewritten at a start and
+//! when it has grown long: a new file is written beside it and then takes its place. A line is valid from the moment
+//! it is written:
 //!
 //! | the process dies | the next server |
 //! |---|---|
-//! | before a line of an open file is there | its client has no answer, and no window |
-//! | before the line of a close is there | keeps what others change for nothing |
-//! | before the line of a change is there | who made it has no answer, and sends it again |
-//! | while it is written anew | has the former file, or the new one |
+//! | before the line of an open is written | its client has no answer, and no window |
+//! | before the line of a close is written | remembers needlessly what others change |
+//! | before the line of a change is written | the writer has no answer, and sends the change again |
+//! | while the log is rewritten | has the former file, or the new one |
 //!
-//! Nothing is synced: after a crash of the machine, by the life in its first line, nothing in it counts. Where a line cannot be written the file goes,
-//! for to lack a return is as bad as to lack a change; that is told in the log, and all is written anew as soon as that is possible.
-//! The crate `durable` does not write it: events are streamed, and the new file stays open for appends.
+//! Nothing is synced. The first line names the boot verifier, so after a crash of the machine nothing in the log
+//! counts. If a line cannot be written, the file is deleted, for a lost return is as bad as a lost change. A warning
+//! is logged, and the file is rewritten as soon as that is possible.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufWriter, Write};
@@ -27,25 +28,25 @@ use types::{ByteRange, Identity, Shown};
 use super::ClientSessionId;
 use crate::limits::{KEPT_AGAIN, KEPT_BYTES_MIN};
 
-/// The first line.
+/// Begin of the first line.
 const FORMAT: &str = "forebay clients with windows 1, life";
-/// No number or place comes near it.
+/// Bound that no number or place ever reaches.
 const NUMBER_MAX: u64 = 1 << 62;
 
-/// What becomes known.
+/// One event that is logged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum DepartureEvent {
-    /// A client may have windows on a file, by this handle of its; the number is used once.
+    /// A client may have windows on a file, by this handle of its own. `number` is used once.
     Joined { number: u64, client: ClientSessionId, handle: u64, identity: Identity },
-    /// It has none any more.
+    /// A client has no window on the file any more.
     Left { number: u64 },
-    /// While it was silent others have changed bytes.
+    /// Others have changed bytes while the client was silent.
     Changed { number: u64, range: ByteRange },
-    /// The client's next life, by its mark.
+    /// The mark of the client's successor, which asked last.
     Heir { number: u64, mark: u64 },
-    /// It is there again: what was changed until now does not matter.
+    /// The client is connected again: changes made until now do not matter.
     Returned { client: ClientSessionId },
-    /// Nobody will ask any more.
+    /// Nobody will ask for the client's ranges any more.
     Gone { client: ClientSessionId },
 }
 
@@ -101,23 +102,24 @@ fn first(boot_verifier: u64) -> String {
     format!("{FORMAT} {boot_verifier}")
 }
 
-/// The file.
+/// The log file and its state.
 pub(super) struct DepartureLog {
     path: PathBuf,
     boot_verifier: u64,
-    /// `None` while it is to be written anew, which was tried at that time.
+    /// The open file; `None` while it has to be rewritten. `tried`: when that was tried last.
     file: Option<File>,
     tried: Instant,
-    /// Since it was written last: that is told once.
+    /// Whether writing has failed since the last success, so that the failure is logged once.
     failing: bool,
     bytes: u64,
-    /// More, and it is written anew.
+    /// Size in bytes beyond which the log is rewritten.
     bytes_max: u64,
 }
 
 impl DepartureLog {
-    /// What an earlier server has written in the life `believed` of the machine, if any. It is to be written anew, under `boot_verifier`, before
-    /// anything is appended; if that fails what was found in full goes on if that is the same.
+    /// Reads the events that an earlier server has logged under the boot verifier `believed`. The log must be
+    /// rewritten under `boot_verifier` before anything is appended. If that fails, a log that was read in full goes
+    /// on, provided that both verifiers are equal.
     pub fn open(path: &Path, (believed, boot_verifier): (u64, u64)) -> (DepartureLog, Vec<DepartureEvent>) {
         let (path, tried) = (path.to_owned(), Instant::now());
         let mut kept = DepartureLog { path, boot_verifier, file: None, tried, failing: false, bytes: 0, bytes_max: 0 };
@@ -125,7 +127,7 @@ impl DepartureLog {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return (kept, Vec::new()),
             Err(error) => {
                 let path = kept.path.shown();
-                tracing::error!(%error, %path, "what windows clients had is not known: it cannot be read");
+                tracing::error!(%error, %path, "could not read the log of clients with windows: it is unknown what others changed in their files");
                 return (kept, Vec::new());
             }
             Ok(found) => found,
@@ -143,7 +145,7 @@ impl DepartureLog {
         }
         if lost > 0 {
             let path = kept.path.shown();
-            tracing::warn!(%path, bytes = lost, "what windows clients had is not known in full: a machine has crashed, or another version wrote it");
+            tracing::warn!(%path, bytes = lost, "part of the log of clients with windows is not valid: the machine has crashed, or another version wrote it");
         } else if known && believed == boot_verifier {
             kept.file = OpenOptions::new().write(true).open(&kept.path).ok();
             kept.bytes = found.len() as u64;
@@ -152,12 +154,12 @@ impl DepartureLog {
         (kept, events)
     }
 
-    /// Writes it down; false: all is to be written anew.
+    /// Appends an event. Returns false if the log must be rewritten.
     #[must_use]
     pub fn append(&mut self, event: &DepartureEvent) -> bool {
         let Some(file) = &self.file else { return self.tried.elapsed() < KEPT_AGAIN };
         let line = event.line();
-        // Over what a failed write left.
+        // Overwrites what a failed write left.
         if let Err(error) = file.write_all_at(line.as_bytes(), self.bytes) {
             self.fail(&error);
             return false;
@@ -166,7 +168,7 @@ impl DepartureLog {
         self.bytes <= self.bytes_max
     }
 
-    /// Begins it anew.
+    /// Rewrites the log with the given events.
     pub fn rewrite(&mut self, events: impl Iterator<Item = DepartureEvent>) {
         self.tried = Instant::now();
         let new = self.path.with_extension("new");
@@ -174,7 +176,7 @@ impl DepartureLog {
             Ok((file, bytes)) => (self.file, self.bytes, self.failing) = (Some(file), bytes, false),
             Err(error) => {
                 let _ = fs::remove_file(&new);
-                // Behind its last line there is room yet, perhaps.
+                // A file that is still open goes on: there may be room behind its last line.
                 if self.file.is_none() {
                     self.fail(&error);
                 }
@@ -195,7 +197,7 @@ impl DepartureLog {
         }
         writer.flush()?;
         drop(writer);
-        // In a burst buffer that fills up later there is room for what becomes known.
+        // Reserves room for later events, in case the burst buffer fills up.
         let _ = rustix::fs::fallocate(&file, FallocateFlags::KEEP_SIZE, 0, bytes + 4 * KEPT_BYTES_MIN);
         fs::rename(new, &self.path)?;
         Ok((file, bytes))
@@ -206,7 +208,7 @@ impl DepartureLog {
         let _ = fs::remove_file(&self.path);
         if !std::mem::replace(&mut self.failing, true) {
             let path = self.path.shown();
-            tracing::warn!(%error, %path, "should this server be killed now, the next does not know in full what windows clients had");
+            tracing::warn!(%error, %path, "could not write the log of clients with windows: if this server is killed now, the next one does not know all of it");
         }
     }
 }
@@ -296,7 +298,7 @@ mod tests {
         kept.rewrite(found.into_iter());
         assert!(kept.append(&some()[0]));
         assert_eq!(DepartureLog::open(&path, (1, 1)).1, [some(), some()[..1].to_vec()].concat());
-        // What was lost of it may have been a return.
+        // The lost part may have been a return.
         for damaged in [[fs::read(&path).unwrap(), b"half a l".to_vec()].concat(), Vec::new()] {
             fs::write(&path, damaged).unwrap();
             let (mut kept, found) = DepartureLog::open(&path, (1, 1));

@@ -1,4 +1,4 @@
-//! Whatever clients do, and whatever of it is written down.
+//! Arbitrary sequences of client events, whatever part of the log survives.
 
 use testkit::TempTree;
 
@@ -13,7 +13,7 @@ const OTHER: ClientSessionId = [2; 16];
 
 const RANGE: ByteRange = ByteRange { start: 10, end: 20 };
 
-/// It has these open for windows, and its last connection goes.
+/// Opens the files for windows and then drops the client's last connection.
 fn leaves(departed: &Departed, client: &ClientSessionId, files: impl IntoIterator<Item = Identity>) {
     let handle = |identity: &Identity| u64::from(identity.as_bytes()[0]);
     files.into_iter().for_each(|identity| departed.opened(client, handle(&identity), &identity));
@@ -39,10 +39,10 @@ fn what_others_change_while_a_client_is_silent_is_known_until_it_comes_back() {
     assert_eq!(departed.since(&file(1), &ONE, 5), Some(vec![RANGE]), "its own are its own");
     assert_eq!(departed.since(&file(2), &ONE, 5), Some(vec![]));
     assert_eq!((departed.since(&file(3), &ONE, 5), departed.since(&file(1), &OTHER, 5)), (None, None));
-    // Its next life brings what it has, and may be killed as well.
+    // The client's successor sends its data, and may be killed as well.
     departed.changed(&file(1), ByteRange::new(50, 60), 5);
     assert_eq!(departed.since(&file(1), &ONE, 7), Some(vec![RANGE]));
-    // It falls silent once more before anybody asked.
+    // The client falls silent once more before anybody asked.
     departed.leaves(&ONE);
     assert_eq!(departed.since(&file(1), &ONE, 5), Some(vec![RANGE]));
     departed.returns(&ONE);
@@ -65,7 +65,7 @@ fn a_file_is_known_until_its_handle_is_closed_whichever_server_has_opened_it() {
     departed.leaves(&ONE);
     assert_eq!((departed.since(&file(1), &ONE, 5), departed.since(&file(2), &ONE, 5)), (Some(vec![]), None));
     departed.returns(&ONE);
-    // By another, before the close of the first has come.
+    // Opens by another handle before the close of the first has arrived.
     departed.opened(&ONE, 9, &file(1));
     departed.closed(&ONE, 1);
     departed.leaves(&ONE);
@@ -91,7 +91,7 @@ fn a_server_that_is_started_again_knows_what_the_one_before_it_knew() {
     drop(first);
     let second = open();
     let more = ByteRange::new(100, 110);
-    // To it all are silent, and whose next life asked is known.
+    // To the second server all clients are silent, and the successor that asked is known.
     second.changed(&file(1), more, 9);
     second.changed(&file(1), more, mark_of(&OTHER));
     assert_eq!(second.since(&file(1), &ONE, 9), Some(vec![RANGE, more]));
@@ -135,7 +135,7 @@ fn too_many_ranges_become_one_that_holds_them_all() {
     let departed = Departed::default();
     leaves(&departed, &ONE, [file(1)]);
     let all = ANSWERED_MAX as u64 + 1;
-    // One after the other they are one anyhow.
+    // Adjacent ranges are merged into one anyway.
     (0..2 * all).for_each(|n| departed.changed(&file(1), ByteRange::at(n, 1), 0));
     assert_eq!(departed.since(&file(1), &ONE, 5), Some(vec![ByteRange::new(0, 2 * all)]));
     (0..all).for_each(|n| departed.changed(&file(1), ByteRange::at(1 << 40 | n << 10, 1), 0));

@@ -1,4 +1,4 @@
-//! A file on which a client may have windows, and what others have changed of it.
+//! A file on which a client may have windows, and the ranges of it that others have changed.
 
 use types::{ByteRange, Identity, RangeSet};
 
@@ -9,15 +9,15 @@ use super::{ClientSessionId, mark_of};
 pub(super) struct Windowed {
     pub client: ClientSessionId,
     pub identity: Identity,
-    /// The client's number of its handle.
+    /// Number of the client's handle.
     pub handle: u64,
-    /// Its place among the silent ones.
+    /// Position in the order in which entries fell silent; `None` while the client is connected.
     pub silent: Option<u64>,
-    /// The mark of its next life, which asked last: what that brings is the client's own.
+    /// Mark of the client's successor that asked last. Changes with this mark are the client's own.
     pub heir: u64,
-    /// What others have changed while it was silent.
+    /// Ranges that others have changed while the client was silent.
     pub ranges: RangeSet,
-    /// At least as many as these.
+    /// Upper bound of the number of ranges.
     pub count: usize,
 }
 
@@ -27,7 +27,7 @@ impl Windowed {
         Windowed { client, identity, handle, silent: None, heir, ranges, count: 0 }
     }
 
-    /// What comes to it.
+    /// Returns the events that restore this entry, for a log that is rewritten.
     pub fn events(&self, number: u64) -> impl Iterator<Item = DepartureEvent> {
         let joined = DepartureEvent::Joined {
             number,
@@ -40,7 +40,8 @@ impl Windowed {
         std::iter::once(joined).chain(heir).chain(changed)
     }
 
-    /// More than `most` become one: more is held back then than others wrote, and that is told.
+    /// Adds a range. More than `most` ranges become one. The answer then contains more bytes than others wrote, which
+    /// is reported.
     pub fn add(&mut self, range: ByteRange, most: usize) {
         if self.ranges.contains(range) {
             return;
