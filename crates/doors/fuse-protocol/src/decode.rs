@@ -191,7 +191,8 @@ fn naming<'a>(opcode: Opcode, mut body: Body<'a>) -> Option<Operation<'a>> {
     })
 }
 
-fn write_how(fixed: &abi::WriteIn) -> WriteFlags {
+/// How the bytes of a write come.
+pub(crate) fn write_how(fixed: &abi::WriteIn) -> WriteFlags {
     WriteFlags {
         kill_suidgid: fixed.write_flags & abi::WRITE_KILL_SUIDGID != 0,
         cached: fixed.write_flags & abi::WRITE_CACHE != 0,
@@ -294,15 +295,20 @@ fn xattr<'a>(opcode: Opcode, mut body: Body<'a>, agreed: &Agreed) -> Option<Oper
     })
 }
 
-fn lock<'a>(opcode: Opcode, fixed: &abi::LkIn) -> Operation<'a> {
-    let lock = LockArgs {
+/// The lock of a request about one.
+pub(crate) fn lock_args(fixed: &abi::LkIn) -> LockArgs {
+    LockArgs {
         start: fixed.lk.start,
         end: fixed.lk.end,
         kind: fixed.lk.kind.cast_signed(),
         pid: fixed.lk.pid,
         owner: fixed.owner,
         flock: fixed.lk_flags & abi::LK_FLOCK != 0,
-    };
+    }
+}
+
+fn lock<'a>(opcode: Opcode, fixed: &abi::LkIn) -> Operation<'a> {
+    let lock = lock_args(fixed);
     match opcode {
         Opcode::Getlk => Operation::Getlk { handle: fixed.fh, lock },
         _ => Operation::Setlk { handle: fixed.fh, lock, wait: opcode == Opcode::Setlkw },
