@@ -49,7 +49,7 @@ pub const DETACH: Duration = Duration::from_secs(2);
 pub const FORGETS_PER_MESSAGE: usize = 240;
 
 /// Bytes of a message that go as its head when the rest goes as data: the header and the arguments of a write.
-pub const HEAD_BYTES: usize = 80;
+pub const HEAD_BYTES: usize = fuse_protocol::view::WriteView::HEAD_BYTES;
 
 /// Groups of a caller that are told: a piece holds so many. Who has more is refused what only the rest allows.
 pub const GROUPS_MAX: usize = wire::limits::PIECE_BYTES_MAX / 4;

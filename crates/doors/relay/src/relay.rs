@@ -22,7 +22,8 @@ use std::time::{Duration, Instant};
 
 use agent::{Caller, Written};
 use fuse::Pages;
-use fuse_protocol::{Envelope, Errno, Given, NodeId, Opcode, Parked, Raw, drops_pages};
+use fuse_protocol::view::{ReadView, WriteView};
+use fuse_protocol::{Envelope, Errno, Given, NodeId, Opcode, Parked, Raw, drops_pages, part_of_write, written};
 use parking_lot::Mutex;
 use transport::{Answer, Call, CallError, Client, SessionInstance};
 use types::Identity;
@@ -280,8 +281,8 @@ impl Relay {
         }
         if envelope.opcode == Some(Opcode::Write)
             && manner::is_cached(message)
-            && let Some((offset, data)) = manner::place_and_data(message)
-            && let Some(parts) = self.pages.differing(envelope.node, offset, data)
+            && let Some(write) = WriteView::parse(message)
+            && let Some(parts) = self.pages.differing(envelope.node, write.offset(), write.data())
         {
             return self.write_parts(envelope, message, parts, reply);
         }
@@ -354,10 +355,15 @@ impl Relay {
 
     /// Remembers what the kernel reads and writes of files that are locked here.
     fn follow_pages(&self, envelope: &Envelope, message: &[u8], head: &[u8], read: &[u8]) {
-        let Some((offset, data)) = manner::place_and_data(message).filter(|_| manner::is_success(head)) else { return };
-        match envelope.opcode {
-            Some(Opcode::Read) => self.pages.read(envelope.node, offset, read),
-            Some(Opcode::Write) => self.pages.written(envelope.node, offset, data),
+        let node = envelope.node;
+        match envelope.opcode.filter(|_| manner::is_success(head)) {
+            Some(Opcode::Read) => {
+                ReadView::parse(message).iter().for_each(|asked| self.pages.read(node, asked.offset(), read));
+            }
+            Some(Opcode::Write) => {
+                let write = WriteView::parse(message);
+                write.iter().for_each(|write| self.pages.written(node, write.offset(), write.data()));
+            }
             _ => {}
         }
     }
@@ -366,7 +372,8 @@ impl Relay {
     fn write_parts(&self, envelope: &Envelope, message: &[u8], parts: Vec<Range<usize>>, reply: Parked) {
         let manner = manner::of(envelope, message, true);
         for part in parts {
-            let Some(message) = manner::part_of_write(message, part) else { continue };
+            let Some((head, data)) = part_of_write(message, part) else { continue };
+            let message = [&head[..], data].concat();
             let number = self.open.begin();
             let asked = RelayedRequest { envelope, number, groups: Piece::default(), message: &message, manner };
             let outcome = self.ask_attached(&asked, &mut [], &|| reply.is_over(), &|| false);
@@ -380,10 +387,10 @@ impl Relay {
                 }
             }
         }
-        if let Some((offset, data)) = manner::place_and_data(message) {
-            self.pages.written(envelope.node, offset, data);
+        if let Some(write) = WriteView::parse(message) {
+            self.pages.written(envelope.node, write.offset(), write.data());
             self.waiting.end(envelope.unique);
-            reply.bytes(&manner::written(envelope.unique, data.len()), &[]);
+            reply.bytes(&written(envelope.unique, write.data().len()), &[]);
         }
     }
 
@@ -422,7 +429,7 @@ impl Relay {
         }
         let (identity, hint) = about?;
         let path = Path::new(std::ffi::OsStr::from_bytes(hint.as_slice()));
-        if manner::sets_size(envelope) {
+        if envelope.sets_size() {
             self.begin_write(&identity, path);
             self.written.end(&identity);
             return None;
