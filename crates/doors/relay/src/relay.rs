@@ -7,12 +7,12 @@
 mod agreement;
 mod background;
 mod drains;
+mod pages;
 mod reclaim;
 
 use std::cell::RefCell;
 use std::collections::HashSet;
 use std::io;
-use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -22,8 +22,8 @@ use std::time::{Duration, Instant};
 
 use agent::{Caller, Written};
 use fuse::Pages;
-use fuse_protocol::view::{ReadView, WriteView};
-use fuse_protocol::{Envelope, Errno, Given, NodeId, Opcode, Parked, Raw, drops_pages, part_of_write, written};
+use fuse_protocol::view::WriteView;
+use fuse_protocol::{Envelope, Errno, Given, NodeId, Opcode, Parked, Raw};
 use parking_lot::Mutex;
 use transport::{Answer, Call, CallError, Client, SessionInstance};
 use types::Identity;
@@ -171,19 +171,6 @@ impl Relay {
     fn pass(&self, notification: &[u8]) {
         // What the kernel does not know any more needs none.
         self.pass.get().iter().for_each(|pass| _ = pass(notification));
-    }
-
-    /// Other nodes see what mappings here have changed of a file, and mappings here what others wrote: around locks and syncs, as in the
-    /// kernel's NFS client.
-    fn drop_pages(&self, node: NodeId) {
-        self.pass(&drops_pages(node));
-    }
-
-    /// Drops the pages of the file that a request is about, in its handler.
-    fn drop_pages_of(&self, envelope: &Envelope) {
-        self.dropping.lock().insert(envelope.unique);
-        self.drop_pages(envelope.node);
-        self.dropping.lock().remove(&envelope.unique);
     }
 
     /// The caller's groups, where they count. Root needs none.
@@ -351,47 +338,6 @@ impl Relay {
                 Err(error) => self.give_up(envelope, message, (number, reply), &error),
             }
         });
-    }
-
-    /// Remembers what the kernel reads and writes of files that are locked here.
-    fn follow_pages(&self, envelope: &Envelope, message: &[u8], head: &[u8], read: &[u8]) {
-        let node = envelope.node;
-        match envelope.opcode.filter(|_| manner::is_success(head)) {
-            Some(Opcode::Read) => {
-                ReadView::parse(message).iter().for_each(|asked| self.pages.read(node, asked.offset(), read));
-            }
-            Some(Opcode::Write) => {
-                let write = WriteView::parse(message);
-                write.iter().for_each(|write| self.pages.written(node, write.offset(), write.data()));
-            }
-            _ => {}
-        }
-    }
-
-    /// Sends what a mapping has changed of pages that the kernel writes back, and answers as if all of it had been sent.
-    fn write_parts(&self, envelope: &Envelope, message: &[u8], parts: Vec<Range<usize>>, reply: Parked) {
-        let manner = manner::of(envelope, message, true);
-        for part in parts {
-            let Some((head, data)) = part_of_write(message, part) else { continue };
-            let message = [&head[..], data].concat();
-            let number = self.open.begin();
-            let asked = RelayedRequest { envelope, number, groups: Piece::default(), message: &message, manner };
-            let outcome = self.ask_attached(&asked, &mut [], &|| reply.is_over(), &|| false);
-            match outcome {
-                Ok(Got::Answer(head, ..)) if manner::is_success(&head) => self.open.end(number),
-                Err(error) => return self.give_up(envelope, &message, (number, reply), &error),
-                Ok(_) => {
-                    self.open.end(number);
-                    self.waiting.end(envelope.unique);
-                    return reply.error(Errno::EIO);
-                }
-            }
-        }
-        if let Some(write) = WriteView::parse(message) {
-            self.pages.written(envelope.node, write.offset(), write.data());
-            self.waiting.end(envelope.unique);
-            reply.bytes(&written(envelope.unique, write.data().len()), &[]);
-        }
     }
 
     /// No answer has come, or none that can be believed.
