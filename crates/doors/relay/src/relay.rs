@@ -98,7 +98,21 @@ struct RelayedRequest<'a> {
     number: u64,
     groups: Piece,
     message: &'a [u8],
+    /// Data behind the message, if that does not have it itself.
+    data: &'a [u8],
     manner: Manner,
+}
+
+impl<'a> RelayedRequest<'a> {
+    /// The head and the data of the message to the server: data goes from where it lies, unless all fits the head.
+    fn parts(&self) -> (Piece, &'a [u8]) {
+        let (message, data) = (self.message, self.data);
+        if message.len() + data.len() <= PIECE_BYTES_MAX {
+            return (Piece::new([message, data].concat()).unwrap_or_default(), &[]);
+        }
+        let (head, data) = if data.is_empty() { message.split_at(HEAD_BYTES) } else { (message, data) };
+        (piece(head), data)
+    }
 }
 
 fn piece(bytes: &[u8]) -> Piece {
@@ -190,10 +204,9 @@ impl Relay {
         room: &mut [u8],
         interrupted: &dyn Fn() -> bool,
     ) -> Result<Got, CallError> {
-        let split = if asked.message.len() <= PIECE_BYTES_MAX { asked.message.len() } else { HEAD_BYTES };
-        let (head, data) = asked.message.split_at(split);
+        let (head, data) = asked.parts();
         let (number, oldest) = (asked.number, self.open.oldest());
-        let (pace, groups, head) = (asked.manner.pace, asked.groups.clone(), piece(head));
+        let (pace, groups) = (asked.manner.pace, asked.groups.clone());
         let message = Message::Relay { pace, number, oldest, groups, head };
         let call = Call {
             data: data.into(),
@@ -284,7 +297,7 @@ impl Relay {
         change.into_iter().for_each(|change| self.held.lock_begins(envelope.unique, envelope.node, change));
         let manner = manner::of(envelope, message, writes);
         let (unique, number) = (envelope.unique, self.open.begin());
-        let asked = RelayedRequest { envelope, number, groups: self.groups_of(envelope), message, manner };
+        let asked = RelayedRequest { envelope, number, groups: self.groups_of(envelope), message, data: &[], manner };
         ROOM.with_borrow_mut(|room| {
             let closes = envelope.opcode == Some(Opcode::Flush);
             let dies =

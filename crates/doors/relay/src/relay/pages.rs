@@ -43,13 +43,12 @@ impl Relay {
         let manner = manner::of(envelope, message, true);
         for part in parts {
             let Some((head, data)) = part_of_write(message, part) else { continue };
-            let message = [&head[..], data].concat();
             let number = self.open.begin();
-            let asked = RelayedRequest { envelope, number, groups: Piece::default(), message: &message, manner };
+            let asked = RelayedRequest { envelope, number, groups: Piece::default(), message: &head, data, manner };
             let outcome = self.ask_attached(&asked, &mut [], &|| reply.is_over(), &|| false);
             match outcome {
                 Ok(Got::Answer(answer, ..)) if manner::is_success(&answer) => self.open.end(number),
-                Err(error) => return self.give_up(envelope, &message, (number, reply), &error),
+                Err(error) => return self.give_up(envelope, &head, (number, reply), &error),
                 Ok(_) => {
                     self.open.end(number);
                     self.waiting.end(envelope.unique);
