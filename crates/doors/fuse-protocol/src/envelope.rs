@@ -179,18 +179,18 @@ mod tests {
     fn messages_of_our_own_are_those_of_the_kernel() {
         let agreed = Agreed::default();
         let message = forgets(&[(7, 2), (9, 1)]);
-        let (_, operation) = decode(&message, &agreed).unwrap();
+        let (_, operation) = decode(&message, &[], &agreed).unwrap();
         assert!(matches!(operation, Operation::BatchForget { ones } if ones.len() == 32));
         let message = interrupt(12);
-        let (header, operation) = decode(&message, &agreed).unwrap();
+        let (header, operation) = decode(&message, &[], &agreed).unwrap();
         assert!(header.unique == 13 && matches!(operation, Operation::Interrupt { unique: 12 }));
         let wanted = LockArgs { start: 1, end: 2, kind: libc::F_WRLCK, pid: 3, owner: 4, flock: true };
         let message = set_lock(5, 6, &wanted);
-        let (header, operation) = decode(&message, &agreed).unwrap();
+        let (header, operation) = decode(&message, &[], &agreed).unwrap();
         assert!(header.nodeid == 5 && header.unique % 2 == 1);
         assert!(matches!(operation, Operation::Setlk { handle: 6, lock, wait: false } if lock == wanted));
         let message = release(5, 6);
-        let (header, operation) = decode(&message, &agreed).unwrap();
+        let (header, operation) = decode(&message, &[], &agreed).unwrap();
         assert!(header.nodeid == 5 && matches!(operation, Operation::Release { handle: 6, flock_owner: None, .. }));
     }
 
@@ -201,7 +201,7 @@ mod tests {
         let whole = message(WRITE, (2, 7), &[bytes_of(&fixed), b"01234567"]);
         let (head, data) = part_of_write(&whole, 2..5).unwrap();
         let part = [&head[..], data].concat();
-        let (header, operation) = decode(&part, &Agreed::default()).unwrap();
+        let (header, operation) = decode(&part, &[], &Agreed::default()).unwrap();
         assert_eq!((header.unique, header.nodeid), (2, 7));
         let Operation::Write { handle: 3, offset: 102, data: b"234", how } = operation else { panic!("{operation:?}") };
         assert!(how.append);

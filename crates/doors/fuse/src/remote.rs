@@ -44,8 +44,8 @@ impl Remote {
     }
 
     /// Runs a message in this thread; see [`Direct::run`].
-    pub fn run(&self, message: &[u8], out: &mut Vec<u8>) -> Vec<u8> {
-        self.direct.run(message, out)
+    pub fn run(&self, head: &[u8], data: &[u8], out: &mut Vec<u8>) -> Vec<u8> {
+        self.direct.run(head, data, out)
     }
 
     /// Whether a request that has run waits for a lock.
