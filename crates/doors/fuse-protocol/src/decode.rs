@@ -66,39 +66,63 @@ pub(crate) enum NotARequest {
     Answer { unique: u64, errno: Errno },
 }
 
-/// Splits a message into header and operation. Errors: [`NotARequest`].
-pub(crate) fn decode<'a>(message: &'a [u8], agreed: &Agreed) -> Result<(InHeader, Operation<'a>), NotARequest> {
+/// Splits a message into header and operation. `apart`: the data of a write whose message ends before that; nothing of others.
+pub(crate) fn decode<'a>(
+    message: &'a [u8],
+    apart: &'a [u8],
+    agreed: &Agreed,
+) -> Result<(InHeader, Operation<'a>), NotARequest> {
     let (header, body) = take::<InHeader>(message).ok_or(NotARequest::Headless)?;
     let refuse = |errno| NotARequest::Answer { unique: header.unique, errno };
-    if header.len as usize != message.len() {
+    let whole = apart.is_empty();
+    if header.len as usize != message.len() + apart.len() || !(whole || is_head_of_write(message)) {
         return Err(refuse(Errno::EIO));
     }
     let opcode = Opcode::of(header.opcode).ok_or(refuse(Errno::ENOSYS))?;
     let extensions = usize::from(header.total_extlen) * 8;
-    let body = body.len().checked_sub(extensions).map(|len| &body[..len]).ok_or(refuse(Errno::EIO))?;
-    let operation = operation(opcode, Body(body), agreed).ok_or(refuse(Errno::EIO))?;
+    let cut = |bytes: &'a [u8]| bytes.len().checked_sub(extensions).map(|len| &bytes[..len]);
+    let body = if whole {
+        cut(body).map(|rest| Body { rest, apart })
+    } else {
+        cut(apart).map(|apart| Body { rest: body, apart })
+    };
+    let operation = body.and_then(|body| operation(opcode, body, agreed)).ok_or(refuse(Errno::EIO))?;
     Ok((header, operation))
 }
 
-/// Bytes of a request's body that are not decoded yet.
-struct Body<'a>(&'a [u8]);
+/// Whether a message is all of a write but its data.
+pub(crate) fn is_head_of_write(message: &[u8]) -> bool {
+    let header = take::<InHeader>(message).filter(|(_, body)| body.len() == size_of::<abi::WriteIn>());
+    header.is_some_and(|(header, _)| Opcode::of(header.opcode) == Some(Opcode::Write))
+}
+
+/// What is left of a request's body.
+struct Body<'a> {
+    rest: &'a [u8],
+    apart: &'a [u8],
+}
 
 impl<'a> Body<'a> {
     fn fixed<T: Plain>(&mut self) -> Option<T> {
-        let (value, rest) = take(self.0)?;
-        self.0 = rest;
+        let (value, rest) = take(self.rest)?;
+        self.rest = rest;
         Some(value)
     }
 
     fn bytes(&mut self, len: usize) -> Option<&'a [u8]> {
-        let (bytes, rest) = self.0.split_at_checked(len)?;
-        self.0 = rest;
+        let (bytes, rest) = self.rest.split_at_checked(len)?;
+        self.rest = rest;
         Some(bytes)
     }
 
+    /// The data of a write, wherever it lies.
+    fn data(&self, len: usize) -> Option<&'a [u8]> {
+        if self.apart.is_empty() { self.rest.get(..len) } else { self.apart.get(..len) }
+    }
+
     fn string(&mut self) -> Option<&'a CStr> {
-        let string = CStr::from_bytes_until_nul(self.0).ok()?;
-        self.0 = &self.0[string.count_bytes() + 1..];
+        let string = CStr::from_bytes_until_nul(self.rest).ok()?;
+        self.rest = &self.rest[string.count_bytes() + 1..];
         Some(string)
     }
 
@@ -192,7 +216,8 @@ fn naming<'a>(opcode: Opcode, mut body: Body<'a>) -> Option<Operation<'a>> {
     })
 }
 
-fn write_how(fixed: &abi::WriteIn) -> WriteFlags {
+/// How the bytes of a write come.
+pub(crate) fn write_how(fixed: &abi::WriteIn) -> WriteFlags {
     WriteFlags {
         kill_suidgid: fixed.write_flags & abi::WRITE_KILL_SUIDGID != 0,
         cached: fixed.write_flags & abi::WRITE_CACHE != 0,
@@ -223,7 +248,7 @@ fn open_file<'a>(opcode: Opcode, mut body: Body<'a>) -> Option<Operation<'a>> {
         }
         Opcode::Write => {
             let fixed = body.fixed::<abi::WriteIn>()?;
-            let data = body.bytes(fixed.size as usize)?;
+            let data = body.data(fixed.size as usize)?;
             O::Write { handle: fixed.fh, offset: fixed.offset, data, how: write_how(&fixed) }
         }
         Opcode::Flush => {
@@ -295,15 +320,20 @@ fn xattr<'a>(opcode: Opcode, mut body: Body<'a>, agreed: &Agreed) -> Option<Oper
     })
 }
 
-fn lock<'a>(opcode: Opcode, fixed: &abi::LkIn) -> Operation<'a> {
-    let lock = LockArgs {
+/// The lock of a request about one.
+pub(crate) fn lock_args(fixed: &abi::LkIn) -> LockArgs {
+    LockArgs {
         start: fixed.lk.start,
         end: fixed.lk.end,
         kind: fixed.lk.kind.cast_signed(),
         pid: fixed.lk.pid,
         owner: fixed.owner,
         flock: fixed.lk_flags & abi::LK_FLOCK != 0,
-    };
+    }
+}
+
+fn lock<'a>(opcode: Opcode, fixed: &abi::LkIn) -> Operation<'a> {
+    let lock = lock_args(fixed);
     match opcode {
         Opcode::Getlk => Operation::Getlk { handle: fixed.fh, lock },
         _ => Operation::Setlk { handle: fixed.fh, lock, wait: opcode == Opcode::Setlkw },

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::abi::{OutHeader, take};
+use crate::decode::is_head_of_write;
 use crate::dispatch::{Dispatcher, Handler, Scratch};
 use crate::reply::Channel;
 use crate::session::answer_init;
@@ -68,13 +69,20 @@ impl Direct {
         Notifier::new(Arc::clone(&self.server.channel.transport))
     }
 
-    /// Runs a message and returns the answer: all of it, or only its header with the rest in `out`. Empty if there is
-    /// no answer, or not yet.
-    pub fn run(&self, message: &[u8], out: &mut Vec<u8>) -> Vec<u8> {
+    /// Runs a message, which begins in `head` and ends in `data`, as the data of a write may. Returns all of its answer, or only the header
+    /// and the rest in `out`; empty if there is none, or not yet.
+    pub fn run(&self, head: &[u8], data: &[u8], out: &mut Vec<u8>) -> Vec<u8> {
+        let joined;
+        let (message, apart) = if data.is_empty() || is_head_of_write(head) {
+            (head, data)
+        } else {
+            joined = [head, data].concat();
+            (&joined[..], &[][..])
+        };
         let unique = Envelope::of(message).map_or(0, |envelope| envelope.unique);
         let (head, body) = capture((self.kernel, unique), std::mem::take(out), || {
             self.server.arrived(message);
-            SCRATCH.with_borrow_mut(|scratch| self.server.serve(message, scratch));
+            SCRATCH.with_borrow_mut(|scratch| self.server.serve(message, apart, scratch));
         });
         *out = body;
         head
@@ -162,11 +170,12 @@ impl Transport for Outlet {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::CStr;
     use std::sync::atomic::AtomicU32;
 
     use super::*;
-    use crate::abi::{GetattrIn, InHeader, InitCompatIn, bytes_of};
-    use crate::{AttrReply, Errno, Handle, InitReply, KernelConfig, LockArgs, NodeId, Parked};
+    use crate::abi::{GetattrIn, InHeader, InitCompatIn, SetxattrCompatIn, WriteIn, bytes_of};
+    use crate::{AttrReply, Errno, Handle, InitReply, KernelConfig, LockArgs, NodeId, Parked, WriteFlags};
 
     struct Asked(AtomicU32);
 
@@ -201,15 +210,55 @@ mod tests {
         let (direct, answer) = Direct::new(fs.clone(), Arc::new(Nobody), &message(26, bytes_of(&init))).unwrap();
         assert_eq!(answer.len(), 16 + 64);
         let mut out = Vec::new();
-        let answer = direct.run(&message(3, bytes_of(&GetattrIn::default())), &mut out);
+        let answer = direct.run(&message(3, bytes_of(&GetattrIn::default())), &[], &mut out);
         let (header, _) = take::<OutHeader>(&answer).unwrap();
         assert_eq!((header.unique, header.error, out.len()), (8, -libc::EACCES, 0));
         assert_eq!(fs.0.load(Ordering::Relaxed), 0);
-        assert!(direct.run(&message(2, &[0; 8]), &mut out).is_empty(), "a forget has no answer");
+        assert!(direct.run(&message(2, &[0; 8]), &[], &mut out).is_empty(), "a forget has no answer");
         assert!(Direct::new(fs, Arc::new(Nobody), &message(3, &[])).is_err(), "no INIT");
     }
 
-    /// File system in which a waiting lock is answered during another request.
+    /// Tells what is written, where that lies, and the value of an attribute.
+    #[derive(Default)]
+    struct Writing(parking_lot::Mutex<Vec<(usize, Vec<u8>)>>);
+
+    impl Filesystem for Writing {
+        fn init(&self, _: &KernelConfig) -> Result<InitReply, Errno> {
+            Ok(InitReply::default())
+        }
+
+        fn write(&self, _: &Request, _: NodeId, _: Handle, _: u64, data: &[u8], _: WriteFlags) -> Result<usize, Errno> {
+            self.0.lock().push((data.as_ptr().addr(), data.to_vec()));
+            Ok(data.len())
+        }
+
+        fn setxattr(&self, _: &Request, _: NodeId, _: &CStr, value: &[u8], _: i32, _: bool) -> Result<(), Errno> {
+            self.0.lock().push((0, value.to_vec()));
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn the_data_of_a_write_is_used_where_it_lies_and_any_other_message_joined() {
+        let (fs, init) = (Arc::new(Writing::default()), InitCompatIn { major: 7, minor: 45, ..Default::default() });
+        let (direct, _) = Direct::new(fs.clone(), Arc::new(Nobody), &message(26, bytes_of(&init))).unwrap();
+        let runs = |message: &[u8], cut: usize| {
+            let (head, data) = message.split_at(cut);
+            let answer = direct.run(head, data, &mut Vec::new());
+            assert_eq!(take::<OutHeader>(&answer).unwrap().0.error, 0);
+            let (at, bytes) = fs.0.lock().pop().unwrap();
+            (at == data.as_ptr().addr(), bytes)
+        };
+        let body = WriteIn { size: 4, ..WriteIn::default() };
+        let write = message(16, &[bytes_of(&body), &b"data"[..]].concat());
+        assert_eq!(runs(&write, 80), (true, b"data".to_vec()));
+        assert_eq!(runs(&write, 82), (false, b"data".to_vec()));
+        let body = SetxattrCompatIn { size: 5, flags: 0 };
+        let attribute = message(21, &[bytes_of(&body), b"user.name\0", b"value"].concat());
+        assert_eq!(runs(&attribute, 52), (false, b"value".to_vec()));
+    }
+
+    /// Whoever waits for a lock is answered while somebody else is asked something.
     #[derive(Default)]
     struct Granting(parking_lot::Mutex<Option<Parked>>);
 
@@ -247,8 +296,8 @@ mod tests {
         let mut lock = [0; 48];
         lock[32] = libc::F_WRLCK as u8;
         let mut out = Vec::new();
-        assert!(waits.run(&message(33, &lock), &mut out).is_empty(), "it waits");
-        let answer = asks.run(&message(3, bytes_of(&GetattrIn::default())), &mut out);
+        assert!(waits.run(&message(33, &lock), &[], &mut out).is_empty(), "it waits");
+        let answer = asks.run(&message(3, bytes_of(&GetattrIn::default())), &[], &mut out);
         assert_eq!(take::<OutHeader>(&answer).unwrap().0.error, -libc::EACCES);
         let error_of = |message: &Vec<u8>| take::<OutHeader>(message).unwrap().0.error;
         assert_eq!(told.map(|told| told.0.lock().iter().map(error_of).collect::<Vec<_>>()), [vec![0], vec![]]);

@@ -86,9 +86,10 @@ impl Dispatcher {
         }
     }
 
-    /// Runs one message that has [`Dispatcher::arrived`], and answers it. A lock is answered by the file system.
-    pub fn serve(&self, message: &[u8], scratch: &mut Scratch) {
-        let (header, operation) = match decode(message, &self.agreed) {
+    /// Runs one message that has [`Dispatcher::arrived`] and answers it, except a lock, which the file system answers.
+    /// `apart`: the data of a write that the message does not have itself.
+    pub fn serve(&self, message: &[u8], apart: &[u8], scratch: &mut Scratch) {
+        let (header, operation) = match decode(message, apart, &self.agreed) {
             Ok(decoded) => decoded,
             Err(NotARequest::Headless) => {
                 tracing::error!(bytes = message.len(), "a message from the kernel is too short");

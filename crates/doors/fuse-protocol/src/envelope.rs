@@ -1,9 +1,12 @@
 //! Header information of messages, and the few messages that a relay makes itself.
 
+use std::ops::Range;
+
 use crate::abi::{
     self, BatchForgetIn, EntryOut, FileLock, ForgetOne, InHeader, InterruptIn, LkIn, Opcode, OpenOut, OutHeader,
-    ReleaseIn, bytes_of, take,
+    ReleaseIn, WriteIn, WriteOut, bytes_of, fattr, take,
 };
+use crate::view::WriteView;
 use crate::{Handle, LockArgs, NodeId};
 
 /// Header of a request.
@@ -47,6 +50,11 @@ impl Envelope {
     /// Returns the flags of OPEN and CREATE, as of open(2).
     pub fn open_flags(&self) -> i32 {
         (self.first as u32).cast_signed()
+    }
+
+    /// Tells whether the request cuts or extends a file.
+    pub fn sets_size(&self) -> bool {
+        self.opcode == Some(Opcode::Setattr) && self.first as u32 & fattr::SIZE != 0
     }
 }
 
@@ -132,8 +140,25 @@ pub fn release(node: NodeId, handle: Handle) -> Vec<u8> {
     message(abi::RELEASE, (OURS, node), &[bytes_of(&ReleaseIn { fh: handle, ..ReleaseIn::default() })])
 }
 
-/// Makes the notification that the cached data and attributes of a node are no longer valid. The kernel writes back the
-/// pages changed by mappings and drops all pages.
+/// Makes the head of a write of a part of another write's data; returns it with that data. `None`: there is no such part.
+pub fn part_of_write(message: &[u8], part: Range<usize>) -> Option<(Vec<u8>, &[u8])> {
+    let (header, body) = take::<InHeader>(message)?;
+    let (fixed, data) = take::<WriteIn>(body)?;
+    let data = data.get(part.clone())?;
+    let fixed = WriteIn { offset: fixed.offset + part.start as u64, size: data.len() as u32, ..fixed };
+    let header = InHeader { len: (WriteView::HEAD_BYTES + data.len()) as u32, ..header };
+    Some(([bytes_of(&header), bytes_of(&fixed)].concat(), data))
+}
+
+/// Makes the answer to a write of so many bytes.
+pub fn written(unique: u64, bytes: usize) -> Vec<u8> {
+    let body = WriteOut { size: bytes as u32, padding: 0 };
+    let len = (size_of::<OutHeader>() + size_of_val(&body)) as u32;
+    [bytes_of(&OutHeader { len, error: 0, unique }), bytes_of(&body)].concat()
+}
+
+/// The notification that all cached bytes and the attributes of a node are no longer so: the kernel writes the pages that mappings have
+/// changed, and drops all.
 pub fn drops_pages(node: NodeId) -> Vec<u8> {
     let body = abi::NotifyInvalInodeOut { ino: node, off: 0, len: 0 };
     let len = size_of::<abi::OutHeader>() + size_of_val(&body);
@@ -147,23 +172,60 @@ mod tests {
     use crate::decode::{Operation, decode};
     use crate::init::Agreed;
 
+    const SETATTR: u32 = 4;
+    const WRITE: u32 = 16;
+
     #[test]
     fn messages_of_our_own_are_those_of_the_kernel() {
         let agreed = Agreed::default();
         let message = forgets(&[(7, 2), (9, 1)]);
-        let (_, operation) = decode(&message, &agreed).unwrap();
+        let (_, operation) = decode(&message, &[], &agreed).unwrap();
         assert!(matches!(operation, Operation::BatchForget { ones } if ones.len() == 32));
         let message = interrupt(12);
-        let (header, operation) = decode(&message, &agreed).unwrap();
+        let (header, operation) = decode(&message, &[], &agreed).unwrap();
         assert!(header.unique == 13 && matches!(operation, Operation::Interrupt { unique: 12 }));
         let wanted = LockArgs { start: 1, end: 2, kind: libc::F_WRLCK, pid: 3, owner: 4, flock: true };
         let message = set_lock(5, 6, &wanted);
-        let (header, operation) = decode(&message, &agreed).unwrap();
+        let (header, operation) = decode(&message, &[], &agreed).unwrap();
         assert!(header.nodeid == 5 && header.unique % 2 == 1);
         assert!(matches!(operation, Operation::Setlk { handle: 6, lock, wait: false } if lock == wanted));
         let message = release(5, 6);
-        let (header, operation) = decode(&message, &agreed).unwrap();
+        let (header, operation) = decode(&message, &[], &agreed).unwrap();
         assert!(header.nodeid == 5 && matches!(operation, Operation::Release { handle: 6, flock_owner: None, .. }));
+    }
+
+    #[test]
+    fn a_part_of_a_write_is_a_write_of_its_own() {
+        let flags = libc::O_APPEND.cast_unsigned();
+        let fixed = WriteIn { fh: 3, offset: 100, size: 8, flags, ..WriteIn::default() };
+        let whole = message(WRITE, (2, 7), &[bytes_of(&fixed), b"01234567"]);
+        let (head, data) = part_of_write(&whole, 2..5).unwrap();
+        let part = [&head[..], data].concat();
+        let (header, operation) = decode(&part, &[], &Agreed::default()).unwrap();
+        assert_eq!((header.unique, header.nodeid), (2, 7));
+        let Operation::Write { handle: 3, offset: 102, data: b"234", how } = operation else { panic!("{operation:?}") };
+        assert!(how.append);
+        assert_eq!(part_of_write(&whole, 2..9), None);
+        assert!((0..whole.len()).all(|len| part_of_write(&whole[..len], 0..8).is_none()));
+    }
+
+    #[test]
+    fn the_answer_to_a_write_says_how_much_was_written() {
+        let answer = written(2, 4096);
+        let (header, body) = take::<OutHeader>(&answer).unwrap();
+        assert_eq!((header.len, header.error, header.unique), (24, 0, 2));
+        let (out, rest) = take::<WriteOut>(body).unwrap();
+        assert_eq!((out.size, rest.len()), (4096, 0));
+    }
+
+    #[test]
+    fn only_a_setattr_of_the_size_sets_it() {
+        let envelope = |opcode, valid| {
+            let fixed = abi::SetattrIn { valid, ..Default::default() };
+            Envelope::of(&message(opcode, (2, 5), &[bytes_of(&fixed)])).unwrap()
+        };
+        assert!(envelope(SETATTR, fattr::SIZE | fattr::FH).sets_size());
+        assert!(!envelope(SETATTR, fattr::MODE).sets_size() && !envelope(WRITE, fattr::SIZE).sets_size());
     }
 
     #[test]

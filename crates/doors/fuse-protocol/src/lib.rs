@@ -25,11 +25,12 @@ mod session;
 mod shift;
 mod transport;
 mod types;
+pub mod view;
 
 pub use abi::{Opcode, fopen, init_flags};
 pub use dir_sink::DirSink;
 pub use direct::{Direct, Events};
-pub use envelope::{Envelope, Given, drops_pages, forgets, interrupt, release, set_lock};
+pub use envelope::{Envelope, Given, drops_pages, forgets, interrupt, part_of_write, release, set_lock, written};
 pub use filesystem::{Filesystem, Handle, NodeId};
 pub use in_use::InUse;
 pub use init::{InitReply, KernelConfig};

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crate::NodeId;
 use crate::abi::{
     INVAL_ENTRY_EXPIRE_ONLY, NotifyDeleteOut, NotifyInvalEntryOut, NotifyInvalInodeOut, OutHeader, bytes_of,
-    notify_code,
+    notify_code, take,
 };
 use crate::transport::Transport;
 
@@ -90,12 +90,12 @@ impl Notifier {
 
 /// Returns the name that a message to the kernel invalidates ([`Notifier::inval_entry`]), or `None` for other messages.
 pub fn name_to_forget(message: &[u8]) -> Option<&OsStr> {
-    let (header, body) = message.split_at_checked(size_of::<OutHeader>())?;
-    let word = |bytes: &[u8], at: usize| Some(u32::from_ne_bytes(*bytes.get(at..)?.first_chunk::<4>()?));
-    if word(header, 4)? as i32 != notify_code::INVAL_ENTRY || word(body, 12)? != 0 {
+    let (header, body) = take::<OutHeader>(message)?;
+    let (entry, name) = take::<NotifyInvalEntryOut>(body)?;
+    if header.error != notify_code::INVAL_ENTRY || entry.flags != 0 {
         return None;
     }
-    let name = body.get(size_of::<NotifyInvalEntryOut>()..)?.get(..word(body, 8)? as usize)?;
+    let name = name.get(..entry.namelen as usize)?;
     Some(OsStr::from_bytes(name))
 }
 

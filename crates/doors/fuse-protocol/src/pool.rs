@@ -204,7 +204,7 @@ impl ThreadPool {
     }
 
     fn serve(&self, message: &[u8], reader: &mut Reader) {
-        self.server.serve(message, &mut reader.scratch);
+        self.server.serve(message, &[], &mut reader.scratch);
         if self.lent.load(Ordering::Relaxed) {
             self.came_back(message);
         }

@@ -43,9 +43,9 @@ impl Remote {
         Ok((Remote { agent, door, client, direct, _relief: relief }, answer))
     }
 
-    /// Runs a message in the calling thread; see [`Direct::run`].
-    pub fn run(&self, message: &[u8], out: &mut Vec<u8>) -> Vec<u8> {
-        self.direct.run(message, out)
+    /// Runs a message in this thread; see [`Direct::run`].
+    pub fn run(&self, head: &[u8], data: &[u8], out: &mut Vec<u8>) -> Vec<u8> {
+        self.direct.run(head, data, out)
     }
 
     /// Returns whether a request that has run waits for a lock.

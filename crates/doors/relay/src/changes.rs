@@ -168,7 +168,7 @@ mod tests {
         assert_eq!(all.meets(of(22), 22), 0, "it was on the medium when it was answered");
         assert_eq!(meets(2), 0);
         done(Opcode::Fallocate, 8, &[]);
-        let mut copy = vec![0; 64];
+        let mut copy = vec![0; 96];
         copy[56] = 7;
         done(Opcode::CopyFileRange, 9, &copy);
         done(Opcode::CopyFileRange, 9, &copy[..60]);

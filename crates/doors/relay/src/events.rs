@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::io;
 
 use concurrency::{Condvar, Instant, Mutex};
+use fuse_protocol::view::AnswerView;
 use wire::limits::DATA_BYTES_MAX;
 
 use crate::limits::{EVENTS_MAX, LISTEN};
@@ -21,9 +22,8 @@ pub(crate) struct EventQueue {
     came: Condvar,
 }
 
-/// A notification has the number 0 in its header.
 fn is_notification(message: &[u8]) -> bool {
-    message.get(8..16).is_some_and(|unique| unique == [0; 8])
+    AnswerView::parse(message).is_some_and(|answer| answer.is_notification())
 }
 
 impl fuse_protocol::Events for EventQueue {

@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use agent::locks::LockKind;
-use fuse_protocol::{Envelope, Given, NodeId, Opcode};
+use fuse_protocol::view::{AnswerView, CopyView, EntryView, FlushView, LockView, ReadView, WriteView};
+use fuse_protocol::{Envelope, Given, NodeId, Opcode, WriteFlags};
 use wire::pace;
 
 use crate::limits;
@@ -62,14 +63,6 @@ pub(crate) fn opens_for_writing(envelope: &Envelope) -> bool {
     }
 }
 
-/// The bit of SETATTR that says that the size is set.
-const SETS_SIZE: u64 = 1 << 3;
-
-/// Whether a request cuts or extends a file.
-pub(crate) fn sets_size(envelope: &Envelope) -> bool {
-    envelope.opcode == Some(Opcode::Setattr) && envelope.first & SETS_SIZE != 0
-}
-
 /// Whether an open empties its file.
 pub(crate) fn cuts(envelope: &Envelope) -> bool {
     envelope.opcode == Some(Opcode::Open) && envelope.open_flags() & libc::O_TRUNC != 0
@@ -77,7 +70,7 @@ pub(crate) fn cuts(envelope: &Envelope) -> bool {
 
 /// The file that the node is told with the answer: one that was opened, or cut, or a directory that was found or made.
 pub(crate) fn tells_file(envelope: &Envelope, answer: &[u8]) -> Option<NodeId> {
-    if sets_size(envelope) && is_success(answer) {
+    if envelope.sets_size() && is_success(answer) {
         return Some(envelope.node);
     }
     let given = Given::by(envelope, answer)?;
@@ -85,94 +78,59 @@ pub(crate) fn tells_file(envelope: &Envelope, answer: &[u8]) -> Option<NodeId> {
     given.opened.map(|(node, _)| node).or(found)
 }
 
-/// Whether the entry that an answer gave is a directory: its mode is behind three headers.
 fn is_directory(answer: &[u8]) -> bool {
-    const MODE_AT: usize = 16 + 40 + 60;
-    let mode = answer.get(MODE_AT..MODE_AT + 4).and_then(|bytes| bytes.try_into().ok()).map(u32::from_ne_bytes);
-    mode.is_some_and(|mode| mode & libc::S_IFMT == libc::S_IFDIR)
+    EntryView::parse(answer).is_some_and(|entry| entry.is_directory())
 }
 
-/// How the file of a write is open: its flags are the last of its arguments.
-fn write_flags(message: &[u8]) -> i32 {
-    message.get(72..76).and_then(|bytes| bytes.try_into().ok()).map_or(0, i32::from_ne_bytes)
+/// How the bytes of a write come; of a message that is too short nothing is said.
+fn write_how(message: &[u8]) -> WriteFlags {
+    WriteView::parse(message).map_or_else(WriteFlags::default, |write| write.how())
 }
 
 /// Whether a write goes to the end of the file.
 fn appends(envelope: &Envelope, message: &[u8]) -> bool {
-    envelope.opcode == Some(Opcode::Write) && write_flags(message) & libc::O_APPEND != 0
+    envelope.opcode == Some(Opcode::Write) && write_how(message).append
 }
 
 /// Whether a write is the kernel's, of what programs stored through mappings, by whomever's descriptor.
 pub(crate) fn is_cached(message: &[u8]) -> bool {
-    const CACHED: u8 = 1 << 0;
-    message.get(60).is_some_and(|flags| flags & CACHED != 0)
-}
-
-/// Where a read or write begins, and the bytes that a write has.
-pub(crate) fn place_and_data(message: &[u8]) -> Option<(u64, &[u8])> {
-    let offset = u64::from_ne_bytes(message.get(48..56)?.try_into().ok()?);
-    Some((offset, message.get(limits::HEAD_BYTES..).unwrap_or_default()))
-}
-
-/// The write of a part of a write's data.
-pub(crate) fn part_of_write(message: &[u8], part: std::ops::Range<usize>) -> Option<Vec<u8>> {
-    let (offset, data) = place_and_data(message)?;
-    let mut bytes = message.get(..limits::HEAD_BYTES)?.to_vec();
-    bytes.extend_from_slice(data.get(part.clone())?);
-    let (len, size) = (bytes.len() as u32, part.len() as u32);
-    bytes[..4].copy_from_slice(&len.to_ne_bytes());
-    bytes[48..56].copy_from_slice(&(offset + part.start as u64).to_ne_bytes());
-    bytes[56..60].copy_from_slice(&size.to_ne_bytes());
-    Some(bytes)
-}
-
-/// The answer to a write of so many bytes.
-pub(crate) fn written(unique: u64, bytes: usize) -> Vec<u8> {
-    let mut answer = Vec::with_capacity(24);
-    answer.extend_from_slice(&24_u32.to_ne_bytes());
-    answer.extend_from_slice(&0_i32.to_ne_bytes());
-    answer.extend_from_slice(&unique.to_ne_bytes());
-    answer.extend_from_slice(&(bytes as u32).to_ne_bytes());
-    answer.extend_from_slice(&0_u32.to_ne_bytes());
-    answer
+    write_how(message).cached
 }
 
 /// The file that a request changes in another way than by a write.
 pub(crate) fn changes_otherwise(envelope: &Envelope, message: &[u8]) -> Option<u64> {
     match envelope.opcode? {
         Opcode::Fallocate => Some(envelope.node),
-        Opcode::CopyFileRange | Opcode::CopyFileRange64 => {
-            Some(u64::from_ne_bytes(message.get(56..64)?.try_into().ok()?))
-        }
-        Opcode::Setattr if sets_size(envelope) => Some(envelope.node),
+        Opcode::CopyFileRange | Opcode::CopyFileRange64 => Some(CopyView::parse(message)?.target()),
+        Opcode::Setattr if envelope.sets_size() => Some(envelope.node),
         _ => None,
     }
 }
 
 /// Whether a write is on the medium when it is answered.
 pub(crate) fn writes_durably(message: &[u8]) -> bool {
-    write_flags(message) & libc::O_DSYNC != 0
+    write_how(message).sync
 }
 
 /// What a request does to the locks of a file.
 pub(crate) fn locks(envelope: &Envelope, message: &[u8]) -> Option<LockChange> {
-    let half = |at: usize| message.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).map(u32::from_ne_bytes);
-    let number = |at: usize| message.get(at..at + 8).and_then(|bytes| bytes.try_into().ok()).map(u64::from_ne_bytes);
     let whole = (0, i64::MAX as u64);
-    let (handle, releases) =
-        (envelope.first, LockChange { kind: None, flock: false, range: whole, ..LockChange::default() });
     match envelope.opcode? {
         // Of all POSIX locks of who closes.
-        Opcode::Flush => Some(LockChange { owner: number(56)?, handle, ..releases }),
+        Opcode::Flush => {
+            let flush = FlushView::parse(message)?;
+            Some(LockChange { owner: flush.owner(), handle: flush.handle(), range: whole, ..LockChange::default() })
+        }
         Opcode::Setlk | Opcode::Setlkw => {
-            let kind = match half(72)?.cast_signed() {
+            let view = LockView::parse(message)?;
+            let (handle, lock) = (view.handle(), view.lock());
+            let kind = match lock.kind {
                 libc::F_RDLCK => Some(LockKind::Shared),
                 libc::F_WRLCK => Some(LockKind::Exclusive),
                 _ => None,
             };
-            let flock = half(80)? & 1 != 0;
-            let range = if flock { whole } else { (number(56)?, number(64)?) };
-            Some(LockChange { owner: number(48)?, handle, pid: half(76)?, flock, range, kind })
+            let range = if lock.flock { whole } else { (lock.start, lock.end) };
+            Some(LockChange { owner: lock.owner, handle, pid: lock.pid, flock: lock.flock, range, kind })
         }
         _ => None,
     }
@@ -180,7 +138,7 @@ pub(crate) fn locks(envelope: &Envelope, message: &[u8]) -> Option<LockChange> {
 
 /// Whether an answer, or an event that is one, says that it is done.
 pub(crate) fn is_success(answer: &[u8]) -> bool {
-    answer.get(4..8) == Some(&[0; 4])
+    AnswerView::parse(answer).is_some_and(|answer| answer.is_success())
 }
 
 /// How a request is asked. `writes`: whether its open file is open for writing.
@@ -217,7 +175,7 @@ pub(crate) fn of(envelope: &Envelope, message: &[u8], writes: bool) -> Manner {
             | O::Setxattr
             | O::Removexattr
     ) || appends(envelope, message)
-        || sets_size(envelope)
+        || envelope.sets_size()
         || cuts(envelope);
     Manner { waits, pace, once }
 }
@@ -225,10 +183,9 @@ pub(crate) fn of(envelope: &Envelope, message: &[u8], writes: bool) -> Manner {
 /// Data of this many bytes is not small.
 const SMALL: usize = 16 << 10;
 
-/// The size that a read asks for is the third number of its arguments, after the open file and the offset.
+/// The size that a read asks for.
 fn asks_for(message: &[u8]) -> usize {
-    let size = message.get(56..60).and_then(|bytes| bytes.try_into().ok());
-    size.map_or(0, |bytes| u32::from_ne_bytes(bytes) as usize)
+    ReadView::parse(message).map_or(0, |read| read.size())
 }
 
 /// Whether what the caller may do decides, and with it the groups that it is in.
@@ -319,6 +276,9 @@ mod tests {
         }
         assert_eq!(of(&envelope(Opcode::Flush, 1), &[], true).waits, Waits::Long);
     }
+
+    /// The bit of SETATTR that says that the size is set.
+    const SETS_SIZE: u64 = 1 << 3;
 
     #[test]
     fn what_may_be_lost_is_remembered_by_the_server_or_may_be_done_twice() {

@@ -146,7 +146,7 @@ impl<S> Names<S> {
             Some(Opcode::Release) => {}
             _ => return refused(libc::EPROTO, "neither a lock nor a close"),
         }
-        match manner::is_success(&remote.run(head, &mut Vec::new())) {
+        match manner::is_success(&remote.run(head, &[], &mut Vec::new())) {
             true => Message::Done {},
             false => refused(libc::ESTALE, "a lock is somebody else's, or its file is not there any more"),
         }
@@ -209,9 +209,8 @@ impl<S> Names<S> {
             // The node has not heard yet that the request waits. Run twice, it would be interrupted only once.
             return Message::Pending {};
         }
-        let message = if data.is_empty() { head } else { &[head, data].concat() };
         let _told = Told::new(groups);
-        let answer = remote.run(message, out);
+        let answer = remote.run(head, data, out);
         node.note(&envelope, &answer, numbers);
         let about = manner::tells_file(&envelope, &answer).and_then(|file| remote.file(file));
         match about {

@@ -7,12 +7,12 @@
 mod agreement;
 mod background;
 mod drains;
+mod pages;
 mod reclaim;
 
 use std::cell::RefCell;
 use std::collections::HashSet;
 use std::io;
-use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -22,7 +22,8 @@ use std::time::Duration;
 use agent::{Caller, Written};
 use concurrency::{Instant, JoinHandle, Mutex};
 use fuse::Pages;
-use fuse_protocol::{Envelope, Errno, Given, NodeId, Opcode, Parked, Raw, drops_pages};
+use fuse_protocol::view::WriteView;
+use fuse_protocol::{Envelope, Errno, Given, NodeId, Opcode, Parked, Raw};
 use transport::{Answer, Call, CallError, Client, SessionInstance};
 use types::Identity;
 use wire::limits::PIECE_BYTES_MAX;
@@ -96,7 +97,21 @@ struct RelayedRequest<'a> {
     number: u64,
     groups: Piece,
     message: &'a [u8],
+    /// Data behind the message, if that does not have it itself.
+    data: &'a [u8],
     manner: Manner,
+}
+
+impl<'a> RelayedRequest<'a> {
+    /// The head and the data of the message to the server: data goes from where it lies, unless all fits the head.
+    fn parts(&self) -> (Piece, &'a [u8]) {
+        let (message, data) = (self.message, self.data);
+        if message.len() + data.len() <= PIECE_BYTES_MAX {
+            return (Piece::new([message, data].concat()).unwrap_or_default(), &[]);
+        }
+        let (head, data) = if data.is_empty() { message.split_at(HEAD_BYTES) } else { (message, data) };
+        (piece(head), data)
+    }
 }
 
 fn piece(bytes: &[u8]) -> Piece {
@@ -172,20 +187,7 @@ impl Relay {
         self.pass.get().iter().for_each(|pass| _ = pass(notification));
     }
 
-    /// Makes the kernel write and drop a file's pages. Done around locks and syncs, as in the kernel's NFS client.
-    /// Other nodes then see changes made through mappings here, and mappings here see changes of others.
-    fn drop_pages(&self, node: NodeId) {
-        self.pass(&drops_pages(node));
-    }
-
-    /// Drops the pages of the file that a request is about, in the request's handler.
-    fn drop_pages_of(&self, envelope: &Envelope) {
-        self.dropping.lock().insert(envelope.unique);
-        self.drop_pages(envelope.node);
-        self.dropping.lock().remove(&envelope.unique);
-    }
-
-    /// Returns the caller's groups if the request depends on them. Root needs none.
+    /// The caller's groups, where they count. Root needs none.
     fn groups_of(&self, envelope: &Envelope) -> Piece {
         if envelope.uid == 0 || !manner::depends_on_groups(envelope.opcode) {
             return Piece::default();
@@ -202,10 +204,9 @@ impl Relay {
         room: &mut [u8],
         interrupted: &dyn Fn() -> bool,
     ) -> Result<Got, CallError> {
-        let split = if asked.message.len() <= PIECE_BYTES_MAX { asked.message.len() } else { HEAD_BYTES };
-        let (head, data) = asked.message.split_at(split);
+        let (head, data) = asked.parts();
         let (number, oldest) = (asked.number, self.open.oldest());
-        let (pace, groups, head) = (asked.manner.pace, asked.groups.clone(), piece(head));
+        let (pace, groups) = (asked.manner.pace, asked.groups.clone());
         let message = Message::Relay { pace, number, oldest, groups, head };
         let call = Call {
             data: data.into(),
@@ -281,8 +282,8 @@ impl Relay {
         }
         if envelope.opcode == Some(Opcode::Write)
             && manner::is_cached(message)
-            && let Some((offset, data)) = manner::place_and_data(message)
-            && let Some(parts) = self.pages.differing(envelope.node, offset, data)
+            && let Some(write) = WriteView::parse(message)
+            && let Some(parts) = self.pages.differing(envelope.node, write.offset(), write.data())
         {
             return self.write_parts(envelope, message, parts, reply);
         }
@@ -297,7 +298,7 @@ impl Relay {
         change.into_iter().for_each(|change| self.held.lock_begins(envelope.unique, envelope.node, change));
         let manner = manner::of(envelope, message, writes);
         let (unique, number) = (envelope.unique, self.open.begin());
-        let asked = RelayedRequest { envelope, number, groups: self.groups_of(envelope), message, manner };
+        let asked = RelayedRequest { envelope, number, groups: self.groups_of(envelope), message, data: &[], manner };
         ROOM.with_borrow_mut(|room| {
             let closes = envelope.opcode == Some(Opcode::Flush);
             let dies =
@@ -353,43 +354,7 @@ impl Relay {
         });
     }
 
-    /// Remembers the bytes that the kernel reads and writes of files that are locked here.
-    fn follow_pages(&self, envelope: &Envelope, message: &[u8], head: &[u8], read: &[u8]) {
-        let Some((offset, data)) = manner::place_and_data(message).filter(|_| manner::is_success(head)) else { return };
-        match envelope.opcode {
-            Some(Opcode::Read) => self.pages.read(envelope.node, offset, read),
-            Some(Opcode::Write) => self.pages.written(envelope.node, offset, data),
-            _ => {}
-        }
-    }
-
-    /// Sends only the parts of a written-back page that this node has changed, and answers as if all of it had been
-    /// sent.
-    fn write_parts(&self, envelope: &Envelope, message: &[u8], parts: Vec<Range<usize>>, reply: Parked) {
-        let manner = manner::of(envelope, message, true);
-        for part in parts {
-            let Some(message) = manner::part_of_write(message, part) else { continue };
-            let number = self.open.begin();
-            let asked = RelayedRequest { envelope, number, groups: Piece::default(), message: &message, manner };
-            let outcome = self.ask_attached(&asked, &mut [], &|| reply.is_over(), &|| false);
-            match outcome {
-                Ok(Got::Answer(head, ..)) if manner::is_success(&head) => self.open.end(number),
-                Err(error) => return self.give_up(envelope, &message, (number, reply), &error),
-                Ok(_) => {
-                    self.open.end(number);
-                    self.waiting.end(envelope.unique);
-                    return reply.error(Errno::EIO);
-                }
-            }
-        }
-        if let Some((offset, data)) = manner::place_and_data(message) {
-            self.pages.written(envelope.node, offset, data);
-            self.waiting.end(envelope.unique);
-            reply.bytes(&manner::written(envelope.unique, data.len()), &[]);
-        }
-    }
-
-    /// Ends a request without a valid answer.
+    /// No answer has come, or none that can be believed.
     fn give_up(&self, envelope: &Envelope, message: &[u8], (number, reply): (u64, Parked), error: &CallError) {
         let unheard = matches!(error, CallError::TimedOut | CallError::Interrupted);
         let tells = matches!(envelope.opcode, Some(Opcode::Release | Opcode::Releasedir));
@@ -425,7 +390,7 @@ impl Relay {
         }
         let (identity, hint) = about?;
         let path = Path::new(std::ffi::OsStr::from_bytes(hint.as_slice()));
-        if manner::sets_size(envelope) {
+        if envelope.sets_size() {
             self.begin_write(&identity, path);
             self.written.end(&identity);
             return None;

@@ -20,6 +20,7 @@ use wire::{Message, Piece, Text, pace};
 const LOOKUP: u32 = 1;
 const GETATTR: u32 = 3;
 const READ: u32 = 15;
+const WRITE: u32 = 16;
 const CREATE: u32 = 35;
 
 /// A service for agents that has no data.
@@ -207,6 +208,23 @@ fn what_an_answer_gave_and_nobody_got_is_taken_back() {
         assert_eq!(node.relay(GETATTR, third.0, &[0; 16]), Err(libc::ESTALE));
     }
     assert_eq!(node.read(kept.0, kept.1), Ok(vec![]));
+}
+
+#[test]
+fn a_write_is_done_however_it_is_cut_in_two() {
+    let stand = Stand::new();
+    let server = stand.server();
+    let mut node = Node::new(&server);
+    let file = node.create("written");
+    for (cut, data) in [(80, "a write"), (50, "another"), (84, "and one")] {
+        let fixed = [file.1, 0, data.len() as u64, 0, 0];
+        let body: Vec<u8> = fixed.iter().flat_map(|number| number.to_ne_bytes()).chain(data.bytes()).collect();
+        let write = message(WRITE, 2 * node.last + 4, file.0, &body);
+        let (answer, _) = node.send(&write[..cut], &write[cut..]);
+        let Message::Relayed { head } = answer else { panic!("{answer:?}") };
+        assert_eq!(number(head.as_slice(), 16), data.len() as u64, "cut at {cut}");
+        assert_eq!(node.read(file.0, file.1), Ok(data.into()));
+    }
 }
 
 #[test] // S49

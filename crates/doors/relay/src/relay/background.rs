@@ -5,6 +5,7 @@ use std::ffi::OsStr;
 use std::sync::atomic::Ordering;
 
 use concurrency::Instant;
+use fuse_protocol::view::AnswerView;
 use fuse_protocol::{Errno, InUse, LockArgs, forgets, interrupt, name_to_forget, set_lock};
 use transport::{Answer, Call, CallError, SessionInstance};
 use wire::{Message, Piece, pace};
@@ -16,7 +17,7 @@ use crate::locked::LockOutcome;
 use crate::manner::is_success;
 
 fn is_again(answer: &[u8]) -> bool {
-    answer.get(4..8).is_some_and(|error| error == (-libc::EAGAIN).to_ne_bytes())
+    AnswerView::parse(answer).is_some_and(|answer| answer.failed_with(libc::EAGAIN))
 }
 
 impl Relay {
@@ -48,19 +49,17 @@ impl Relay {
         }
     }
 
-    /// Hands events on: each begins with its length, and has its number behind that and the error.
+    /// Hands events on, up to one that is not whole.
     fn deliver(&self, (mut events, memory): (&[u8], SessionInstance)) {
         // Looked at once, and only if it is asked for.
         let in_use = LazyCell::new(|| InUse::look().ok());
         let may_pass =
             |name: Option<&OsStr>| name.is_none_or(|name| in_use.as_ref().is_some_and(|in_use| !in_use.has(name)));
-        while let Some(length) = events.first_chunk::<4>() {
-            let Some((event, rest)) = events.split_at_checked(u32::from_ne_bytes(*length) as usize) else { return };
-            let Some(unique) = event.get(8..16).and_then(<[u8]>::first_chunk::<8>) else { return };
-            match u64::from_ne_bytes(*unique) {
-                0 if may_pass(name_to_forget(event)) => self.pass(event),
-                0 => {}
-                unique => self.answer_late(unique, event, memory),
+        while let Some((header, event, rest)) = AnswerView::split_first(events) {
+            match header.unique() {
+                unique if !header.is_notification() => self.answer_late(unique, event, memory),
+                _ if may_pass(name_to_forget(event)) => self.pass(event),
+                _ => {}
             }
             events = rest;
         }

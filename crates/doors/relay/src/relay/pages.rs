@@ -1,0 +1,65 @@
+//! Pages of files that are shared with other nodes: which are dropped, and what of them is written.
+
+use std::ops::Range;
+
+use fuse_protocol::view::{ReadView, WriteView};
+use fuse_protocol::{Envelope, Errno, NodeId, Opcode, Parked, drops_pages, part_of_write, written};
+use wire::Piece;
+
+use super::{Got, Relay, RelayedRequest};
+use crate::manner;
+
+impl Relay {
+    /// Other nodes see what mappings here have changed of a file, and mappings here what others wrote: around locks and syncs, as in the
+    /// kernel's NFS client.
+    pub(super) fn drop_pages(&self, node: NodeId) {
+        self.pass(&drops_pages(node));
+    }
+
+    /// Drops the pages of the file that a request is about, in its handler.
+    pub(super) fn drop_pages_of(&self, envelope: &Envelope) {
+        self.dropping.lock().insert(envelope.unique);
+        self.drop_pages(envelope.node);
+        self.dropping.lock().remove(&envelope.unique);
+    }
+
+    /// Remembers what the kernel reads and writes of files that are locked here.
+    pub(super) fn follow_pages(&self, envelope: &Envelope, message: &[u8], head: &[u8], read: &[u8]) {
+        let node = envelope.node;
+        match envelope.opcode.filter(|_| manner::is_success(head)) {
+            Some(Opcode::Read) => {
+                ReadView::parse(message).iter().for_each(|asked| self.pages.read(node, asked.offset(), read));
+            }
+            Some(Opcode::Write) => {
+                let write = WriteView::parse(message);
+                write.iter().for_each(|write| self.pages.written(node, write.offset(), write.data()));
+            }
+            _ => {}
+        }
+    }
+
+    /// Sends what a mapping has changed of pages that the kernel writes back, and answers as if all of it had been sent.
+    pub(super) fn write_parts(&self, envelope: &Envelope, message: &[u8], parts: Vec<Range<usize>>, reply: Parked) {
+        let manner = manner::of(envelope, message, true);
+        for part in parts {
+            let Some((head, data)) = part_of_write(message, part) else { continue };
+            let number = self.open.begin();
+            let asked = RelayedRequest { envelope, number, groups: Piece::default(), message: &head, data, manner };
+            let outcome = self.ask_attached(&asked, &mut [], &|| reply.is_over(), &|| false);
+            match outcome {
+                Ok(Got::Answer(answer, ..)) if manner::is_success(&answer) => self.open.end(number),
+                Err(error) => return self.give_up(envelope, &head, (number, reply), &error),
+                Ok(_) => {
+                    self.open.end(number);
+                    self.waiting.end(envelope.unique);
+                    return reply.error(Errno::EIO);
+                }
+            }
+        }
+        if let Some(write) = WriteView::parse(message) {
+            self.pages.written(envelope.node, write.offset(), write.data());
+            self.waiting.end(envelope.unique);
+            reply.bytes(&written(envelope.unique, write.data().len()), &[]);
+        }
+    }
+}
