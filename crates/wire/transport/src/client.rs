@@ -11,13 +11,14 @@ use wire::{Message, Text};
 
 use crate::address::Address;
 use crate::data::Data;
-use crate::frame::{Framed, WaitLimit};
+use crate::frame::Framed;
 use crate::handshake::{self, Greeting, HandshakeFailure, Refused};
-use crate::limits::{CONNECT, RETRY, TICK};
+use crate::limits::{CONNECT, RETRY};
 use crate::outstanding::{DoneWith, Number, OutstandingRequests};
 use crate::pool::{Connection, ConnectionPool, Lane, LaneSlot};
 use crate::secret::{Secret, random};
 use crate::session::SessionInstance;
+use crate::wait_limit::WaitLimit;
 
 /// Identity of a connecting client.
 #[derive(Debug, Clone, Default)]
@@ -347,15 +348,8 @@ fn end(trouble: Trouble) -> CallError {
 /// Waits for `pause`. Returns the next, longer pause. Errors: the caller's limit was reached, or the wait was
 /// interrupted.
 fn rest(pause: Duration, patience: &WaitLimit<'_>) -> Result<Duration, Trouble> {
-    let end = Instant::now() + pause;
-    loop {
-        patience.check().map_err(|error| Trouble::of(error, patience))?;
-        let left = end.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Ok((pause * 2).min(RETRY.1));
-        }
-        concurrency::sleep(left.min(TICK));
-    }
+    patience.sleep(pause).map_err(|error| Trouble::of(error, patience))?;
+    Ok((pause * 2).min(RETRY.1))
 }
 
 /// Sends a request and takes its answer. Returns the message and the number of data bytes.

@@ -1,7 +1,8 @@
-//! Data of a request: bytes, or memory that is sent without a reference to it.
+//! The data of a request or an answer: bytes, or what is sent from where it lies.
 
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 /// Data that goes with a request, at most `DATA_BYTES_MAX`.
 #[derive(Clone, Copy)]
@@ -20,6 +21,17 @@ pub trait Gathered {
     /// copied: later writes to the memory are not sent. Errors: `EFAULT` if the memory is gone. The call then fails,
     /// and the server does not execute the partly sent request.
     fn send(&self, socket: BorrowedFd<'_>, skip: usize) -> io::Result<usize>;
+}
+
+/// Bytes of a file that go into an answer without being copied here.
+#[derive(Debug, Clone)]
+pub struct InFile {
+    /// Open for reading.
+    pub file: Arc<OwnedFd>,
+    /// The first of them.
+    pub offset: u64,
+    /// How many; not 0.
+    pub bytes: usize,
 }
 
 impl Data<'_> {

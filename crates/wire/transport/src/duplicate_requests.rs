@@ -13,7 +13,10 @@ use concurrency::{Condvar, Instant, Mutex};
 use wire::Message;
 
 use crate::limits::{ANSWERS_MAX, FRAME};
-use crate::session::Targets;
+
+/// What a request changes, as numbers: a file, and for an open and a close the handle too. One that has but one thing to say says
+/// it twice.
+pub type Targets = [u64; 2];
 
 #[derive(Default)]
 struct Inner {

@@ -2,46 +2,14 @@
 
 use std::io::{self, IoSlice};
 use std::os::fd::AsFd;
-use std::time::Duration;
 
 use concurrency::Instant;
 use wire::{HEADER_BYTES, Header, Message};
 
-use crate::data::Gathered;
+use crate::data::{Gathered, InFile};
 use crate::limits::{BUFFER_BYTES, FRAME};
 use crate::link::Link;
-use crate::session::InFile;
-
-/// Limit of a wait: a deadline, and a check for interruption.
-pub(crate) struct WaitLimit<'a> {
-    /// Deadline. `None`: no deadline.
-    pub(crate) until: Option<Instant>,
-    /// Whether the wait was interrupted. Called every tick, and between the parts of a frame.
-    pub(crate) interrupted: &'a dyn Fn() -> bool,
-}
-
-impl WaitLimit<'_> {
-    pub(crate) fn within(wait: Duration) -> WaitLimit<'static> {
-        WaitLimit { until: Some(Instant::now() + wait), interrupted: &|| false }
-    }
-
-    /// Returns this limit, shortened to `wait` from now if it would last longer.
-    pub(crate) fn at_most(&self, wait: Duration) -> WaitLimit<'_> {
-        let end = Instant::now() + wait;
-        WaitLimit { until: Some(self.until.map_or(end, |until| until.min(end))), interrupted: self.interrupted }
-    }
-
-    /// Returns an error once the wait has to end. Errors: `EINTR` if interrupted, `ETIMEDOUT` after the deadline.
-    pub(crate) fn check(&self) -> io::Result<()> {
-        if (self.interrupted)() {
-            return Err(io::Error::from_raw_os_error(libc::EINTR));
-        }
-        if self.until.is_some_and(|until| Instant::now() >= until) {
-            return Err(io::Error::from_raw_os_error(libc::ETIMEDOUT));
-        }
-        Ok(())
-    }
-}
+use crate::wait_limit::WaitLimit;
 
 /// Received frame without its data. The data is still to be taken from the connection.
 #[derive(Debug)]

@@ -4,10 +4,11 @@ use std::io;
 
 use wire::{Code, Message, Text, Versions};
 
-use crate::frame::{Framed, WaitLimit};
+use crate::frame::Framed;
 use crate::limits::HANDSHAKE;
 use crate::link::Peer;
 use crate::secret::{Role, Secret, equal, random};
+use crate::wait_limit::WaitLimit;
 
 /// Claims of a client about itself, from its `Hello`.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -20,6 +20,7 @@
 
 mod address;
 mod client;
+mod counted;
 mod data;
 mod duplicate_requests;
 mod frame;
@@ -32,13 +33,15 @@ mod pool;
 mod secret;
 mod session;
 mod strangers;
+mod wait_limit;
 
 pub use address::{Address, AddressError};
 pub use client::{Answer, Call, CallError, Client, Who};
-pub use data::{Data, Gathered};
+pub use data::{Data, Gathered, InFile};
+pub use duplicate_requests::Targets;
 pub use frame::{Frame, Framed};
 pub use link::{Link, Peer};
 pub use listener::{AllowedPeers, Server};
 pub use pool::Lane;
 pub use secret::{Secret, SecretError};
-pub use session::{InFile, Service, SessionInstance, Targets};
+pub use session::{Service, SessionInstance};

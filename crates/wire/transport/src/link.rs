@@ -16,8 +16,8 @@ use rustix::net::{
 
 use crate::address::Address;
 use crate::data::Gathered;
-use crate::frame::WaitLimit;
 use crate::limits::{FILE_COPY_BYTES, KEEP_ALIVE, TICK, UNCONFIRMED_MS};
+use crate::wait_limit::WaitLimit;
 
 /// Peer at the other end of a link.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -16,14 +16,17 @@ use rustix::event::{PollFd, PollFlags, poll};
 use wire::Message;
 
 use crate::address::Address;
+use crate::counted::Counted;
+use crate::data::InFile;
 use crate::duplicate_requests::Verdict;
-use crate::frame::{Frame, Framed, WaitLimit};
+use crate::frame::{Frame, Framed};
 use crate::handshake::{self, HandshakeFailure, Refused};
 use crate::limits::{CONNECTIONS_MAX, FRAME, HANDSHAKE, IDLE, OPEN_MAX, STACK_BYTES, THREADS_ENDING_MAX, TICK};
 use crate::link::{self, Link, Peer};
 use crate::secret::Secret;
-use crate::session::{ClientEntry, InFile, Service, Sessions};
+use crate::session::{ClientEntry, Service, Sessions};
 use crate::strangers::{From, Strangers};
+use crate::wait_limit::WaitLimit;
 
 /// Rule for which clients may connect.
 #[derive(Clone, Default)]
@@ -57,23 +60,6 @@ struct Shared<V: Service> {
     /// Number of connections of clients that passed the handshake.
     connections: AtomicUsize,
     strangers: Strangers,
-}
-
-/// Count of one in a counter, until dropped.
-struct Counted<'a>(&'a AtomicUsize);
-
-impl<'a> Counted<'a> {
-    /// Adds one to `counter`. Returns `None` if it is at `most`.
-    fn below(counter: &'a AtomicUsize, most: usize) -> Option<Counted<'a>> {
-        let count = |now| (now < most).then_some(now + 1);
-        counter.try_update(Ordering::AcqRel, Ordering::Acquire, count).ok().map(|_| Counted(counter))
-    }
-}
-
-impl Drop for Counted<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
-    }
 }
 
 impl Server {

@@ -12,9 +12,10 @@ use concurrency::{Condvar, Instant, Mutex};
 
 use wire::{Message, pace};
 
-use crate::frame::{Framed, WaitLimit};
+use crate::frame::Framed;
 use crate::limits::{IDLE, LANE_CONNECTIONS, SMALL_BYTES, TICK};
 use crate::session::SessionInstance;
+use crate::wait_limit::WaitLimit;
 
 /// Group of connections for one kind of request. Quick requests never wait for large or slow ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

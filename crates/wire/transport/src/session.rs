@@ -2,38 +2,23 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use concurrency::{Instant, Mutex};
 use wire::Message;
 
-use crate::duplicate_requests::DuplicateRequestCache;
+use crate::data::InFile;
+use crate::duplicate_requests::{DuplicateRequestCache, Targets};
 use crate::handshake::{Greeting, Refused};
 use crate::limits::{SESSION_IDLE, SESSIONS_MAX};
 use crate::secret::random;
 
-/// Objects that a request changes, as numbers: a file, and for an open or close also the handle. A request with one
-/// target gives that number twice.
-pub type Targets = [u64; 2];
-
-/// Number of the server's memory of one client: random, made when that began. After the server has restarted or
-/// forgotten the client, the number is another.
+/// What a server remembers of one client, as a number: random, made when that began. A server that was started again, or has forgotten the
+/// client, has another.
 pub type SessionInstance = [u8; 16];
 
-/// Range of a file that is sent as an answer's data without being copied here.
-#[derive(Debug, Clone)]
-pub struct InFile {
-    /// File, open for reading.
-    pub file: Arc<OwnedFd>,
-    /// Offset of the first byte.
-    pub offset: u64,
-    /// Length, bytes; never 0.
-    pub bytes: usize,
-}
-
-/// Handler of a server's requests. Its methods are called from many threads.
+/// What a server does with requests. The calls come from many threads.
 pub trait Service: Send + Sync + 'static {
     /// State kept for one client. Dropped when the client is gone.
     type Session: Send + Sync;

@@ -7,8 +7,7 @@ use std::sync::Arc;
 use concurrency::{Mutex, below, explore, spawn, yield_now};
 use wire::Message;
 
-use super::{DuplicateRequestCache, Verdict};
-use crate::session::Targets;
+use super::{DuplicateRequestCache, Targets, Verdict};
 
 const CONNECTIONS: usize = 3;
 const REQUESTS: u64 = 4;
