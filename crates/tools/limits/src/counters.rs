@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::workload::now_ns;
+use crate::clock::now_ns;
 
 /// Bytes of a sector in the kernel's counters, whatever the device's sector size.
 const SECTOR: u64 = 512;

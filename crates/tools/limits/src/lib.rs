@@ -6,6 +6,7 @@
 
 pub mod args;
 mod bounds;
+mod clock;
 mod cluster;
 mod counters;
 mod diagnosis;

@@ -23,9 +23,9 @@ pub use show::render;
 pub use tiers::Tiers;
 
 use crate::bounds::{WATCH_ASK, WATCH_SAMPLES_MAX};
+use crate::clock::{cpu_ns, now_ns};
 use crate::counters::Counters;
 use crate::failure::Failure;
-use crate::workload::{cpu_ns, now_ns};
 
 /// Results of `watch`. All except `program_cpu_s` concern the complete machine, including other programs.
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -5,7 +5,6 @@
 //! deadline or the end of their share. fsync and close are included in the time, as in real programs.
 
 mod block;
-mod clock;
 mod fleet;
 mod histogram;
 mod host;
@@ -21,7 +20,6 @@ mod tree;
 pub use block::Block;
 #[cfg(test)]
 pub use block::mix;
-pub use clock::{cpu_ns, now_ns, wait_until};
 pub use fleet::{Fleet, Launcher};
 pub use histogram::Histogram;
 pub use host::{Host, is_here};

@@ -21,8 +21,9 @@ use fuse_protocol::{
 use rustix::mount::MountFlags;
 
 use super::{Component, Measurement, Unit};
+use crate::clock::now_ns;
 use crate::failure::Failure;
-use crate::workload::{Histogram, Launcher, now_ns};
+use crate::workload::{Histogram, Launcher};
 
 const ROOT: NodeId = 1;
 const FILE: NodeId = 2;

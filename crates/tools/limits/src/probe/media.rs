@@ -9,10 +9,11 @@ use rustix::fs::statvfs;
 
 use super::{Component, Measurement, Medium, Options, Unit, device};
 use crate::bounds::{DEVICE_DEPTH, FREE_SHARE};
+use crate::clock::now_ns;
 use crate::counters::{Behind, Medium as Kinds};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
-use crate::workload::{Histogram, Kind, Pattern, Preset, Sync, Task, data_file, now_ns, together};
+use crate::workload::{Histogram, Kind, Pattern, Preset, Sync, Task, data_file, together};
 
 /// Number of parallel streams: enough to fill a device, few enough for a small machine.
 const STREAMS: u64 = 4;

@@ -6,7 +6,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::{Component, Measurement, Unit};
-use crate::workload::{Histogram, now_ns};
+use crate::clock::now_ns;
+use crate::workload::Histogram;
 
 /// Bytes of one send.
 const MESSAGE: usize = 256 << 10;

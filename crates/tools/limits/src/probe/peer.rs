@@ -14,9 +14,10 @@ use std::time::{Duration, Instant};
 
 use super::{Component, Measurement, Unit};
 use crate::bounds::{PEER_CONNECTIONS_MAX, PEER_LASTS, PEER_SILENCE};
+use crate::clock::now_ns;
 use crate::failure::Failure;
 use crate::units::format_rate;
-use crate::workload::{Histogram, now_ns};
+use crate::workload::Histogram;
 
 /// Name of the protocol, version 1.
 const HELLO: &[u8; 8] = b"fblimit1";

@@ -9,8 +9,9 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::{Component, Measurement, Unit};
+use crate::clock::now_ns;
 use crate::failure::Failure;
-use crate::workload::{Launcher, now_ns};
+use crate::workload::Launcher;
 
 /// File name of the library, which is searched beside the program and where packages install it.
 const FILE: &str = "libforebay_preload.so";

@@ -12,11 +12,10 @@ use super::traffic::{self, Observers};
 use super::{Run, Sweep, device_bytes};
 use super::{multiple, suspicion};
 use crate::bounds::{CLOCK_SHARE, FREE_SHARE, PHASE_MIN, START_SLACK, START_SLACK_EACH};
+use crate::clock::now_ns;
 use crate::counters::Counters;
 use crate::failure::Failure;
-use crate::workload::{
-    Block, Command, Fleet, Histogram, Kind, Launcher, Names, Pattern, Places, Reply, Sample, Task, now_ns,
-};
+use crate::workload::{Block, Command, Fleet, Histogram, Kind, Launcher, Names, Pattern, Places, Reply, Sample, Task};
 
 /// Prefix of a sweep's directory in the target.
 const SCRATCH: &str = ".forebay-limits.";

@@ -9,10 +9,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::clock::now_ns;
 use super::host::Host;
 use super::message::{Command, Reply, receive, send};
 use crate::bounds::{CLOCK_QUESTIONS, PATIENCE, PHASE_PATIENCE};
+use crate::clock::now_ns;
 use crate::counters::Counters;
 use crate::failure::Failure;
 

@@ -11,11 +11,11 @@ use rustix::fs::{Advice, Mode, OFlags, fadvise, lstat, open, unlink};
 use rustix::io::{ReadWriteFlags, preadv2, retry_on_intr};
 
 use super::block::Block;
-use super::clock::{cpu_ns, now_ns};
 use super::layout::Places;
 use super::message::{Sample, Task};
 use super::pattern::{Kind, Layout, ReadAhead, Sync};
 use super::tree::{Names, data_file, directory};
+use crate::clock::{cpu_ns, now_ns};
 
 /// Number of places of a file that are tested for being in the page cache.
 const RESIDENCY_PROBES: u64 = 16;

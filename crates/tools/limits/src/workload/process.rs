@@ -2,12 +2,12 @@
 
 use std::io::{self, BufReader, Write};
 
-use super::clock::{now_ns, wait_until};
 use super::fleet::{Fleet, Launcher};
 use super::message::{Command, Reply, Task, receive, send};
 use super::pattern::Kind;
 use super::phase::Worker;
 use super::processor::Place;
+use crate::clock::{now_ns, wait_until};
 use crate::counters::Counters;
 use crate::failure::Failure;
 

@@ -5,10 +5,10 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::Duration;
 
-use super::clock::now_ns;
 use super::message::{Sample, Task};
 use super::pattern::Kind;
 use super::phase::Worker;
+use crate::clock::now_ns;
 
 /// Result of one phase of all threads.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -12,11 +12,12 @@ use super::super::bed::{Slow, uses};
 use super::Grid;
 use super::network::{Network, Place, Wire, failed};
 use super::nodes::Nodes;
+use crate::clock::now_ns;
 use crate::diagnosis::{Load, Part, Reading};
 use crate::failure::Failure;
 use crate::probe::peer_rate;
 use crate::sweep::Run;
-use crate::workload::{Kind, Pattern, Preset, Task, now_ns, phases_of};
+use crate::workload::{Kind, Pattern, Preset, Task, phases_of};
 
 /// Length of the measurement of a part, for each direction.
 const ALONE: Duration = Duration::from_millis(500);

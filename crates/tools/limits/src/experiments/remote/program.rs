@@ -11,8 +11,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::clock::{now_ns, wait_until};
 use crate::counters::Counters;
-use crate::workload::{Block, Launcher, now_ns, wait_until};
+use crate::workload::{Block, Launcher};
 
 /// Time between the start message and the common start, in nanoseconds; all processes have read the message by then.
 const START_NS: u64 = 5_000_000;

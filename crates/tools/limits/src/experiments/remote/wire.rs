@@ -16,7 +16,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::pipe::{SpliceFlags, fcntl_setpipe_size, pipe, splice};
 use serde::{Deserialize, Serialize};
 
-use crate::workload::{now_ns, wait_until};
+use crate::clock::{now_ns, wait_until};
 
 /// Bytes that pass at once: as much as a pipe may hold.
 const PIECE: usize = 256 << 10;
