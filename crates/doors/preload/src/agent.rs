@@ -15,7 +15,7 @@ use window::environment::{Wish, wish};
 use crate::limits::{DESCRIPTORS_MAX, DIRECTORY_BYTES, OWN_DESCRIPTORS_FROM, RETRY_AFTER_WRITES, SOCKET_PATH_MAX};
 use crate::own::{self, DONE, OWN};
 use crate::signals::{AbortOnPanic, Blocked, KeptErrno, Uncancelled};
-use crate::{allocator, asynchronous, descriptors, lifetime, stdio};
+use crate::{allocator, descriptors, environment, liburing};
 
 /// Mark by which `forebay` recognises the library.
 #[used]
@@ -46,14 +46,10 @@ static FILTERED: AtomicBool = AtomicBool::new(false);
 
 /// Reads the environment. Called by the loader.
 pub fn configure() {
-    let value = |name: &core::ffi::CStr| {
-        // SAFETY: a C string; the environment does not change while libraries are loaded.
-        let found = unsafe { libc::getenv(name.as_ptr()) };
-        // SAFETY: the result of getenv is a C string, used before anybody changes it.
-        (!found.is_null()).then(|| unsafe { core::ffi::CStr::from_ptr(found) }.to_bytes())
-    };
-    let size = value(c"FOREBAY_WINDOW").unwrap_or_default();
-    let Some(path) = value(c"FOREBAY_WINDOW_SOCKET").filter(|path| (1..=SOCKET_PATH_MAX).contains(&path.len())) else {
+    let size = environment::value(c"FOREBAY_WINDOW").unwrap_or_default();
+    let Some(path) =
+        environment::value(c"FOREBAY_WINDOW_SOCKET").filter(|path| (1..=SOCKET_PATH_MAX).contains(&path.len()))
+    else {
         return;
     };
     let bytes = match wish(size) {
@@ -63,11 +59,8 @@ pub fn configure() {
         Some(Wish::Policy) | None => 0,
     };
     let wiped = own::wipe_on_fork(&OWN) && allocator::wipe_on_fork() && descriptors::wipe_on_fork();
-    if !wiped || asynchronous::has_liburing() {
+    if !wiped || liburing::has_liburing() {
         return end_inherited();
-    }
-    if let Some(Wish::Bytes(bytes)) = value(c"FOREBAY_STDIO_BUFFER").and_then(wish) {
-        stdio::configure(bytes);
     }
     WINDOW_BYTES.store(bytes, Relaxed);
     // SAFETY: not read before PATH_BYTES is stored.
@@ -279,9 +272,21 @@ pub fn end(fd: c_int) -> Result<(), c_int> {
     ended.map(drop)
 }
 
-/// Gives all windows back for good, because later reads and writes may be invisible to this library. This includes
-/// windows of other processes that share our open files. Concurrent callers wait until it is done. May be called before
-/// [`configure`].
+/// Before the kernel looks at a file without asking the agent, or flags change that all duplicates of the descriptor share. One
+/// that is not known may be a duplicate, or inherited: its file is then written through a window by another number, or by
+/// another process. An errno: what was acknowledged is not there for it to see.
+pub fn look_past(fd: c_int) -> Result<(), c_int> {
+    if !descriptors::is_foreign(fd) {
+        give_back(fd)
+    } else if may_be_windowed(fd) {
+        end(fd)
+    } else {
+        Ok(())
+    }
+}
+
+/// All of them, and for good: what is read and written from now on may be seen by nobody here. Also what others that share an
+/// open file of ours have appended. Whoever calls meanwhile waits until that is done. Also before [`configure`].
 pub fn give_up() {
     // A child that shares its parent's memory has nothing to give back and leaves the parent's windows alone.
     if OWN.giving_up.load(Acquire) == DONE || (registration().is_some() && !is_owner()) {
@@ -329,8 +334,8 @@ fn give_up_once() {
 fn end_all() {
     let most = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX);
     for fd in 0..most.min(DESCRIPTORS_MAX as u64) as c_int {
-        // If records could not be applied, the writes that follow fail.
-        let _ = lifetime::look_past(fd);
+        // What is not drained fails the writes that follow.
+        let _ = look_past(fd);
     }
 }
 

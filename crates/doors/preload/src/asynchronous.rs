@@ -3,7 +3,7 @@
 //! the table, because programs bring many versions and copies of it. A program that is loaded with `liburing` has no
 //! windows at all.
 
-use core::ffi::{CStr, c_int, c_long, c_uint, c_void};
+use core::ffi::{c_int, c_long, c_uint, c_void};
 
 use crate::signals::KeptErrno;
 use crate::{agent, lifetime, sharing, unfinished};
@@ -38,25 +38,4 @@ pub unsafe fn io_submit(context: usize, count: c_long, requests: *mut c_void) ->
     let done = unsafe { libc::syscall(libc::SYS_io_submit, context, count, requests) };
     // SAFETY: the thread's own errno.
     if done < 0 { -unsafe { *libc::__errno_location() } } else { done as c_int }
-}
-
-/// Returns whether the program was loaded with a library for `io_uring`, which makes the system calls itself. Called by
-/// the loader.
-pub fn has_liburing() -> bool {
-    unsafe extern "C" fn look(object: *mut libc::dl_phdr_info, _: usize, found: *mut c_void) -> c_int {
-        // SAFETY: the loader's description of one object, whose name is a C string or null.
-        let name = unsafe { (*object).dlpi_name };
-        // SAFETY: as above.
-        let named =
-            !name.is_null() && unsafe { CStr::from_ptr(name) }.to_bytes().windows(8).any(|part| part == b"liburing");
-        if named {
-            // SAFETY: a variable of the waiting caller.
-            unsafe { *found.cast::<bool>() = true };
-        }
-        c_int::from(named)
-    }
-    let mut found = false;
-    // SAFETY: `look` accepts these arguments, and the variable outlives the call.
-    unsafe { libc::dl_iterate_phdr(Some(look), (&raw mut found).cast()) };
-    found
 }

@@ -51,6 +51,7 @@ macro_rules! calls {
             $( $past::ORIGINAL.find(); )*
             original::find_others();
             agent::configure();
+            stdio::configure();
         }
     };
 }

@@ -122,21 +122,7 @@ fn replaced(from: c_int, to: c_int, result: c_int) -> c_int {
     result
 }
 
-/// Ends windows of a file that the kernel is about to access without asking the agent. Also to be called before flags
-/// change that all duplicates of the descriptor share. An unknown descriptor may be a duplicate or inherited: its file
-/// is then written through a window under another number, or by another process. Errors: an errno if acknowledged data
-/// is not visible to the kernel.
-pub fn look_past(fd: c_int) -> Result<(), c_int> {
-    if !descriptors::is_foreign(fd) {
-        agent::give_back(fd)
-    } else if agent::may_be_windowed(fd) {
-        agent::end(fd)
-    } else {
-        Ok(())
-    }
-}
-
-/// Fails the call with `errno`, because the kernel would show bytes from before an acknowledged write.
+/// The call fails: the kernel would show bytes from before an acknowledged write.
 #[cold]
 fn fails<T>(errno: c_int, result: T) -> T {
     // SAFETY: the calling thread's own.
@@ -153,8 +139,8 @@ pub unsafe fn fcntl(
 ) -> c_int {
     let elsewhere = (libc::O_APPEND | libc::O_DIRECT) as usize;
     if command == libc::F_SETFL && (argument & elsewhere != 0 || !descriptors::is_foreign(fd)) {
-        // If records could not be applied, the writes that follow fail.
-        let _ = look_past(fd);
+        // What could not be drained fails the writes that follow.
+        let _ = agent::look_past(fd);
     }
     // SAFETY: the call is forwarded unchanged.
     unsafe { original(fd, command, argument) }
@@ -200,7 +186,7 @@ pub unsafe fn mmap(
     offset: off_t,
 ) -> *mut c_void {
     if flags & libc::MAP_ANONYMOUS == 0
-        && let Err(errno) = look_past(fd)
+        && let Err(errno) = agent::look_past(fd)
     {
         return fails(errno, libc::MAP_FAILED);
     }
@@ -244,7 +230,7 @@ pub unsafe fn splice(
 /// Gives windows back before the kernel moves bytes between two descriptors by itself. The kernel reads from its own
 /// page cache, up to the file size that it knows.
 fn give_back_both(from: c_int, to: c_int) -> Result<(), c_int> {
-    look_past(from)?;
+    agent::look_past(from)?;
     agent::give_back(to)
 }
 

@@ -10,9 +10,11 @@ use core::ptr::null_mut;
 use core::sync::atomic::AtomicUsize;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-use crate::agent;
+use window::environment::{Wish, wish};
+
 use crate::limits::{STREAM_BUFFER_BYTES, STREAMS_MAX};
 use crate::signals::KeptErrno;
+use crate::{agent, environment};
 
 /// Stream and its buffer; stream 0 marks a free slot.
 struct Slot {
@@ -25,10 +27,13 @@ static SLOTS: [Slot; STREAMS_MAX] =
 /// Size of a buffer in bytes; 0: the C library's own.
 static BYTES: AtomicUsize = AtomicUsize::new(0);
 
-/// Sets the buffer size of streams opened from now on. A size outside [`STREAM_BUFFER_BYTES`] is ignored. Called by the
-/// loader.
-pub fn configure(bytes: u64) {
-    if STREAM_BUFFER_BYTES.contains(&bytes) {
+/// Streams that are opened from now on have buffers of as many bytes as the environment says, if that is a sound number, and this
+/// process may ask for windows. Called by the loader, after [`agent::configure`].
+pub fn configure() {
+    if agent::is_offered()
+        && let Some(Wish::Bytes(bytes)) = environment::value(c"FOREBAY_STDIO_BUFFER").and_then(wish)
+        && STREAM_BUFFER_BYTES.contains(&bytes)
+    {
         BYTES.store(bytes as usize, Relaxed);
     }
 }
