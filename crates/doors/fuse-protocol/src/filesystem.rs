@@ -5,18 +5,13 @@ use std::ffi::{CStr, OsStr};
 use types::Timestamp;
 
 use crate::{
-    AttrReply, DelayAction, DirSink, Entry, Errno, InitReply, KernelConfig, Late, LockArgs, OpenReply, Parked,
-    ReadBytes, Request, SetAttr, StatFs, WriteFlags,
+    AttrReply, DelayAction, DirSink, Entry, Errno, Handle, InitReply, KernelConfig, Late, LockArgs, NodeId, OpenReply,
+    Parked, ReadBytes, Request, SetAttr, StatFs, WriteFlags,
 };
 
-/// Number of a file towards the kernel. 1 is the root; other numbers are chosen by the file system and end at `forget`.
-pub type NodeId = u64;
-/// Number of an open file or directory, chosen by the file system. Valid from `open` to `release`.
-pub type Handle = u64;
-
-/// Operations of a mounted file system. Every operation answers `ENOSYS` by default; the kernel then uses a fallback if
-/// there is one. A handler may block its thread: the session starts another, up to its bound. A handler that may wait
-/// for another request (a lock) takes a [`Parked`] reply and answers later from any thread.
+/// The operations of a mounted file system. The default of every operation is `ENOSYS`; the kernel then falls back
+/// where it can. A handler may block its thread (the session starts another, up to its bound); one that may wait for
+/// another request - a lock - takes a [`Parked`] reply and answers later from wherever it likes.
 #[allow(unused_variables, clippy::too_many_arguments, reason = "the kernel's own argument lists")]
 pub trait Filesystem: Send + Sync + 'static {
     /// Negotiates features. Called once, before all other calls.

@@ -7,16 +7,12 @@ use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
-use crate::NodeId;
 use crate::abi::{
     INVAL_ENTRY_EXPIRE_ONLY, NotifyDeleteOut, NotifyInvalEntryOut, NotifyInvalInodeOut, OutHeader, bytes_of,
     notify_code, take,
 };
 use crate::transport::Transport;
-
-/// Id of a backing file registered with the kernel.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct BackingId(pub i32);
+use crate::{BackingId, NodeId};
 
 /// Sender of notifications. Never to be used from a handler that serves the notified inode or directory. The kernel may
 /// hold a lock until the handler answers, and the notification waits for that lock.

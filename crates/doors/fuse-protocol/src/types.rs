@@ -4,7 +4,14 @@ use std::time::Duration;
 
 use types::Timestamp;
 
-use crate::NodeId;
+/// A file as the kernel names it: 1 is the root, others are minted by the file system and die at `forget`.
+pub type NodeId = u64;
+/// An open file or directory as the file system names it, from `open` to `release`.
+pub type Handle = u64;
+
+/// A backing file registered with the kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct BackingId(pub i32);
 
 /// Bytes of a read. Fewer than asked for mean the end of the file.
 pub enum ReadBytes {
@@ -162,8 +169,8 @@ pub struct OpenReply {
     pub handle: u64,
     /// `FOPEN_*` bits of [`crate::fopen`] except `PASSTHROUGH`, which `backing` implies.
     pub flags: u32,
-    /// Backing file that the kernel reads and writes directly.
-    pub backing: Option<crate::BackingId>,
+    /// The backing file that the kernel reads and writes directly.
+    pub backing: Option<BackingId>,
 }
 
 /// Lock of getlk and setlk.
