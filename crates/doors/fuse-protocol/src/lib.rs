@@ -30,7 +30,7 @@ pub mod view;
 pub use abi::{Opcode, fopen, init_flags};
 pub use dir_sink::DirSink;
 pub use direct::{Direct, Events};
-pub use envelope::{Envelope, Given, drops_pages, forgets, interrupt, release, set_lock};
+pub use envelope::{Envelope, Given, drops_pages, forgets, interrupt, part_of_write, release, set_lock, written};
 pub use filesystem::Filesystem;
 pub use in_use::InUse;
 pub use init::{InitReply, KernelConfig};

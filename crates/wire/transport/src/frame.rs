@@ -3,7 +3,6 @@
 use std::io::{self, IoSlice};
 use std::os::fd::AsFd;
 
-use concurrency::Instant;
 use wire::{HEADER_BYTES, Header, Message};
 
 use crate::data::{Gathered, InFile};

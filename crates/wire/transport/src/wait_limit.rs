@@ -1,11 +1,13 @@
 //! How long a wait may last, and who ends it before.
 
 use std::io;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use concurrency::Instant;
 
 use crate::limits::TICK;
 
-/// How long a wait may last.
+/// Bound of a wait: an end, and a caller who may interrupt.
 pub(crate) struct WaitLimit<'a> {
     /// `None`: for ever.
     pub(crate) until: Option<Instant>,
@@ -18,7 +20,7 @@ impl WaitLimit<'_> {
         WaitLimit { until: Some(Instant::now() + wait), interrupted: &|| false }
     }
 
-    /// The same, and no longer than this from now on.
+    /// Returns this limit, and no longer than `wait` from now on.
     pub(crate) fn at_most(&self, wait: Duration) -> WaitLimit<'_> {
         let end = Instant::now() + wait;
         WaitLimit { until: Some(self.until.map_or(end, |until| until.min(end))), interrupted: self.interrupted }
@@ -44,7 +46,7 @@ impl WaitLimit<'_> {
             if left.is_zero() {
                 return Ok(());
             }
-            std::thread::sleep(left.min(TICK));
+            concurrency::sleep(left.min(TICK));
         }
     }
 }

@@ -4,7 +4,7 @@
 //! 1. Data is kept for one version of a file, the one that its readers have open. An open drops data fetched before it.
 //! 2. Bytes changed by this node are dropped before the change is answered, also bytes of fetches under way.
 //! 3. Data requested longer ago than the policy `revalidate` allows is not returned. So writes of other nodes are seen
-//! at the latest then.
+//!    at the latest then.
 //! 4. The end of a file is never reported from here: a read that finds no byte asks the server.
 //!
 //! Lock order: the versions or the fetches ([`super::fetches`]), then the state of one version.

@@ -2,7 +2,7 @@
 //!
 //! 1. A buffer is lent to one fetch, and returns when nobody reads its content any more.
 //! 2. At most [`SERVER_FREE_BUFFERS`] are kept free. All are released when nothing was fetched for a while, and with
-//! the last file that is read ahead.
+//!    the last file that is read ahead.
 
 use std::sync::Arc;
 

@@ -4,12 +4,12 @@
 //! the kernel that must see all writes acknowledged before it.
 //!
 //! 1. The burst buffer, together with the records of the rings from the applied mark on, is the file after the whole
-//! sequence. Alone, it is a prefix of the sequence whenever no sweep is under way (`window::plan`).
+//!    sequence. Alone, it is a prefix of the sequence whenever no sweep is under way (`window::plan`).
 //! 2. A ring's room is released only when its bytes are in the burst buffer and the applied mark says so. Where rings
-//! are durable, both are on their media by then.
+//!    are durable, both are on their media by then.
 //! 3. A ring that ended stays, with its files, until nothing of it is pending.
 //! 4. While records cannot be applied, all rings of the file have ended, and readers find the pending records laid over
-//! the replica. A truncation is then recorded before it is made, and applies to the pending records.
+//!    the replica. A truncation is then recorded before it is made, and applies to the pending records.
 
 mod apply;
 mod bring;
