@@ -44,7 +44,7 @@ install_mdbook() {
 
 # Whatever stands in the tree.
 markdown() {
-  find . \( -path ./target -o -path ./work -o -name '.?*' \) -prune -o -name '*.md' -print | sort
+  find . \( -path ./target -o -name '.?*' \) -prune -o -name '*.md' -print | sort
 }
 
 check_links() {
