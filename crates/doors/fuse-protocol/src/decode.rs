@@ -96,7 +96,7 @@ pub(crate) fn is_head_of_write(message: &[u8]) -> bool {
     header.is_some_and(|(header, _)| Opcode::of(header.opcode) == Some(Opcode::Write))
 }
 
-/// What is left of a request's body.
+/// Rest of a request's body, which is not decoded yet.
 struct Body<'a> {
     rest: &'a [u8],
     apart: &'a [u8],

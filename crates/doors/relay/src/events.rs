@@ -1,4 +1,4 @@
-//! What a kernel is to be told unasked, until its node has fetched it.
+//! Notifications for a kernel, until its node has fetched them.
 
 use std::collections::VecDeque;
 use std::io;

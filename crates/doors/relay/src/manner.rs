@@ -112,7 +112,7 @@ pub(crate) fn writes_durably(message: &[u8]) -> bool {
     write_how(message).sync
 }
 
-/// What a request does to the locks of a file.
+/// Change that a request makes to the locks of a file.
 pub(crate) fn locks(envelope: &Envelope, message: &[u8]) -> Option<LockChange> {
     let whole = (0, i64::MAX as u64);
     match envelope.opcode? {

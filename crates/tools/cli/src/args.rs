@@ -29,7 +29,7 @@ pub use left::{CheckArgs, CleanArgs, RecoverArgs};
 )]
 #[command(max_term_width = 110)]
 pub struct Cli {
-    /// What to do.
+    /// Subcommand.
     #[command(subcommand)]
     pub command: Command,
 }
@@ -170,7 +170,7 @@ pub struct RunArgs {
     pub burst_buffer: BurstBuffer,
     #[command(flatten)]
     pub server: ServerArgs,
-    /// Who knows the names of files
+    /// Where the names of files are known
     #[arg(long, value_enum, default_value_t, value_name = "WHO", requires_if("server", "server"))]
     pub names: NamesAt,
     /// Directory to accelerate; may be repeated [default: the current one] [env: FOREBAY_DIRS, colon-separated]
@@ -218,7 +218,7 @@ pub struct MountArgs {
     pub burst_buffer: BurstBuffer,
     #[command(flatten)]
     pub server: ServerArgs,
-    /// Who knows the names of files
+    /// Where the names of files are known
     #[arg(long, value_enum, default_value_t, value_name = "WHO", requires_if("server", "server"))]
     pub names: NamesAt,
     #[command(flatten)]

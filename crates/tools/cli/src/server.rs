@@ -34,7 +34,7 @@ pub struct ServerArgs {
     secret: Option<PathBuf>,
 }
 
-/// Who knows the names.
+/// Where the names are known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub enum NamesAt {
     /// The node itself: it mounts the global store at the directory

@@ -11,22 +11,22 @@ use config::{parse_duration, parse_size};
 use crate::units::Rate;
 use crate::workload::{Layout, Preset, Sync};
 
-/// What this storage can do, what it does, and where it is lost.
+/// Shows how fast this storage can be, how fast it is, and where the difference is lost.
 #[derive(Debug, Subcommand)]
 pub enum LimitsArgs {
     /// The limits that specifications allow, before anything is bought or run
     #[command(after_help = "Example: forebay limits plan cluster.toml --what-if 'io_nodes*=2'")]
     Plan(PlanArgs),
-    /// What the storage gives to M x N processes with an ideal workload
+    /// Measure what the storage gives to M x N processes with an ideal workload
     #[command(after_help = "Example: forebay limits sweep --target /scratch/project -M 1 -N 1,2,4 -o sweep.json")]
     Sweep(Box<SweepArgs>),
-    /// What each component of this machine gives alone, beside what its document promises
+    /// Measure what each component of this machine gives alone, beside what its document promises
     #[command(after_help = "Example: forebay limits probe --media /nvme --media /scratch -o probe.json")]
     Probe(ProbeArgs),
-    /// What processors, devices and interfaces do while a program runs
+    /// Watch what processors, devices and interfaces do while a program runs
     #[command(after_help = "Example: forebay limits watch -o watch.json -- make -j4")]
     Watch(WatchArgs),
-    /// What one software factor at a time changes: block size, read-ahead, sync, large directories, sharing
+    /// Measure what one software factor at a time changes: block size, read-ahead, sync, large directories, sharing
     #[command(after_help = "Example: forebay limits factors --target /scratch/project")]
     Factors(FactorsArgs),
     /// The stages side by side, and a verdict in plain words
@@ -94,7 +94,7 @@ impl Length {
     }
 }
 
-/// What every stage takes that measures for a while.
+/// Options of every stage that measures for a while.
 #[derive(Debug, Args)]
 pub struct StageArgs {
     /// Say what would be done and how long it takes
@@ -136,7 +136,7 @@ pub struct SweepArgs {
     /// This program on the hosts [default: the same path as here]
     #[arg(long, value_name = "PATH")]
     pub remote_program: Option<PathBuf>,
-    /// What the processes do
+    /// Operations of the processes
     #[arg(long, value_enum, default_value = "stream")]
     pub pattern: Preset,
     #[command(flatten)]
@@ -154,13 +154,13 @@ pub struct SweepArgs {
     /// Seed of the random data
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// What the hardware can do at most: results above it are rejected
+    /// Limit of the hardware: results above it are rejected
     #[arg(long, value_name = "RATE", value_parser = Rate::parse, conflicts_with = "plan")]
     pub limit: Option<Rate>,
-    /// The same, from a cluster's specification
+    /// Limit of the hardware, from a cluster's specification
     #[arg(long, value_name = "CLUSTER.toml")]
     pub plan: Option<PathBuf>,
-    /// The same, from `probe` results that measured a directory of the target's file system
+    /// Limit of the hardware, from `probe` results that measured a directory of the target's file system
     #[arg(long, value_name = "FILE", conflicts_with_all = ["limit", "plan"])]
     pub probe: Option<PathBuf>,
     #[command(flatten)]

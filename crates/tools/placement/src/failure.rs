@@ -23,9 +23,9 @@ pub const NO_PERMISSION: u8 = 77;
 pub struct Failure {
     /// The exit status.
     pub code: u8,
-    /// What is wrong, in one sentence; empty when it has been said.
+    /// Message in one sentence; empty if it was printed already.
     pub message: String,
-    /// What to do; may be empty.
+    /// Advice to the user; may be empty.
     pub remedy: String,
 }
 

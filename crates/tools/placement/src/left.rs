@@ -82,7 +82,8 @@ pub fn is_ours_alone(all: &Path) -> io::Result<bool> {
     Ok(found.is_dir() && found.uid() == rustix::process::geteuid().as_raw() && found.mode() & 0o077 == 0)
 }
 
-/// What killed agents for the same directory have left, beside `own` or in `lasting`. Waits while another agent looks at it.
+/// Finds the directories that killed agents for `directory` have left, beside `own` or in `lasting`. Waits while another
+/// agent looks at them.
 pub fn find(own: &Path, lasting: Option<&Path>, directory: &str) -> io::Result<Left> {
     let all = own.parent().unwrap_or(own);
     // Where several users have windows others may have made it, and would have us replay what they like.

@@ -18,7 +18,7 @@ pub const LINKS_MAX: usize = 40;
 pub const NEIGHBOUR_SILENCE: Duration = Duration::from_secs(1);
 /// Longest that other places are searched for room, before the rest waits for the next time. A start waits as long.
 pub const NEIGHBOURS_TURN: Duration = Duration::from_secs(3);
-/// What was unused for so long goes first from all places, then what was for the next.
+/// Ages in steps: data unused for the first goes from all places, then data unused for the next.
 pub const NEIGHBOUR_AGES: [Duration; 3] =
     [Duration::from_secs(86_400), Duration::from_secs(3600), Duration::from_secs(600)];
 /// A start wants one in so many bytes of the burst buffer free: as much as eviction leaves.

@@ -40,7 +40,7 @@ pub struct Command {
     /// Up to this much more latency, drawn anew for each operation
     #[arg(long, value_name = "TIME", value_parser = units::time, default_value = "0")]
     jitter: Duration,
-    /// What the jitter and fault points are drawn from: the same seed gives the same sequence
+    /// Seed of the jitter and fault points: the same seed gives the same sequence
     #[arg(long, value_name = "N", default_value_t = 0)]
     seed: u64,
     #[command(flatten)]
@@ -61,7 +61,7 @@ pub struct Command {
     /// Stay in the foreground
     #[arg(long)]
     pub foreground: bool,
-    /// What a client is, for links, processors and the lock protocol
+    /// Meaning of a client, for links, processors and the lock protocol
     #[arg(long, value_enum, default_value = "open")]
     pub client: ClientIs,
 }
@@ -127,13 +127,13 @@ struct Rules {
     /// Metadata operations that it does at a time
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=PARTS_MAX))]
     metadata_threads: u64,
-    /// Who may read or write where at one time
+    /// Lock protocol: who may read or write where at one time
     #[arg(long, value_enum, default_value = "none")]
     lock: Protocol,
     /// The lock manager's time for a request; one at a time
     #[arg(long, value_name = "TIME", value_parser = units::time, default_value = "0")]
     lock_time: Duration,
-    /// What locked ranges are rounded to
+    /// Bytes to which locked ranges are rounded
     #[arg(long, value_name = "SIZE", value_parser = units::size, default_value = "4KiB")]
     lock_granularity: u64,
     /// The metadata server's time to note a read in the file's time of access

@@ -14,7 +14,7 @@ use wire::Message;
 
 use crate::limits::{ANSWERS_MAX, FRAME};
 
-/// What a request changes, as numbers: a file, and for an open and a close the handle too. One that has but one thing to say says
+/// Numbers of the things that a request changes: a file, and for an open and a close the handle too. One that has but one thing to say says
 /// it twice.
 pub type Targets = [u64; 2];
 

@@ -14,11 +14,11 @@ use crate::handshake::{Greeting, Refused};
 use crate::limits::{SESSION_IDLE, SESSIONS_MAX};
 use crate::secret::random;
 
-/// What a server remembers of one client, as a number: random, made when that began. A server that was started again, or has forgotten the
+/// Random number of a session instance, made when a server begins to remember a client. A server that was started again, or has forgotten the
 /// client, has another.
 pub type SessionInstance = [u8; 16];
 
-/// What a server does with requests. The calls come from many threads.
+/// Handler of a server's requests. The calls come from many threads.
 pub trait Service: Send + Sync + 'static {
     /// State kept for one client. Dropped when the client is gone.
     type Session: Send + Sync;

@@ -1,4 +1,4 @@
-//! What runs behind the kernel's requests: events are fetched, errands are run.
+//! Background work of the relay: fetching events and running deferred requests.
 
 use std::cell::LazyCell;
 use std::ffi::OsStr;
@@ -88,7 +88,7 @@ impl Relay {
         }
     }
 
-    /// What undoes a request for a lock, of which nothing is held from now on; `None`: nothing is to be undone.
+    /// Returns the request that undoes a request for a lock, or `None` if nothing has to be undone.
     fn unlock_of(&self, unique: u64) -> Option<DeferredRequest> {
         let (node, change) = self.held.lock_ends(unique, LockOutcome::Died)?;
         let unlock = set_lock(node, change.handle, &LockArgs { kind: libc::F_UNLCK, ..change.args() });

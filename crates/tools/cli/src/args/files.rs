@@ -30,7 +30,7 @@ pub enum StageCommand {
     State(StageArgs),
 }
 
-/// What is staged.
+/// Files to stage.
 #[derive(Debug, Args)]
 pub struct StageArgs {
     /// Files, or directories with --recursive

@@ -58,7 +58,7 @@ fn give_up(place: &Path, dir: &Path, keep: KeepArg) -> Result<u8, Failure> {
     replaced::give_up(place, keep == KeepArg::Both, &mut |path| out!("{}", path.shown())).map(|()| 0)
 }
 
-/// What is no file here and looks like an identity.
+/// Identity given in place of a path: a word that names no file here and looks like an identity.
 fn identity(path: &Path, buffer: Option<&Path>) -> Result<Option<String>, Failure> {
     let hex = |text: &&str| text.len() >= 8 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     let Some(text) = path.to_str().filter(hex) else { return Ok(None) };

@@ -223,7 +223,7 @@ fn print_counts(status: &Value) {
     );
 }
 
-/// What windows did, where they are served.
+/// Prints the activity of windows, where they are served.
 fn print_windows(status: &Value) {
     let windows = &status["windows"];
     if windows.is_null() {
