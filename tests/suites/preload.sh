@@ -72,6 +72,7 @@ inside_windows() {
   buffered "" "16384 16384 16384 20000 0 1"
   buffered FOREBAY_STDIO_BUFFER=64KiB "0 16384 0 20000 64 1"
   buffered FOREBAY_STDIO_BUFFER=1KiB "16384 16384 16384 20000 0 1"
+  handlers
   interrupted jumped 20
   interrupted nested 4
   interrupted forked 20
@@ -80,6 +81,22 @@ inside_windows() {
   interrupted shared 10
   documented c "$scratch/documented"
   documented python python3 "$scratch/documented.py"
+}
+
+# Writes and reads with windows leave the program without a signal handler that it would not have anyway.
+handlers() {
+  local side have want
+  for side in without windows; do
+    # shellcheck disable=SC2046
+    have=$(in_new_directory accelerated env $(environment $side) python3 -c '
+import os
+open("file", "wb", buffering=0).write(bytes(range(256)) * 4096)
+writer, reader = os.open("other", os.O_WRONLY | os.O_CREAT), os.open("file", os.O_RDONLY)
+right = all(os.write(writer, b"12345678") == 8 and os.pread(reader, 100, 256 * n) == bytes(range(100)) for n in range(200))
+print(right, [line for line in open("/proc/self/status") if line.startswith("SigCgt")])' 2>&1)
+    [ $side = windows ] || want=$have
+  done
+  if [ "$have" = "$want" ] && [[ $have = True* ]]; then pass windows::no_signal_handler; else fail windows::no_signal_handler "'$have', not '$want'"; fi
 }
 
 # What streams keep back, and that all of it arrives.

@@ -42,6 +42,7 @@ pub enum MessageKind {
     Ring = 4,
     /// Agent: refuses, with the reason in `status`.
     Refused = 5,
+    // 6 and 7 asked for the page of truncations, and are not used again.
     /// Program: asks whether the agent answers. Agent: it does.
     Here = 8,
 }
@@ -140,6 +141,7 @@ pub enum Command {
     Size = 3,
     /// Ask for a token for [`MessageKind::Fetch`].
     Attach = 4,
+    // 5 asked for a replica that programs map, and is not used again.
     /// Tell how the program will read the open file; `state` is one of [`advice`]. For bytes needed soon, `token` is
     /// the first byte and `bytes` their number, 0 for all up to the end.
     Advise = 6,

@@ -66,7 +66,8 @@ pub(crate) enum NotARequest {
     Answer { unique: u64, errno: Errno },
 }
 
-/// Splits a message into header and operation. `apart`: the data of a write whose message ends before that; nothing of others.
+/// Splits a message into header and operation. `apart` holds the data of a write whose message ends before it, and is
+/// empty otherwise. Errors: [`NotARequest`].
 pub(crate) fn decode<'a>(
     message: &'a [u8],
     apart: &'a [u8],
@@ -90,7 +91,7 @@ pub(crate) fn decode<'a>(
     Ok((header, operation))
 }
 
-/// Whether a message is all of a write but its data.
+/// Returns whether a message is a whole write without its data.
 pub(crate) fn is_head_of_write(message: &[u8]) -> bool {
     let header = take::<InHeader>(message).filter(|(_, body)| body.len() == size_of::<abi::WriteIn>());
     header.is_some_and(|(header, _)| Opcode::of(header.opcode) == Some(Opcode::Write))
@@ -115,7 +116,7 @@ impl<'a> Body<'a> {
         Some(bytes)
     }
 
-    /// The data of a write, wherever it lies.
+    /// Returns the first `len` bytes of a write's data, from `apart` or from the message itself.
     fn data(&self, len: usize) -> Option<&'a [u8]> {
         if self.apart.is_empty() { self.rest.get(..len) } else { self.apart.get(..len) }
     }
@@ -216,7 +217,7 @@ fn naming<'a>(opcode: Opcode, mut body: Body<'a>) -> Option<Operation<'a>> {
     })
 }
 
-/// How the bytes of a write come.
+/// Converts the flags of a write.
 pub(crate) fn write_how(fixed: &abi::WriteIn) -> WriteFlags {
     WriteFlags {
         kill_suidgid: fixed.write_flags & abi::WRITE_KILL_SUIDGID != 0,
@@ -320,7 +321,7 @@ fn xattr<'a>(opcode: Opcode, mut body: Body<'a>, agreed: &Agreed) -> Option<Oper
     })
 }
 
-/// The lock of a request about one.
+/// Converts the lock of a request.
 pub(crate) fn lock_args(fixed: &abi::LkIn) -> LockArgs {
     LockArgs {
         start: fixed.lk.start,

@@ -69,8 +69,9 @@ impl Direct {
         Notifier::new(Arc::clone(&self.server.channel.transport))
     }
 
-    /// Runs a message, which begins in `head` and ends in `data`, as the data of a write may. Returns all of its answer, or only the header
-    /// and the rest in `out`; empty if there is none, or not yet.
+    /// Runs a message that begins in `head` and continues in `data`. Data of a write is used from where it lies; other
+    /// messages are joined first. Returns the answer: all of it, or only its header with the rest in `out`. Empty if
+    /// there is no answer, or not yet.
     pub fn run(&self, head: &[u8], data: &[u8], out: &mut Vec<u8>) -> Vec<u8> {
         let joined;
         let (message, apart) = if data.is_empty() || is_head_of_write(head) {

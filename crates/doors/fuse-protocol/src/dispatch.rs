@@ -87,7 +87,7 @@ impl Dispatcher {
     }
 
     /// Runs one message that has [`Dispatcher::arrived`] and answers it, except a lock, which the file system answers.
-    /// `apart`: the data of a write that the message does not have itself.
+    /// `apart` holds the data of a write whose message ends before it, and is empty otherwise.
     pub fn serve(&self, message: &[u8], apart: &[u8], scratch: &mut Scratch) {
         let (header, operation) = match decode(message, apart, &self.agreed) {
             Ok(decoded) => decoded,

@@ -140,7 +140,8 @@ pub fn release(node: NodeId, handle: Handle) -> Vec<u8> {
     message(abi::RELEASE, (OURS, node), &[bytes_of(&ReleaseIn { fh: handle, ..ReleaseIn::default() })])
 }
 
-/// Makes the head of a write of a part of another write's data; returns it with that data. `None`: there is no such part.
+/// Makes the head of a write of one part of another write's data, and returns it with that data. Returns `None` if the
+/// write has no such part.
 pub fn part_of_write(message: &[u8], part: Range<usize>) -> Option<(Vec<u8>, &[u8])> {
     let (header, body) = take::<InHeader>(message)?;
     let (fixed, data) = take::<WriteIn>(body)?;
@@ -150,15 +151,15 @@ pub fn part_of_write(message: &[u8], part: Range<usize>) -> Option<(Vec<u8>, &[u
     Some(([bytes_of(&header), bytes_of(&fixed)].concat(), data))
 }
 
-/// Makes the answer to a write of so many bytes.
+/// Makes the answer to a write of `bytes` bytes.
 pub fn written(unique: u64, bytes: usize) -> Vec<u8> {
     let body = WriteOut { size: bytes as u32, padding: 0 };
     let len = (size_of::<OutHeader>() + size_of_val(&body)) as u32;
     [bytes_of(&OutHeader { len, error: 0, unique }), bytes_of(&body)].concat()
 }
 
-/// The notification that all cached bytes and the attributes of a node are no longer so: the kernel writes the pages that mappings have
-/// changed, and drops all.
+/// Makes the notification that the cached data and attributes of a node are no longer valid. The kernel writes back the
+/// pages changed by mappings and drops all pages.
 pub fn drops_pages(node: NodeId) -> Vec<u8> {
     let body = abi::NotifyInvalInodeOut { ino: node, off: 0, len: 0 };
     let len = size_of::<abi::OutHeader>() + size_of_val(&body);

@@ -9,9 +9,9 @@ use crate::{
     Parked, ReadBytes, Request, SetAttr, StatFs, WriteFlags,
 };
 
-/// The operations of a mounted file system. The default of every operation is `ENOSYS`; the kernel then falls back
-/// where it can. A handler may block its thread (the session starts another, up to its bound); one that may wait for
-/// another request - a lock - takes a [`Parked`] reply and answers later from wherever it likes.
+/// Operations of a mounted file system. Every operation answers `ENOSYS` by default; the kernel then uses a fallback if
+/// there is one. A handler may block its thread: the session starts another, up to its bound. A handler that may wait
+/// for another request (a lock) takes a [`Parked`] reply and answers later from any thread.
 #[allow(unused_variables, clippy::too_many_arguments, reason = "the kernel's own argument lists")]
 pub trait Filesystem: Send + Sync + 'static {
     /// Negotiates features. Called once, before all other calls.

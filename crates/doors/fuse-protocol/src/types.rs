@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use types::Timestamp;
 
-/// A file as the kernel names it: 1 is the root, others are minted by the file system and die at `forget`.
+/// Number of a file towards the kernel. 1 is the root; other numbers are chosen by the file system and end at `forget`.
 pub type NodeId = u64;
-/// An open file or directory as the file system names it, from `open` to `release`.
+/// Number of an open file or directory, chosen by the file system. Valid from `open` to `release`.
 pub type Handle = u64;
 
-/// A backing file registered with the kernel.
+/// Id of a backing file registered with the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct BackingId(pub i32);
 

@@ -272,9 +272,10 @@ pub fn end(fd: c_int) -> Result<(), c_int> {
     ended.map(drop)
 }
 
-/// Before the kernel looks at a file without asking the agent, or flags change that all duplicates of the descriptor share. One
-/// that is not known may be a duplicate, or inherited: its file is then written through a window by another number, or by
-/// another process. An errno: what was acknowledged is not there for it to see.
+/// Ends windows of a file that the kernel is about to access without asking the agent. Also to be called before flags
+/// change that all duplicates of the descriptor share. An unknown descriptor may be a duplicate or inherited: its file
+/// is then written through a window under another number, or by another process. Errors: an errno if acknowledged data
+/// is not visible to the kernel.
 pub fn look_past(fd: c_int) -> Result<(), c_int> {
     if !descriptors::is_foreign(fd) {
         give_back(fd)
@@ -285,8 +286,9 @@ pub fn look_past(fd: c_int) -> Result<(), c_int> {
     }
 }
 
-/// All of them, and for good: what is read and written from now on may be seen by nobody here. Also what others that share an
-/// open file of ours have appended. Whoever calls meanwhile waits until that is done. Also before [`configure`].
+/// Gives all windows back for good, because later reads and writes may be invisible to this library. This includes
+/// windows of other processes that share our open files. Concurrent callers wait until it is done. May be called before
+/// [`configure`].
 pub fn give_up() {
     // A child that shares its parent's memory has nothing to give back and leaves the parent's windows alone.
     if OWN.giving_up.load(Acquire) == DONE || (registration().is_some() && !is_owner()) {
@@ -334,7 +336,7 @@ fn give_up_once() {
 fn end_all() {
     let most = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX);
     for fd in 0..most.min(DESCRIPTORS_MAX as u64) as c_int {
-        // What is not drained fails the writes that follow.
+        // If records could not be applied, the writes that follow fail.
         let _ = look_past(fd);
     }
 }

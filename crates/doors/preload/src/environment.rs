@@ -2,7 +2,7 @@
 
 use core::ffi::CStr;
 
-/// The value of a variable, if there is one. Called by the loader, and read before the program begins.
+/// Returns the value of a variable, if it is set. Called by the loader, before the program begins.
 pub fn value(name: &CStr) -> Option<&'static [u8]> {
     // SAFETY: a C string; the environment does not change while libraries are loaded.
     let found = unsafe { libc::getenv(name.as_ptr()) };

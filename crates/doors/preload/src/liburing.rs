@@ -2,7 +2,8 @@
 
 use core::ffi::{CStr, c_int, c_void};
 
-/// Whether the program came with a library for `io_uring`, which has the system calls inside. Called by the loader.
+/// Returns whether the program was loaded with a library for `io_uring`, which makes the system calls itself. Called by
+/// the loader.
 pub fn has_liburing() -> bool {
     unsafe extern "C" fn look(object: *mut libc::dl_phdr_info, _: usize, found: *mut c_void) -> c_int {
         // SAFETY: the loader's description of one object, whose name is a C string or null.

@@ -122,7 +122,7 @@ fn replaced(from: c_int, to: c_int, result: c_int) -> c_int {
     result
 }
 
-/// The call fails: the kernel would show bytes from before an acknowledged write.
+/// Fails the call with `errno`, because the kernel would show bytes from before an acknowledged write.
 #[cold]
 fn fails<T>(errno: c_int, result: T) -> T {
     // SAFETY: the calling thread's own.
@@ -139,7 +139,7 @@ pub unsafe fn fcntl(
 ) -> c_int {
     let elsewhere = (libc::O_APPEND | libc::O_DIRECT) as usize;
     if command == libc::F_SETFL && (argument & elsewhere != 0 || !descriptors::is_foreign(fd)) {
-        // What could not be drained fails the writes that follow.
+        // If records could not be applied, the writes that follow fail.
         let _ = agent::look_past(fd);
     }
     // SAFETY: the call is forwarded unchanged.

@@ -27,8 +27,9 @@ static SLOTS: [Slot; STREAMS_MAX] =
 /// Size of a buffer in bytes; 0: the C library's own.
 static BYTES: AtomicUsize = AtomicUsize::new(0);
 
-/// Streams that are opened from now on have buffers of as many bytes as the environment says, if that is a sound number, and this
-/// process may ask for windows. Called by the loader, after [`agent::configure`].
+/// Sets the buffer size of streams opened from now on, from the environment. A size outside [`STREAM_BUFFER_BYTES`] is
+/// ignored, and so is any size if this process may not ask for windows. Called by the loader, after
+/// [`agent::configure`].
 pub fn configure() {
     if agent::is_offered()
         && let Some(Wish::Bytes(bytes)) = environment::value(c"FOREBAY_STDIO_BUFFER").and_then(wish)

@@ -22,6 +22,7 @@ pub(crate) struct EventQueue {
     came: Condvar,
 }
 
+/// Returns whether a message is a notification, which has the number 0 in its header.
 fn is_notification(message: &[u8]) -> bool {
     AnswerView::parse(message).is_some_and(|answer| answer.is_notification())
 }

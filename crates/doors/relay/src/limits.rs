@@ -49,7 +49,7 @@ pub const DETACH: Duration = Duration::from_secs(2);
 /// Most lookups given back with one message: as many as fit into a piece.
 pub const FORGETS_PER_MESSAGE: usize = 240;
 
-/// Bytes of a message that go as its head when the rest goes as data: the header and the arguments of a write.
+/// Bytes of a message that are sent as its head if the rest is sent as data: the header and the arguments of a write.
 pub const HEAD_BYTES: usize = fuse_protocol::view::WriteView::HEAD_BYTES;
 
 /// Most groups of a caller that are sent: as many as fit into a piece. A caller with more lacks the access that only

@@ -82,7 +82,7 @@ fn is_directory(answer: &[u8]) -> bool {
     EntryView::parse(answer).is_some_and(|entry| entry.is_directory())
 }
 
-/// How the bytes of a write come; of a message that is too short nothing is said.
+/// Returns the flags of a write; the default flags if the message is too short.
 fn write_how(message: &[u8]) -> WriteFlags {
     WriteView::parse(message).map_or_else(WriteFlags::default, |write| write.how())
 }

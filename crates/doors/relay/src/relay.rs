@@ -187,7 +187,7 @@ impl Relay {
         self.pass.get().iter().for_each(|pass| _ = pass(notification));
     }
 
-    /// The caller's groups, where they count. Root needs none.
+    /// Returns the caller's groups if the request depends on them. Root needs none.
     fn groups_of(&self, envelope: &Envelope) -> Piece {
         if envelope.uid == 0 || !manner::depends_on_groups(envelope.opcode) {
             return Piece::default();

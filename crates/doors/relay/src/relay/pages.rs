@@ -1,4 +1,4 @@
-//! Pages of files that are shared with other nodes: which are dropped, and what of them is written.
+//! Page cache of files that are shared with other nodes: dropping pages, and writing back only changed parts.
 
 use std::ops::Range;
 
@@ -10,20 +10,20 @@ use super::{Got, Relay, RelayedRequest};
 use crate::manner;
 
 impl Relay {
-    /// Other nodes see what mappings here have changed of a file, and mappings here what others wrote: around locks and syncs, as in the
-    /// kernel's NFS client.
+    /// Makes the kernel write and drop a file's pages. Done around locks and syncs, as in the kernel's NFS client.
+    /// Other nodes then see changes made through mappings here, and mappings here see changes of others.
     pub(super) fn drop_pages(&self, node: NodeId) {
         self.pass(&drops_pages(node));
     }
 
-    /// Drops the pages of the file that a request is about, in its handler.
+    /// Drops the pages of the file that a request is about, in the request's handler.
     pub(super) fn drop_pages_of(&self, envelope: &Envelope) {
         self.dropping.lock().insert(envelope.unique);
         self.drop_pages(envelope.node);
         self.dropping.lock().remove(&envelope.unique);
     }
 
-    /// Remembers what the kernel reads and writes of files that are locked here.
+    /// Remembers the bytes that the kernel reads and writes of files that are locked here.
     pub(super) fn follow_pages(&self, envelope: &Envelope, message: &[u8], head: &[u8], read: &[u8]) {
         let node = envelope.node;
         match envelope.opcode.filter(|_| manner::is_success(head)) {
@@ -38,7 +38,8 @@ impl Relay {
         }
     }
 
-    /// Sends what a mapping has changed of pages that the kernel writes back, and answers as if all of it had been sent.
+    /// Sends only the parts of a written-back page that this node has changed, and answers as if all of it had been
+    /// sent.
     pub(super) fn write_parts(&self, envelope: &Envelope, message: &[u8], parts: Vec<Range<usize>>, reply: Parked) {
         let manner = manner::of(envelope, message, true);
         for part in parts {
