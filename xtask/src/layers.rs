@@ -15,6 +15,8 @@ struct Layers {
     /// Crate to (height of its layer from the top, layer name).
     place: BTreeMap<String, (usize, String)>,
     exceptions: Vec<(String, String)>,
+    /// Edges that would point down and are refused nevertheless.
+    forbidden: Vec<(String, String)>,
 }
 
 /// Checks each manifest against `layers.toml`.
@@ -51,6 +53,9 @@ impl Layers {
         else {
             return true; // an outside crate: the dependencies check has a word on it
         };
+        if self.forbidden.iter().any(|edge| edge.0 == from && edge.1 == to) {
+            return false;
+        }
         if let Some(position) = self.exceptions.iter().position(|edge| edge.0 == from && edge.1 == to) {
             used[position] = true;
             return true;
@@ -65,7 +70,7 @@ fn parse(sources: &Sources, report: &mut Report) -> Option<Layers> {
         None
     })?;
     let table: toml::Table = text.parse().map_err(|error| report.error(format!("{FILE}: {error}"))).ok()?;
-    let mut layers = Layers { place: BTreeMap::new(), exceptions: Vec::new() };
+    let mut layers = Layers { place: BTreeMap::new(), exceptions: Vec::new(), forbidden: Vec::new() };
     for (height, layer) in list(&table, "layer").enumerate() {
         let name = layer.get("name").and_then(|name| name.as_str()).unwrap_or_default();
         for member in layer.get("crates").and_then(|crates| crates.as_array()).into_iter().flatten() {
@@ -78,6 +83,11 @@ fn parse(sources: &Sources, report: &mut Report) -> Option<Layers> {
             report.error(format!("{FILE}: the exception from `{}` to `{}` gives no reason", word("from"), word("to")));
         }
         layers.exceptions.push((word("from"), word("to")));
+    }
+    for edge in list(&table, "forbidden") {
+        let to = edge.get("to").and_then(|to| to.as_str()).unwrap_or_default();
+        let from = edge.get("from").and_then(|from| from.as_array()).into_iter().flatten();
+        layers.forbidden.extend(from.filter_map(|from| Some((from.as_str()?.to_owned(), to.to_owned()))));
     }
     Some(layers)
 }
@@ -127,6 +137,13 @@ mod tests {
         assert!(errors(&with("because"), "door", "window-door").is_empty());
         assert_eq!(errors(&with(""), "door", "window-door").len(), 1);
         assert_eq!(errors(&with("because"), "door", "agent").len(), 1);
+    }
+
+    #[test]
+    fn a_forbidden_edge_is_an_error_although_it_points_down() {
+        let with = |to: &str| format!("{LAYERS}\n[[forbidden]]\nfrom = ['window-door', 'door']\nto = '{to}'");
+        assert_eq!(errors(&with("agent"), "door", "agent").len(), 1);
+        assert!(errors(&with("types"), "door", "agent").is_empty());
     }
 
     #[test]

@@ -7,14 +7,14 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 
 use config::Policy;
-use file_cache::{FileCache, Residency};
+use data_store::{DataStore, FileChange, Residency};
 use global_store::calls::{Store, StoreCall};
+use global_store::now_of_files;
 use global_store::posix::PosixStore;
 use rustix::fs::{self, Mode, OFlags};
 use types::{Identity, Timestamp};
 
 use crate::attributes::of_stat;
-use crate::burst_buffer::BurstBuffer;
 use crate::caller::Impersonator;
 use crate::locking::LockScope;
 use crate::locks::{LockTable, StoreLocks};
@@ -22,19 +22,9 @@ use crate::node::Node;
 use crate::policy_table::PolicyTable;
 use crate::windows::Windows;
 
-/// Parts of which an agent is built.
-pub struct Config {
-    /// File cache with the data of files.
-    pub cache: FileCache,
-    /// The accelerated directory.
-    pub store: PosixStore,
-    /// Policies of directories.
-    pub policies: PolicyTable,
-}
-
 /// POSIX meaning on one node over one accelerated directory. All methods may be called from any thread.
 pub struct Agent {
-    pub(crate) cache: Arc<dyn BurstBuffer>,
+    pub(crate) data: Arc<dyn DataStore>,
     pub(crate) store: PosixStore,
     pub(crate) policies: PolicyTable,
     pub(crate) impersonator: Impersonator,
@@ -55,14 +45,9 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// Creates an agent over an opened cache. Call this in the process that will serve, because descriptors are named
-    /// through `/proc`.
-    pub fn new(config: Config) -> io::Result<Agent> {
-        Agent::over(Arc::new(config.cache), config.store, config.policies)
-    }
-
-    /// Creates an agent over any burst buffer.
-    pub fn over(cache: Arc<dyn BurstBuffer>, store: PosixStore, policies: PolicyTable) -> io::Result<Agent> {
+    /// Creates an agent over an opened data store. Call this in the process that will serve, because descriptors are
+    /// named through `/proc`.
+    pub fn new(data: Arc<dyn DataStore>, store: PosixStore, policies: PolicyTable) -> io::Result<Agent> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let descriptors = fs::open("/proc/self/fd", flags, Mode::empty())?;
         let root = fs::openat(store.root(), ".", flags, Mode::empty())?;
@@ -70,7 +55,7 @@ impl Agent {
         let root = Arc::new(Node::new(&store, root, stat.st_mode, stat.st_ino)?);
         let lock_scope = Agent::own_lock_scope(&store);
         Ok(Agent {
-            cache,
+            data,
             store,
             policies,
             impersonator: Impersonator::new(),
@@ -90,9 +75,14 @@ impl Agent {
         &self.root
     }
 
-    /// The burst buffer.
-    pub fn cache(&self) -> &Arc<dyn BurstBuffer> {
-        &self.cache
+    /// The store of the files' data.
+    pub fn data(&self) -> &Arc<dyn DataStore> {
+        &self.data
+    }
+
+    /// Whether other nodes open the same files through the data store.
+    pub fn is_shared(&self) -> bool {
+        self.data.is_shared()
     }
 
     /// Policies of directories.
@@ -122,7 +112,7 @@ impl Agent {
 
     /// Checks that the burst buffer can apply all policies. Errors: the reason, and what to do.
     pub fn can_keep_policies(&self) -> Result<(), String> {
-        self.policies.all().iter().try_for_each(|policy| self.cache.notes_reads(policy.atime))
+        self.policies.all().iter().try_for_each(|policy| self.data.notes_reads(policy.atime))
     }
 
     /// Returns the policy of a node: that of its directory and of the directories above.
@@ -149,7 +139,8 @@ impl Agent {
     /// on. Errors: those of the global store when it is asked for the identity.
     pub fn may_hold(&self, node: &Node) -> io::Result<bool> {
         let ino = node.ino();
-        let known = || PosixStore::starts_of(ino).iter().any(|start| self.cache.may_know(start));
+        let index = self.data.extensions().index;
+        let known = || index.is_none_or(|index| PosixStore::starts_of(ino).iter().any(|start| index.may_know(start)));
         if !node.is_identified() && !self.store.is_identified(ino) && !known() {
             return Ok(false);
         }
@@ -166,26 +157,33 @@ impl Agent {
     pub(crate) fn as_ours<T>(&self, node: &Node, change: impl FnOnce() -> T) -> T {
         let began = self.begin_own(node);
         let done = change();
-        self.cache.changed_attributes(node.identity(), began);
+        self.data.note(node.identity(), FileChange::Attributes(began));
         done
     }
 
     /// Returns the time at which a change of a node's attributes or names in the global store begins. Notes the
     /// fingerprint of the global copy first, so that earlier changes by others are not taken for ours.
     pub(crate) fn begin_own(&self, node: &Node) -> Timestamp {
-        if node.is_regular() && self.may_hold(node).unwrap_or(false) && self.cache.wants_look(node.identity()) {
+        if node.is_regular() && self.may_hold(node).unwrap_or(false) && self.wants_look(node) {
             // The look comes first: the thread may act as a caller who cannot reach the burst buffer.
             if let Ok(stat) = self.stat(node) {
-                self.cache.saw(node.identity(), &of_stat(&stat).fingerprint());
+                self.data.note(node.identity(), FileChange::Seen(&of_stat(&stat).fingerprint()));
             }
         }
-        file_cache::now_of_files()
+        now_of_files()
     }
 
-    /// Updates what the file cache remembers of a node's names. Call this after our own change of the names.
+    /// Whether the global copy should be looked at before a change. With a server, the server looks.
+    fn wants_look(&self, node: &Node) -> bool {
+        self.data.extensions().index.is_some() && self.data.state(node.identity()).wants_look
+    }
+
+    /// Updates what the data store remembers of a node's names. Call this after our own change of the names.
     pub(crate) fn changed(&self, node: &Node) -> io::Result<()> {
-        if node.is_regular() && self.may_hold(node)? && self.cache.state(node.identity()) != Residency::Absent {
-            self.cache.own_change(&*node.anchor(&self.store)?);
+        if node.is_regular() && self.may_hold(node)? && self.data.state(node.identity()).residency != Residency::Absent
+        {
+            let anchor = node.anchor(&self.store)?;
+            self.data.note(node.identity(), FileChange::Names(&*anchor));
         }
         Ok(())
     }

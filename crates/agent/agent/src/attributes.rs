@@ -3,14 +3,13 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 
-use file_cache::Overlay;
+use data_store::{NewTime, OpenData, Overlay};
 use global_store::calls::StoreCall;
 use rustix::fs::{self, AtFlags, FileType, Gid, Mode, Stat, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid};
 use rustix::io::Errno;
 use types::{Fingerprint, Timestamp};
 
 use crate::agent::Agent;
-use crate::burst_buffer::OpenData;
 use crate::caller::{Caller, Judge};
 use crate::limits;
 use crate::node::Node;
@@ -49,15 +48,6 @@ pub struct FileSystemSpace {
     pub bsize: u64,
     pub namelen: u64,
     pub frsize: u64,
-}
-
-/// A time to set.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NewTime {
-    /// The time given.
-    At(Timestamp),
-    /// The time at which the call is executed.
-    Now,
 }
 
 /// Changes of attributes. `None` leaves an attribute unchanged.
@@ -148,7 +138,7 @@ impl Agent {
 
     /// Returns a node's attributes: those of the global store, with the replica's newer values in their place.
     pub fn attributes(&self, node: &Node) -> io::Result<Attributes> {
-        let before = self.cache.staged_count();
+        let before = self.data.staged_count();
         self.overlaid(node, before, of_stat(&self.stat(node)?))
     }
 
@@ -169,23 +159,25 @@ impl Agent {
     pub(crate) fn overlaid(&self, node: &Node, before: u64, mut attributes: Attributes) -> io::Result<Attributes> {
         if !node.is_regular() {
             // The first query that an agent gets by itself is for a directory; a test kills the agent here.
-            file_cache::fault::pass("directory.asked");
+            faults::pass("directory.asked");
             return Ok(attributes);
         }
         if !self.may_hold(node)? {
             // A replica of this file may have been staged out and dropped since the global store was asked.
-            return if self.cache.staged_count() == before { Ok(attributes) } else { Ok(of_stat(&self.stat(node)?)) };
+            return if self.data.staged_count() == before { Ok(attributes) } else { Ok(of_stat(&self.stat(node)?)) };
         }
         self.look(node, &mut |pending| {
             let mut before = before;
             for _ in 0..limits::SETTLED_TRIES {
                 // The access time comes first: once the global copy has it, the stage-out that took it there is over
                 // too.
-                attributes.atime = self.cache.accessed(node.identity(), attributes.atime);
-                let below = (self.cache.staged_count() == before).then(|| attributes.fingerprint());
-                let overlay = self.cache.attributes(node.identity(), below.as_ref())?;
+                if let Some(index) = self.data.extensions().index {
+                    attributes.atime = index.accessed(node.identity(), attributes.atime);
+                }
+                let below = (self.data.staged_count() == before).then(|| attributes.fingerprint());
+                let overlay = self.data.attributes(node.identity(), below.as_ref())?;
                 overlay.iter().for_each(|overlay| attributes.lay_over(overlay));
-                let now = self.cache.staged_count();
+                let now = self.data.staged_count();
                 if now == before || overlay.is_some_and(|overlay| overlay.ahead) {
                     break;
                 }
@@ -277,7 +269,7 @@ impl Agent {
         let cut = match open {
             Some(open) => open.set_len(size).map(|()| None),
             None => self.cut(node, size, &mut || {
-                self.cache.set_len(&node.anchor(&self.store)?, size, &self.policy_for_change(node)?, interrupted)
+                self.data.set_len(&node.anchor(&self.store)?, size, &self.policy_for_change(node)?, interrupted)
             }),
         };
         if cut.is_err() {
@@ -299,10 +291,10 @@ impl Agent {
         if !node.is_regular() {
             return apply();
         }
-        if self.cache.is_shared() {
+        if self.is_shared() {
             self.check_times(caller, node, new)?;
         }
-        self.cache.set_times(&node.anchor(&self.store)?, [new.atime, new.mtime], &mut apply)
+        self.data.set_times(&node.anchor(&self.store)?, [new.atime, new.mtime], &mut apply)
     }
 
     /// Checks that the caller may set times where the server sets them. The owner may set any; a caller with write
@@ -343,20 +335,22 @@ fn timespec(time: Option<NewTime>) -> Timespec {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};
     use std::time::{Duration, Instant};
 
     use config::Policy;
-    use file_cache::{FileCache, Residency, Settings};
+    use data_store::Residency;
+    use file_cache::{FileCache, Settings};
     use global_store::posix::{PosixStore, StoreOptions};
     use rustix::fs::OFlags;
 
     use super::*;
-    use crate::{Config, NewMode, PolicyTable};
+    use crate::{NewMode, PolicyTable};
 
     const LEN: u64 = 1000;
 
-    fn create(agent: &Agent, name: &str) -> std::sync::Arc<Node> {
+    fn create(agent: &Agent, name: &str) -> Arc<Node> {
         let how = crate::Mode { read: true, write: true, ..crate::Mode::default() };
         let new = NewMode { mode: 0o644, umask: 0 };
         let (found, open) =
@@ -375,7 +369,7 @@ mod tests {
         let store = PosixStore::new(root, StoreOptions::default()).unwrap();
         let cache = FileCache::open(Settings::new(&buffer, std::sync::Arc::new(store.clone()), "test")).unwrap();
         let policies = PolicyTable::load(Policy::default(), buffer.join("policies.toml")).unwrap();
-        let agent = Agent::new(Config { cache, store, policies }).unwrap();
+        let agent = Agent::new(Arc::new(cache), store, policies).unwrap();
         let (end, wrong) = (Instant::now() + Duration::from_secs(3), AtomicBool::new(false));
         std::thread::scope(|scope| {
             for thread in 0..8 {
@@ -384,7 +378,8 @@ mod tests {
                     for number in 0.. {
                         let name = format!("{thread}-{number}");
                         let node = create(agent, &name);
-                        while agent.cache().state(node.identity()) != Residency::Clean && Instant::now() < end {
+                        while agent.data().state(node.identity()).residency != Residency::Clean && Instant::now() < end
+                        {
                             let told = agent.attributes(&node).unwrap().size;
                             wrong.fetch_or(told != LEN, Ordering::Relaxed);
                         }
@@ -396,7 +391,7 @@ mod tests {
                 });
             }
         });
-        agent.cache().shutdown();
+        agent.data().shutdown();
         assert!(!wrong.load(Ordering::Relaxed), "a size was told that the file never had since its write");
     }
 }

@@ -81,11 +81,11 @@ impl Agent {
 
     /// Stages out the file if it is dirty, and waits.
     fn settle_below(&self, node: &Node) -> io::Result<()> {
-        if !node.is_regular() || !self.cache.is_dirty(node.identity()) {
+        if !node.is_regular() || !self.data.state(node.identity()).dirty {
             return Ok(());
         }
         self.apply_window(node)?;
-        self.cache
+        self.data
             .drain_file(node.identity(), &|| false)
             .map_err(|stuck| io::Error::from_raw_os_error(if stuck.errno > 0 { stuck.errno } else { libc::EIO }))
     }

@@ -9,7 +9,6 @@
 mod agent;
 mod attributes;
 mod beside;
-mod burst_buffer;
 mod caller;
 pub mod control;
 mod directory;
@@ -32,12 +31,10 @@ mod set_id;
 pub mod windows;
 mod xattr;
 
-pub use agent::{Agent, Config};
-pub use attributes::{Attributes, FileSystemSpace, NewAttributes, NewTime};
-pub use burst_buffer::{BurstBuffer, DataVersion, OpenData, ServerState};
+pub use agent::Agent;
+pub use attributes::{Attributes, FileSystemSpace, NewAttributes};
 pub use caller::{Caller, groups_of, set_groups_of_callers};
 pub use directory::{DirectoryEntry, OpenDirectory};
-pub use file_cache::{DrainProgress, SeekFor, Stuck};
 pub use flags::is_of_flags;
 pub use global_store::calls::{OutstandingCall, RequestId, Store};
 pub use global_store::descriptors;
@@ -49,7 +46,7 @@ pub use open_file::OpenFile;
 pub use policy_table::{PolicyError, PolicyTable};
 pub use reader::ReadData;
 pub use remote::fault as remote_fault;
-pub use remote::{Drainer, Interruption, Reads, RemoteBuffer, Unsynced, Written, set_interruption};
+pub use remote::{Drainer, Interruption, RemoteStore, Unsynced, Written, set_interruption};
 pub use set_id::CAPABILITY;
 pub use windows::own_tmpfs;
 pub use windows::{

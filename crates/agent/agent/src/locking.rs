@@ -178,7 +178,6 @@ mod tests {
     use rustix::fs::{self, Mode, OFlags};
 
     use super::*;
-    use crate::agent::Config;
     use crate::locks::LockKind;
     use crate::policy_table::PolicyTable;
     use crate::{Caller, NewMode};
@@ -198,7 +197,7 @@ mod tests {
             let cache = FileCache::open(Settings::new(buffer.path(), Arc::new(store.clone()), "test")).unwrap();
             let rules = PolicySet::parse([policy]).unwrap().apply(Policy::default());
             let policies = PolicyTable::load(rules, buffer.path().join("policies.toml")).unwrap();
-            let agent = Arc::new(Agent::new(Config { cache, store, policies }).unwrap());
+            let agent = Arc::new(Agent::new(Arc::new(cache), store, policies).unwrap());
             assert_eq!(matches!(agent.lock_scope(), LockScope::NodeAlone(_)), shared);
             let (new, how) = (NewMode { mode: 0o644, umask: 0 }, crate::Mode { write: true, ..crate::Mode::default() });
             let (found, _open) =

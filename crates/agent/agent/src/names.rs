@@ -7,6 +7,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::sync::Arc;
 
+use data_store::FileChange;
 use global_store::calls::StoreCall;
 use global_store::descriptors;
 use global_store::hidden::is_hidden;
@@ -64,7 +65,7 @@ impl Agent {
         for _ in 1..limits::LOOKUP_TRIES {
             match look() {
                 // Another file took the name's place between the open and the query for attributes.
-                Err(error) if error.raw_os_error() == Some(libc::ESTALE) && self.cache.has_published() => {}
+                Err(error) if error.raw_os_error() == Some(libc::ESTALE) && self.has_published() => {}
                 other => return other,
             }
         }
@@ -87,7 +88,7 @@ impl Agent {
     }
 
     fn found(&self, fd: OwnedFd) -> io::Result<FoundNode> {
-        let before = self.cache.staged_count();
+        let before = self.data.staged_count();
         let (node, attributes) = self.looked_at(fd)?;
         self.check_place(&node, attributes.nlink == 0)?;
         let attributes = self.overlaid(&node, before, attributes)?;
@@ -177,7 +178,7 @@ impl Agent {
         // error.
         if victim.node.is_regular() && victim.attributes.nlink == 1 && self.may_hold(&victim.node).unwrap_or(false) {
             self.removes(&victim.node, true);
-            self.cache.removing(victim.node.identity());
+            self.data.note(victim.node.identity(), FileChange::Removing);
         }
     }
 
@@ -201,7 +202,7 @@ impl Agent {
         let links = self.below(StoreCall::Attributes, || fs::fstat(node.fd()))?.st_nlink;
         if links == 0 || (links == 1 && victim.attributes.nlink == 1 && self.is_left_over(node, name)?) {
             self.removes(node, true);
-            self.cache.unlinked(node.identity());
+            self.data.note(node.identity(), FileChange::Unlinked);
             return Ok(());
         }
         self.removes(node, false);
@@ -264,7 +265,6 @@ pub(crate) mod tests {
     use global_store::posix::StoreOptions;
 
     use super::*;
-    use crate::agent::Config;
     use crate::policy_table::PolicyTable;
 
     /// Creates an agent of the directory `data`, with its catalogue.
@@ -279,7 +279,7 @@ pub(crate) mod tests {
         let policy = PolicySet::parse(["stage_out=manual"]).unwrap().apply(Policy::default());
         let policies = PolicyTable::load(policy, buffer.join("policies.toml")).unwrap();
         let cache = FileCache::open(settings).unwrap();
-        (Agent::new(Config { cache, store, policies }).unwrap(), catalogue)
+        (Agent::new(Arc::new(cache), store, policies).unwrap(), catalogue)
     }
 
     /// A file that the medium still calls dirty would be brought back by a crash, without its global copy.
@@ -291,7 +291,7 @@ pub(crate) mod tests {
         let (found, open) = agent.create(&Caller::own(), agent.root(), Some("f".as_ref()), new, true, how).unwrap();
         open.sync(false).unwrap();
         drop(open);
-        assert!(agent.cache.drain_all(&mut |_| {}, &|| false).is_empty());
+        assert!(agent.data.drain(None, &mut |_| {}, &|| false).is_empty());
         agent.loses_a_name(&agent.lookup(agent.root(), "f".as_ref()).unwrap());
         catalogue.crash();
         let left = catalogue.get(found.node.identity()).unwrap();
@@ -318,10 +318,10 @@ pub(crate) mod tests {
             drop(created.unwrap().1);
             let mut victim = agent.lookup(agent.root(), name.as_ref()).unwrap();
             victim.attributes.nlink = links;
-            assert!(agent.cache.is_dirty(victim.node.identity()));
+            assert!(agent.data.state(victim.node.identity()).dirty);
             std::fs::rename(data.join(name), data.join(now)).unwrap();
             agent.lost_a_name(&victim, name.as_ref()).unwrap();
-            assert_eq!(agent.cache.is_dirty(victim.node.identity()), !is_gone, "{name} is {now} now");
+            assert_eq!(agent.data.state(victim.node.identity()).dirty, !is_gone, "{name} is {now} now");
             std::fs::remove_file(data.join(now)).unwrap();
         }
     }

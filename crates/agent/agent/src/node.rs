@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, OnceLock, Weak};
 
 use concurrency::{Instant, Mutex};
-use file_cache::Anchor;
+use global_store::Anchor;
 use global_store::posix::{Identified, PosixStore};
 use rustix::fs::FileType;
 use types::Identity;

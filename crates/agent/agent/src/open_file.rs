@@ -5,13 +5,14 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use config::Atime;
-use file_cache::SeekFor;
+use config::{Atime, Policy};
+use data_store::{
+    DataStore, DataVersion, FileChange, InPlace, InPlaceAs, OpenData, Passthrough, SeekFor, SyncScope, WriteWhere,
+};
 use rustix::fs;
 use types::{ByteRange, Version};
 
 use crate::agent::Agent;
-use crate::burst_buffer::{BurstBuffer, DataVersion, OpenData};
 use crate::limits;
 use crate::mode::{Mode, WriteHow};
 use crate::node::Node;
@@ -28,7 +29,8 @@ pub struct OpenFile {
     reader: ReadObserver,
     node: Arc<Node>,
     handle: Box<dyn OpenData>,
-    cache: Arc<dyn BurstBuffer>,
+    store: Arc<dyn DataStore>,
+    atime: Atime,
     mode: Mode,
     /// Whether the file had set-id bits or capabilities at an open for writing that no write has removed yet.
     privileged: AtomicBool,
@@ -39,7 +41,6 @@ pub struct OpenFile {
 
 impl Agent {
     /// Builds an open file over its data. `nameless`: the file has no name yet.
-    #[allow(clippy::too_many_arguments, reason = "what an open file is made of")]
     pub(crate) fn opened(
         &self,
         node: Arc<Node>,
@@ -47,21 +48,27 @@ impl Agent {
         mode: Mode,
         privileged: bool,
         nameless: bool,
-        rules: WindowRules,
-        reader: ReadObserver,
+        policy: &Policy,
     ) -> OpenFile {
-        let (cache, right, windows) = (Arc::clone(&self.cache), OnceLock::new(), self.windows.get().cloned());
-        let privileged = privileged.into();
-        if mode.noatime {
-            handle.keep_atime_unchanged();
+        OpenFile {
+            right: OnceLock::new(),
+            windows: self.windows.get().cloned(),
+            rules: WindowRules::of(policy),
+            reader: ReadObserver::new(policy),
+            node,
+            handle,
+            store: Arc::clone(&self.data),
+            atime: policy.atime,
+            mode,
+            privileged: privileged.into(),
+            nameless,
         }
-        OpenFile { right, windows, rules, reader, node, handle, cache, mode, privileged, nameless }
     }
 
     /// Writes at `offset`, or at the end if `how.append`. Returns the number of bytes written.
     pub fn write(&self, open: &OpenFile, data: &[u8], offset: u64, how: WriteHow) -> io::Result<usize> {
         if !how.cached {
-            open.handle.report_error_to_writer()?;
+            open.handle.sync(SyncScope::LossOnly)?;
         }
         if how.clear_set_id || open.privileged.load(Ordering::Relaxed) {
             self.before_write(open, how.clear_set_id)?;
@@ -69,9 +76,10 @@ impl Agent {
         // An append needs the end of the file, so the records of all windows are applied first.
         let range = if how.append { ByteRange::new(0, u64::MAX) } else { ByteRange::at(offset, data.len() as u64) };
         open.settle_within(range)?;
-        let written = open.handle.write_at(data, offset, how.append)?.written;
+        let place = if how.append { WriteWhere::End } else { WriteWhere::At(offset) };
+        let written = open.handle.write_at(data, place)?.written;
         if how.sync {
-            open.handle.sync_written()?;
+            open.handle.sync(SyncScope::OfWrite)?;
         }
         open.keep()?;
         Ok(written)
@@ -142,19 +150,19 @@ impl OpenFile {
         self.handle.data()
     }
 
-    /// Descriptor of the complete replica (`O_PATH`), which the kernel reads and writes directly.
-    pub fn backing(&self) -> Option<Arc<OwnedFd>> {
-        self.handle.backing()
+    /// Number of the complete replica, if [`backing`](OpenFile::backing) can return it.
+    pub fn version(&self) -> Option<Version> {
+        self.handle.data().replica
     }
 
-    /// Version of the complete replica, if [`backing`](OpenFile::backing) can return it.
-    pub fn version(&self) -> Option<Version> {
-        self.handle.version()
+    /// Descriptor of the complete replica (`O_PATH`), which the kernel reads and writes directly.
+    pub fn backing(&self) -> Option<Arc<OwnedFd>> {
+        self.handle.passthrough()?.backing()
     }
 
     /// The access-time mode of [`backing`](OpenFile::backing), for reads by the kernel.
     pub fn atime(&self) -> Atime {
-        self.handle.atime()
+        self.atime
     }
 
     /// Whether the kernel opened the file for execution.
@@ -181,7 +189,7 @@ impl OpenFile {
     /// buffer.
     #[must_use]
     pub fn use_passthrough(&self) -> bool {
-        self.handle.use_passthrough()
+        self.handle.passthrough().is_some_and(Passthrough::begin)
     }
 
     /// Applies advice on future reads: one of [`window::attach::advice`]. The advice is for `len` bytes from `start`; 0
@@ -212,7 +220,7 @@ impl OpenFile {
                 pending.map_or(Ok(read), |pending| pending.lay_over(buffer, offset, read))
             })
         };
-        if self.cache.is_shared() { patiently(self.rules.patience, look) } else { look() }
+        if self.is_remote() { patiently(self.rules.patience, look) } else { look() }
     }
 
     /// Reads as [`OpenFile::read`] does. If the bytes lie in at most `parts_max` parts of memory, returns these instead
@@ -221,7 +229,7 @@ impl OpenFile {
         let range = ByteRange::at(offset, buffer.len() as u64);
         if !self.is_windowed() {
             self.reader.reads(&*self.handle, range);
-            if let Some(parts) = self.handle.read_in_place(range, parts_max) {
+            if let Some(InPlace::Memory(parts)) = self.handle.read_in_place(range, InPlaceAs::Memory(parts_max)) {
                 return Ok(ReadData::InPlace(parts));
             }
             return self.handle.read_at(buffer, offset).map(ReadData::Copied);
@@ -250,20 +258,20 @@ impl OpenFile {
     fn make_durable(&self, data_only: bool) -> io::Result<()> {
         let kept =
             self.windows.as_ref().map_or(CrashDurability::Nothing, |windows| windows.keeps(self.node.identity()));
-        if kept != CrashDurability::Nothing
-            && let Some(told) = self.handle.sync_kept()
-        {
-            told?;
-            return if kept == CrashDurability::All { Ok(()) } else { self.handle.sync_acknowledged(data_only) };
+        if kept != CrashDurability::Nothing && self.handle.sync(SyncScope::IfKept)? {
+            if kept != CrashDurability::All {
+                self.handle.sync(SyncScope::Acknowledged(data_only))?;
+            }
+            return Ok(());
         }
         self.apply_window()?;
-        self.handle.sync(data_only)
+        self.handle.sync(if data_only { SyncScope::Data } else { SyncScope::All }).map(drop)
     }
 
     /// Handles the close of a descriptor.
     pub fn flush(&self) -> io::Result<()> {
         let lazy = self.rules.lazy && self.has_window_right();
-        if lazy && self.handle.is_remote() && self.right.get().is_some_and(WindowRight::is_used) {
+        if lazy && self.is_remote() && self.right.get().is_some_and(WindowRight::is_used) {
             return self.tell_damage(); // neither the server nor the windows have more to do
         }
         let settled = if lazy { Ok(()) } else { self.apply_window() };
@@ -298,7 +306,7 @@ impl OpenFile {
     /// Makes a change that bypassed the file's windows as durable as writes through them.
     fn keep(&self) -> io::Result<()> {
         let Some(windows) = &self.windows else { return Ok(()) };
-        if windows.keep(self.node.identity())? { self.handle.report_error_to_writer() } else { Ok(()) }
+        if windows.keep(self.node.identity())? { self.handle.sync(SyncScope::LossOnly).map(drop) } else { Ok(()) }
     }
 
     /// Whether this open file allows a window to a program that asks for one. It must be open for writing without other
@@ -309,12 +317,13 @@ impl OpenFile {
         let plain = mode.write && !mode.append && !mode.sync && !mode.direct && !mode.execute;
         let served = self.windows.is_some() && self.rules.wish.is_some();
         let settled = served && plain && !self.nameless && !self.writes_must_pass();
-        if self.cache.is_shared() {
+        if self.is_remote() {
             // At a server, all writes go there, and a process that maps the file has it open. Other nodes see the data
             // after a close.
             return settled;
         }
-        settled && self.handle.backing().is_some() && (!first || self.handle.is_unshared())
+        let complete = |replica: &dyn Passthrough| replica.backing().is_some() && (!first || replica.is_unshared());
+        settled && self.handle.passthrough().is_some_and(complete)
     }
 
     /// Whether this was opened to change the file, and no capabilities are known here that a write would remove.
@@ -329,7 +338,7 @@ impl OpenFile {
 
     /// Whether the data is at a server, so that each read and write is a request.
     pub fn is_remote(&self) -> bool {
-        self.cache.is_shared()
+        self.store.is_shared()
     }
 
     /// Allows a window. Call this only while every open file description of the file allows one.
@@ -353,7 +362,7 @@ impl Drop for OpenFile {
     fn drop(&mut self) {
         // Must come before the handle drops, so that nothing is staged out to a file that is about to vanish.
         if self.nameless && fs::fstat(self.node.fd()).is_ok_and(|stat| stat.st_nlink == 0) {
-            self.cache.unlinked(self.node.identity());
+            self.store.note(self.node.identity(), FileChange::Unlinked);
         }
     }
 }

@@ -6,9 +6,9 @@ use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
 use config::{Cache, Policy};
-use file_cache::OpenHow;
-use file_cache::limits::ONE_READ_BYTES;
+use data_store::{FileChange, OpenHow};
 use global_store::calls::StoreCall;
+use global_store::limits::ONE_READ_BYTES;
 use rustix::fs::{self, OFlags};
 
 use crate::agent::Agent;
@@ -17,8 +17,6 @@ use crate::mode::Mode;
 use crate::names::{FoundNode, NewMode};
 use crate::node::Node;
 use crate::open_file::OpenFile;
-use crate::reader::ReadObserver;
-use crate::windows::WindowRules;
 
 impl Agent {
     /// Opens an existing regular file as the caller. Errors: `EACCES` if the caller lacks permission, whatever the
@@ -59,21 +57,21 @@ impl Agent {
             write: writes,
             appends: mode.appends_alone(),
             truncate: mode.truncate,
-            created: false,
             sync: mode.sync,
+            noatime: mode.noatime,
             policy,
+            ..OpenHow::default()
         };
-        let (rules, reader) = (WindowRules::of(&how.policy), ReadObserver::new(&how.policy));
         // Privileges are removed first: an open that is refused must truncate nothing.
         let taken =
             (mode.truncate && privileged).then(|| self.take_privileges_of(node, mode.clear_set_id)).transpose()?;
         let anchor = if writes || self.may_hold(node)? || self.stat(node)?.st_size == 0 {
             node.anchor(&self.store)?
         } else {
-            let copied = matches!(how.policy.cache, Cache::Both | Cache::Preload) && !self.cache.is_shared();
+            let copied = matches!(how.policy.cache, Cache::Both | Cache::Preload) && !self.is_shared();
             node.anchor_reading(&self.store, if copied { ONE_READ_BYTES } else { 0 })?
         };
-        let open = |how: &OpenHow| self.cache.open_unless(Arc::clone(&anchor), how.clone(), interrupted);
+        let open = |how: &OpenHow| self.data.open(Arc::clone(&anchor), how.clone(), interrupted);
         let opened = if mode.truncate { self.cut(node, 0, &mut || open(&how)) } else { open(&how) };
         let handle = match (opened, taken) {
             (Err(error), Some(taken)) => {
@@ -82,7 +80,7 @@ impl Agent {
             }
             (opened, _) => opened?,
         };
-        Ok(self.opened(node.clone(), handle, mode, privileged, false, rules, reader))
+        Ok(self.opened(node.clone(), handle, mode, privileged, false, &how.policy))
     }
 
     /// Returns the policy for a change of a file's data. An agent without privilege cannot set the times of other
@@ -155,17 +153,25 @@ impl Agent {
         exclusive: bool,
         mode: Mode,
     ) -> io::Result<(FoundNode, OpenFile)> {
-        if name.is_none() && self.cache.is_shared() {
+        if name.is_none() && self.is_shared() {
             // A server cannot find a file without a name. Programs then create a name and remove it.
             return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
         }
         let (found, created) = self.create_below(caller, parent, name, new, exclusive)?;
         let anchor = found.node.anchor_created(&self.store, created, name.map(|name| (parent, name)))?;
         let policy = if name.is_some() { self.policy_for(&found.node) } else { self.policy_for(parent) };
-        let (rules, reader) = (WindowRules::of(&policy), ReadObserver::new(&policy));
-        let (appends, sync) = (mode.appends_alone(), mode.sync);
-        let how = OpenHow { read: true, write: true, appends, truncate: false, created: true, sync, policy };
-        let opened = self.cache.open_unless(anchor, how, &|| false);
+        let (appends, sync, noatime) = (mode.appends_alone(), mode.sync, mode.noatime);
+        let how = OpenHow {
+            read: true,
+            write: true,
+            appends,
+            created: true,
+            sync,
+            noatime,
+            policy: Arc::clone(&policy),
+            ..OpenHow::default()
+        };
+        let opened = self.data.open(anchor, how, &|| false);
         if opened.is_err()
             && let Some(name) = name
         {
@@ -174,9 +180,9 @@ impl Agent {
         }
         let opened = opened?;
         if name.is_none() {
-            self.cache.removing(found.node.identity());
+            self.data.note(found.node.identity(), FileChange::Removing);
         }
-        let open = self.opened(found.node.clone(), opened, mode, false, name.is_none(), rules, reader);
+        let open = self.opened(found.node.clone(), opened, mode, false, name.is_none(), &policy);
         Ok((found, open))
     }
 }

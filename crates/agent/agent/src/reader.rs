@@ -6,22 +6,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use concurrency::Mutex;
 use config::Policy;
-use file_cache::Fared;
+use data_store::{Fared, OpenData, ReadNotice};
 use types::ByteRange;
 use window::attach::advice;
 use window::detector::{Advice, Detector, RequestOutcome};
-use window::read_queue::Part;
 
-use crate::burst_buffer::OpenData;
 use crate::limits;
 
 /// Data found by a read.
-#[derive(Debug)]
 pub enum ReadData {
     /// Number of bytes copied to the caller's buffer.
     Copied(usize),
     /// Parts of memory that hold the bytes.
-    InPlace(Vec<Part>),
+    InPlace(Vec<Box<dyn AsRef<[u8]> + Send + Sync>>),
 }
 
 /// Returns the read-ahead budget of one open file, bytes; 0: none.
@@ -54,8 +51,7 @@ impl ReadObserver {
         if self.budget == 0 || self.off.load(Ordering::Relaxed) {
             return;
         }
-        let (share, mut spent) = (data.ahead_share(range.len()).min(data.ahead_earned(range.len())), None);
-        data.read_ahead(range, &mut |size, fared, absent| {
+        data.read_ahead(range, None, &mut |size, fared, share, absent| {
             let outcome = match fared {
                 Fared::Hit => RequestOutcome::Hit,
                 Fared::Late => RequestOutcome::Late,
@@ -67,12 +63,9 @@ impl ReadObserver {
             let request = range.intersection(&ByteRange::new(0, size));
             let following = detector.read(request, outcome, size, absent);
             // In a strided pattern, the detector may count the range about to be read as spent.
-            spent = detector.spent(request).filter(|spent| spent.end <= request.start && !spent.is_empty());
-            following
+            let spent = detector.spent(request).filter(|spent| spent.end <= request.start && !spent.is_empty());
+            ReadNotice { following, spent }
         });
-        if let Some(spent) = spent {
-            data.spent(spent);
-        }
     }
 
     fn made<'a>(&self, detector: &'a mut Option<Box<Detector>>) -> &'a mut Detector {
@@ -102,23 +95,24 @@ impl ReadObserver {
     /// Fetches bytes that a program will need. `EOPNOTSUPP` for data on this node, which the kernel reads into its page
     /// cache.
     fn will_need(&self, data: &dyn OpenData, start: u64, len: u64) -> io::Result<()> {
-        if self.budget == 0 || !data.is_remote() {
-            return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
+        let unsupported = || io::Error::from_raw_os_error(libc::EOPNOTSUPP);
+        if self.budget == 0 {
+            return Err(unsupported());
         }
         if start > i64::MAX as u64 {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
         }
         let end = if len == 0 { u64::MAX } else { start.saturating_add(len) };
         // The request counts as a read. Memory is shared with all readers.
-        let share = data.ahead_share(end.saturating_sub(start).min(self.budget));
-        data.read_ahead(ByteRange::at(start, 0), &mut |size, _, absent| {
+        let wanted = end.saturating_sub(start).min(self.budget);
+        let fetched = data.read_ahead(ByteRange::at(start, 0), Some(wanted), &mut |size, _, share, absent| {
             let mut detector = self.detector.lock();
             let detector = self.made(&mut detector);
             detector.set_budget(self.budget.min(share));
-            detector.will_need(ByteRange::new(start, end), size, absent)
+            let following = detector.will_need(ByteRange::new(start, end), size, absent);
+            ReadNotice { following, spent: None }
         });
-        data.fetch();
-        Ok(())
+        if fetched { Ok(()) } else { Err(unsupported()) }
     }
 }
 

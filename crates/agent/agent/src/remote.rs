@@ -26,25 +26,29 @@ mod written;
 
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use concurrency::Mutex;
 use config::{Policy, PolicySet};
-use file_cache::{Anchor, DrainProgress, Keep, OpenHow, Overlay, Residency, Status, Stuck};
+use data_store::{
+    CommandOutcome, DataStore, DrainProgress, Extensions, FileChange, FileState, NewTime, OpenData, OpenHow, Overlay,
+    Residency, ServerState, Status, StatusScope, StoreCommand, StoreStatus, Stuck, WindowFile, WindowStore,
+    WindowUsage,
+};
+use global_store::Anchor;
 use transport::{Call, CallError, Client, SessionInstance};
-use types::{ByteRange, Fingerprint, Identity, Version};
+use types::{ByteRange, Fingerprint, Identity};
 use wire::limits::DATA_BYTES_MAX;
 use wire::{Message, Text};
 
-use crate::attributes::NewTime;
-use crate::burst_buffer::{BurstBuffer, OpenData, ServerState};
 use crate::limits;
 use ahead::ReadAheadVersions;
 use fetches::RemoteFetches;
 use handle::RemoteHandle;
+use kept::Reads;
 use later::DeferredMessages;
 use opened::AllMates;
 use width::Width;
@@ -52,13 +56,11 @@ use width::Width;
 pub use drains::Drainer;
 pub(crate) use interruption::patiently;
 pub use interruption::{Interruption, is_interrupted, set_interruption};
-pub use kept::Reads;
-pub use opened::Mates;
 pub use unsynced::Unsynced;
 pub use written::Written;
 
-/// The burst buffer of a server.
-pub struct RemoteBuffer {
+/// The data store of a server.
+pub struct RemoteStore {
     inner: Arc<Inner>,
 }
 
@@ -98,11 +100,11 @@ fn unexpected(answer: &Message) -> io::Error {
     io::Error::from_raw_os_error(libc::EPROTO)
 }
 
-impl RemoteBuffer {
-    /// Creates a burst buffer over a connected client. `patience`: how long a request that changes nothing waits for an
+impl RemoteStore {
+    /// Creates a data store over a connected client. `patience`: how long a request that changes nothing waits for an
     /// answer.
-    pub fn new(client: Client, patience: Duration) -> RemoteBuffer {
-        RemoteBuffer {
+    pub fn new(client: Client, patience: Duration) -> RemoteStore {
+        RemoteStore {
             inner: Arc::new(Inner {
                 client: Arc::new(client),
                 opening: AtomicUsize::new(0),
@@ -211,44 +213,15 @@ fn is_nameless(error: &io::Error, anchor: &dyn Anchor) -> bool {
     error.raw_os_error() == Some(libc::ESTALE) && anchor.attributes().is_ok_and(|found| found.links == 0)
 }
 
-impl BurstBuffer for RemoteBuffer {
-    /// Opens a file. Like every wait for the server, the open is interrupted only by the death of the program.
-    fn open_unless(
+/// Like every wait for the server, an open is interrupted only by the death of the program.
+impl DataStore for RemoteStore {
+    fn open(
         &self,
         anchor: Arc<dyn Anchor>,
         how: OpenHow,
         _interrupted: &dyn Fn() -> bool,
     ) -> io::Result<Box<dyn OpenData>> {
-        Ok(Box::new(RemoteHandle::open(&self.inner, &*anchor, &how, false)?))
-    }
-
-    fn attributes(&self, identity: &Identity, _below: Option<&Fingerprint>) -> io::Result<Option<Overlay>> {
-        match self.inner.ask(&Message::Attributes { identity: identity.clone() })? {
-            Message::Overlay { staged_count, known, size, blocks, mtime, ctime } => {
-                self.inner.staged_count.lock().hear(staged_count);
-                // If the server's file is not ahead, `mtime` carries the ctime that the server left, and `ctime` the
-                // one to show for it. The global copy's current attributes on this node say nothing.
-                let below = if known { None } else { Some(mtime) };
-                Ok(Some(Overlay { ahead: known, size, blocks, mtime, ctime, below }))
-            }
-            other => Err(unexpected(&other)),
-        }
-    }
-
-    fn notes_reads(&self, atime: config::Atime) -> Result<(), String> {
-        match atime {
-            config::Atime::No => Ok(()),
-            _ => Err(
-                "the policy `atime` cannot be kept with --server: what is read ahead is read without its programs; \
-                      leave it at `no`, or let the server serve names too (--names server)"
-                    .to_owned(),
-            ),
-        }
-    }
-
-    /// Last count received. A caller that compares counts has requested attributes in between.
-    fn staged_count(&self) -> u64 {
-        self.inner.staged_count.lock().moves
+        Ok(Box::new(RemoteHandle::open(&self.inner, &*anchor, &how, None)?))
     }
 
     fn set_len(
@@ -288,84 +261,122 @@ impl BurstBuffer for RemoteBuffer {
         }
     }
 
-    fn own_change(&self, anchor: &dyn Anchor) {
-        let (identity, hint) = (anchor.identity().clone(), hint_of(&anchor.path_hint()));
-        // The path is only a hint: the identity finds the file without it.
-        let _ = self.inner.ask(&Message::OwnChange { identity, hint });
-    }
-
-    fn removing(&self, identity: &Identity) {
-        if let Err(error) = self.inner.ask(&Message::Removing { identity: identity.clone() }) {
-            tracing::warn!(
-                %error,
-                %identity,
-                "could not announce a removal to the server; after a crash it may keep the file's data"
-            );
+    fn attributes(&self, identity: &Identity, _below: Option<&Fingerprint>) -> io::Result<Option<Overlay>> {
+        match self.inner.ask(&Message::Attributes { identity: identity.clone() })? {
+            Message::Overlay { staged_count, known, size, blocks, mtime, ctime } => {
+                self.inner.staged_count.lock().hear(staged_count);
+                // If the server's file is not ahead, `mtime` carries the ctime that the server left, and `ctime` the
+                // one to show for it. The global copy's current attributes on this node say nothing.
+                let below = if known { None } else { Some(mtime) };
+                Ok(Some(Overlay { ahead: known, size, blocks, mtime, ctime, below }))
+            }
+            other => Err(unexpected(&other)),
         }
-        fault::point("remote.removing");
     }
 
-    fn unlinked(&self, identity: &Identity) {
-        self.inner.written.remove(identity);
-        self.inner.tell(Message::Unlinked { identity: identity.clone() });
-        fault::point("remote.unlinked");
+    /// Last count received. A caller that compares counts has requested attributes in between.
+    fn staged_count(&self) -> u64 {
+        self.inner.staged_count.lock().moves
     }
 
-    fn is_dirty(&self, identity: &Identity) -> bool {
-        self.inner.resides(identity).map_or(true, |(_, dirty)| dirty)
+    fn note(&self, identity: &Identity, change: FileChange<'_>) {
+        match change {
+            // The server sees its global copy by itself.
+            FileChange::Seen(_) | FileChange::Attributes(_) => {}
+            FileChange::Names(anchor) => {
+                let (identity, hint) = (identity.clone(), hint_of(&anchor.path_hint()));
+                // The path is only a hint: the identity finds the file without it.
+                let _ = self.inner.ask(&Message::OwnChange { identity, hint });
+            }
+            FileChange::Removing => {
+                if let Err(error) = self.inner.ask(&Message::Removing { identity: identity.clone() }) {
+                    tracing::warn!(
+                        %error,
+                        %identity,
+                        "could not announce a removal to the server; after a crash it may keep the file's data"
+                    );
+                }
+                fault::point("remote.removing");
+            }
+            FileChange::Unlinked => {
+                self.inner.written.remove(identity);
+                self.inner.tell(Message::Unlinked { identity: identity.clone() });
+                fault::point("remote.unlinked");
+            }
+            FileChange::Elsewhere => self.inner.ahead.changed(identity, ahead::ALL),
+        }
     }
 
-    /// Drains all files. A file still being written (`EBUSY`) is durable as far as it was written when it was staged
-    /// out.
-    fn sync_all(&self) -> io::Result<()> {
-        let stuck = self.inner.drainer().drain_all(&mut |_| {}, &is_interrupted);
-        let failed = stuck.iter().find(|one| one.errno != libc::EBUSY);
-        failed.map_or(Ok(()), |stuck| Err(io::Error::from_raw_os_error(stuck.errno)))
+    /// The server does not report pins and losses.
+    fn state(&self, identity: &Identity) -> FileState {
+        let known = |(residency, dirty)| FileState { residency, dirty, ..FileState::default() };
+        self.inner.resides(identity).map_or_else(|_| FileState::default(), known)
     }
 
-    fn drain_file(&self, identity: &Identity, interrupted: &dyn Fn() -> bool) -> Result<(), Stuck> {
-        self.inner.drainer().drain_file(identity, interrupted)
+    fn command(&self, command: StoreCommand<'_>) -> io::Result<CommandOutcome> {
+        let change = |message| self.inner.change(&message).map(drop);
+        match command {
+            StoreCommand::StageIn(anchor, policy) => self.inner.stage_in(&**anchor, policy)?,
+            StoreCommand::Evict(identity) => change(Message::Evict { identity: identity.clone() })?,
+            StoreCommand::Pin(identity, pinned) => change(Message::Pin { identity: identity.clone(), pinned })?,
+            StoreCommand::SyncAll => self.sync_all()?,
+            StoreCommand::ForgetClient(client) => self.inner.tell(Message::Gone { session: *client }),
+            StoreCommand::BeginPublishing | StoreCommand::Shutdown => {}
+            StoreCommand::Clean(_) | StoreCommand::Resolve(..) | StoreCommand::Quiesce(_) => {
+                return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
+            }
+        }
+        Ok(CommandOutcome::Done)
     }
 
-    fn drain_all(&self, progress: &mut dyn FnMut(DrainProgress), interrupted: &dyn Fn() -> bool) -> Vec<Stuck> {
-        self.inner.drainer().drain_all(progress, interrupted)
+    fn drain(
+        &self,
+        identity: Option<&Identity>,
+        progress: &mut dyn FnMut(DrainProgress),
+        interrupted: &dyn Fn() -> bool,
+    ) -> Vec<Stuck> {
+        match identity {
+            Some(identity) => self.inner.drainer().drain_file(identity, interrupted).err().into_iter().collect(),
+            None => self.inner.drainer().drain_all(progress, interrupted),
+        }
     }
 
-    fn stage_in(&self, anchor: &Arc<dyn Anchor>, policy: &Arc<Policy>) -> io::Result<()> {
-        self.inner.stage_in(&**anchor, policy)
+    fn status(&self, scope: StatusScope) -> StoreStatus {
+        let counters = if scope == StatusScope::Node { Ok(self.reads()) } else { self.status_of_server() };
+        let client = &self.inner.client;
+        StoreStatus {
+            counters,
+            server: Some(ServerState { address: client.address().to_string(), away: client.away() }),
+        }
     }
 
-    fn evict(&self, identity: &Identity) -> io::Result<()> {
-        self.inner.change(&Message::Evict { identity: identity.clone() }).map(drop)
+    fn notes_reads(&self, atime: config::Atime) -> Result<(), String> {
+        match atime {
+            config::Atime::No => Ok(()),
+            _ => Err(
+                "the policy `atime` cannot be kept with --server: what is read ahead is read without its programs; \
+                      leave it at `no`, or let the server serve names too (--names server)"
+                    .to_owned(),
+            ),
+        }
     }
 
-    fn pin(&self, identity: &Identity, pinned: bool) -> io::Result<()> {
-        self.inner.change(&Message::Pin { identity: identity.clone(), pinned }).map(drop)
+    fn extensions(&self) -> Extensions<'_> {
+        let client = Some(self.inner.client.session());
+        Extensions { windows: Some(self), shared: true, client, ..Extensions::default() }
     }
+}
 
-    /// Always false: the server does not report pins.
-    fn is_pinned(&self, _identity: &Identity) -> bool {
-        false
-    }
-
-    fn state(&self, identity: &Identity) -> Residency {
-        self.inner.resides(identity).map_or(Residency::Absent, |(state, _)| state)
-    }
-
-    fn resolve(&self, _identity: &Identity, _keep: Keep) -> io::Result<Option<PathBuf>> {
-        Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP))
-    }
-
-    fn quiesce(&self, _on: bool) -> io::Result<()> {
-        Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP))
-    }
-
-    fn client(&self) -> Option<[u8; 16]> {
-        Some(self.inner.client.session())
-    }
-
-    fn open_for_windows(&self, anchor: Arc<dyn Anchor>, how: OpenHow) -> io::Result<Box<dyn OpenData>> {
-        Ok(Box::new(RemoteHandle::open(&self.inner, &*anchor, &how, true)?))
+impl WindowStore for RemoteStore {
+    fn open_for_windows(
+        &self,
+        anchor: Arc<dyn Anchor>,
+        policy: &Arc<Policy>,
+        usage: WindowUsage,
+    ) -> io::Result<WindowFile> {
+        let how = OpenHow { write: true, policy: Arc::clone(policy), ..OpenHow::default() };
+        let target = Box::new(RemoteHandle::open(&self.inner, &*anchor, &how, Some(usage))?);
+        Ok(WindowFile { target, part_bytes: DATA_BYTES_MAX.into(), is_remote: true, write_back: None })
     }
 
     fn changed_since(&self, identity: &Identity, client: &[u8; 16]) -> io::Result<Vec<ByteRange>> {
@@ -385,45 +396,29 @@ impl BurstBuffer for RemoteBuffer {
             other => Err(unexpected(&other)),
         }
     }
+}
 
-    fn forget_client(&self, client: &[u8; 16]) {
-        self.inner.tell(Message::Gone { session: *client });
+impl RemoteStore {
+    /// Drains all files. A file still being written (`EBUSY`) is durable as far as it was written when it was staged
+    /// out.
+    fn sync_all(&self) -> io::Result<()> {
+        let stuck = self.inner.drainer().drain_all(&mut |_| {}, &is_interrupted);
+        let failed = stuck.iter().find(|one| one.errno != libc::EBUSY);
+        failed.map_or(Ok(()), |stuck| Err(io::Error::from_raw_os_error(stuck.errno)))
     }
 
-    /// Does nothing: the kernel of this node has no replica.
-    fn before_removals(&self, _tell: Box<dyn Fn(Version) + Send + Sync>) {}
+    /// Returns how this node's reads found their bytes.
+    fn reads(&self) -> Status {
+        let Reads { hits, late, misses } = self.inner.ahead.kept().reads();
+        Status { read_hits: hits, read_late: late, read_misses: misses, ..Status::default() }
+    }
 
-    fn status(&self) -> io::Result<Status> {
-        let mut report = vec![0; wire::limits::DATA_BYTES_MAX as usize];
+    fn status_of_server(&self) -> io::Result<Status> {
+        let mut report = vec![0; DATA_BYTES_MAX as usize];
         let message = Message::Status {};
         let within = Some(self.inner.patience.min(limits::SERVER_STATUS));
         let call = Call { into: &mut report, within, ..Call::new(&message) };
         let answer = self.inner.client.call(call)?;
         serde_json::from_slice(&report[..answer.data_bytes]).map_err(io::Error::other)
-    }
-
-    fn activity(&self) -> io::Result<Status> {
-        self.status()
-    }
-
-    fn server(&self) -> Option<ServerState> {
-        let client = &self.inner.client;
-        Some(ServerState { address: client.address().to_string(), away: client.away() })
-    }
-
-    fn reads(&self) -> Option<Reads> {
-        Some(self.inner.ahead.kept().reads())
-    }
-
-    fn shutdown(&self) -> bool {
-        true
-    }
-
-    fn is_shared(&self) -> bool {
-        true
-    }
-
-    fn forget_read_ahead(&self, identity: &Identity) {
-        self.inner.ahead.changed(identity, ahead::ALL);
     }
 }

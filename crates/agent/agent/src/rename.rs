@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::path::PathBuf;
 
+use data_store::FileChange;
 use global_store::calls::StoreCall;
 use rustix::fs::{self, RenameFlags};
 use types::Shown;
@@ -43,7 +44,7 @@ impl Agent {
             drop(steady);
             self.commit_before_replacing(&source, interrupted)?;
             steady = self.steady_names();
-            if self.cache.has_published() {
+            if self.has_published() {
                 (source, target) = look()?;
             }
         }
@@ -65,7 +66,7 @@ impl Agent {
         };
         let done = if replaces { self.emptying(caller, to.0, to.1, rename) } else { rename() };
         let moved = target.iter().map(|found| &found.node).chain([&source]);
-        moved.for_each(|node| self.cache.changed_attributes(node.identity(), began));
+        moved.for_each(|node| self.data.note(node.identity(), FileChange::Attributes(began)));
         if let Err(error) = done {
             replaced.map_or(Ok(()), |target| self.lost_a_name(target, to.1))?;
             return Err(error);
@@ -95,7 +96,7 @@ impl Agent {
     fn must_commit(&self, source: &Node) -> bool {
         source.is_regular()
             && source.is_identified()
-            && self.cache.is_dirty(source.identity())
+            && self.data.state(source.identity()).dirty
             && self.policy_for(source).rename_commits
     }
 
@@ -106,7 +107,7 @@ impl Agent {
 
     fn commit_before_replacing(&self, source: &Node, interrupted: &dyn Fn() -> bool) -> io::Result<()> {
         self.apply_window(source)?;
-        self.cache.drain_file(source.identity(), interrupted).map_err(|stuck| {
+        self.data.drain_file(source.identity(), interrupted).map_err(|stuck| {
             tracing::warn!(
                 path = %stuck.path_hint.shown(),
                 reason = stuck.reason,

@@ -102,10 +102,10 @@ impl Agent {
     /// later stage-out that finds no changes writes nothing.
     pub(crate) fn settle_before_privileges(&self, node: &Node) {
         // If the identity is unknown, the file may be dirty; the change that follows will report the error.
-        if !node.is_regular() || !self.may_hold(node).unwrap_or(false) || !self.cache.is_dirty(node.identity()) {
+        if !node.is_regular() || !self.may_hold(node).unwrap_or(false) || !self.data.state(node.identity()).dirty {
             return;
         }
-        if let Err(stuck) = self.cache.drain_file(node.identity(), &|| false) {
+        if let Err(stuck) = self.data.drain_file(node.identity(), &|| false) {
             // The privileges are set nevertheless. A retried stage-out may remove them, which cannot be reported to the
             // program.
             tracing::warn!(

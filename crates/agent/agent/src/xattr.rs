@@ -111,7 +111,7 @@ impl Agent {
 
     /// Tells a server of changes that only ctime shows, because it does not see changes in the global store.
     fn tell_server(&self, node: &Node) -> io::Result<()> {
-        if self.cache.is_shared() { self.changed(node) } else { Ok(()) }
+        if self.is_shared() { self.changed(node) } else { Ok(()) }
     }
 }
 

@@ -1,5 +1,7 @@
 //! Fingerprints: recognising that a file's content changed, without reading the content.
 
+use std::time::Duration;
+
 /// A moment as file systems store it: seconds since 1970-01-01 UTC (negative before) and 0..1e9 nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Timestamp {
@@ -13,6 +15,13 @@ impl Timestamp {
     /// Returns the moment `ns` nanoseconds after 1970-01-01 UTC.
     pub const fn from_nanos(ns: u64) -> Timestamp {
         Timestamp { seconds: (ns / 1_000_000_000) as i64, nanos: (ns % 1_000_000_000) as u32 }
+    }
+
+    /// Returns the time from this moment until `now`; 0 if this moment is still to come.
+    pub fn age(self, now: Timestamp) -> Duration {
+        let seconds = now.seconds.saturating_sub(self.seconds).saturating_mul(1_000_000_000);
+        let nanos = seconds.saturating_add(i64::from(now.nanos) - i64::from(self.nanos));
+        Duration::from_nanos(nanos.max(0).unsigned_abs())
     }
 
     /// Returns the next representable moment: one nanosecond later.

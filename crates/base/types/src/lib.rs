@@ -3,12 +3,14 @@
 //! This crate imports nothing but the standard library, and every name here is a word of `ARCHITECTURE.md`.
 
 mod fingerprint;
+mod gathered;
 mod identity;
 mod order;
 mod range;
 mod shown;
 
 pub use fingerprint::{Fingerprint, Moved, Timestamp};
+pub use gathered::Gathered;
 pub use identity::{Identity, IdentityError};
 pub use order::{Epoch, Version};
 pub use range::{ByteRange, RangeSet};

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use agent::Agent;
 use concurrency::Mutex;
+use data_store::FileChange;
 use fuse_protocol::Notifier;
 
 use crate::nodes::Known;
@@ -60,6 +61,6 @@ impl SharedFile {
             // Drops all bytes. Fails if the kernel does not know the node, which then has no pages.
             let _ = notifier.inval_inode(self.known.id, 0, 0);
         }
-        self.agent.cache().forget_read_ahead(self.known.node.identity());
+        self.agent.data().note(self.known.node.identity(), FileChange::Elsewhere);
     }
 }

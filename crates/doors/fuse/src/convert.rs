@@ -1,7 +1,8 @@
 //! Conversions between the agent's types and the protocol's.
 
 use agent::locks::{LockKind, RangeLock, client_of};
-use agent::{Attributes, Caller, NewAttributes, NewTime, WriteHow};
+use agent::{Attributes, Caller, NewAttributes, WriteHow};
+use data_store::NewTime;
 use fuse_protocol::{Attr, LockArgs, Request, SetAttr, TimeOrNow};
 
 pub fn caller(req: &Request) -> Caller {

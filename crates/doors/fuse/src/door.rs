@@ -9,6 +9,7 @@ use agent::Store;
 use agent::descriptors::{Charge, DescriptorOwner};
 use agent::locks::{LockKind, LockRequest, owner as owner_of};
 use agent::{Agent, Announced, Attributes, FoundNode, Mode, OpenDirectory, OpenFile};
+use data_store::StoreObserver;
 use fuse_protocol::{
     Attr, AttrReply, DirSink, Entry, Errno, Handle, KernelConfig, LockArgs, NodeId, Notifier, OpenReply, Request,
     init_flags,
@@ -98,19 +99,19 @@ impl Door {
 
     /// Returns whether others change files without this kernel's knowledge.
     fn is_shared(&self) -> bool {
-        self.client != 0 || self.agent.cache().is_shared()
+        self.client != 0 || self.agent.is_shared()
     }
 
     /// Marks a request whose handler may refresh files. These are the request's own file, or one whose lock passes to
     /// another program.
     pub(crate) fn refreshes(&self, req: &Request) -> Option<Refresh<'_>> {
-        (self.client == 0 && self.agent.cache().is_shared()).then(|| self.refreshing.begin(req.unique))
+        (self.client == 0 && self.agent.is_shared()).then(|| self.refreshing.begin(req.unique))
     }
 
     /// Returns the file if this node caches pages or read-ahead of it and other nodes may change it. `None` for a
     /// client's door: the client's kernel drops its pages by itself.
     pub(crate) fn shared(&self, known: &Arc<Known>) -> Option<SharedFile> {
-        let keeps = self.client == 0 && self.agent.cache().is_shared();
+        let keeps = self.client == 0 && self.agent.is_shared();
         let notifier = || self.notifier().cloned();
         let (agent, pages) = (&self.agent, &self.pages);
         keeps.then(|| SharedFile {
@@ -123,7 +124,7 @@ impl Door {
 
     /// Returns the remembered pages, if this node has any of the file and shares it with other nodes.
     pub(crate) fn pages_of(&self, node: NodeId) -> Option<&Pages> {
-        (self.client == 0 && self.agent.cache().is_shared() && self.pages.follows(node)).then_some(&*self.pages)
+        (self.client == 0 && self.agent.is_shared() && self.pages.follows(node)).then_some(&*self.pages)
     }
 
     /// Sets the connection to the kernel. Without it nothing is passed through.
@@ -131,10 +132,13 @@ impl Door {
         let registrations = Arc::new(Registrations::new(notifier));
         let idle = Arc::downgrade(&registrations);
         // A second connection would be a caller's mistake; the first one stays.
-        if self.registrations.set(registrations).is_ok() && self.passthrough {
-            self.agent.cache().before_removals(Box::new(move |version| {
+        if self.registrations.set(registrations).is_ok()
+            && self.passthrough
+            && let Some(index) = self.agent.data().extensions().index
+        {
+            index.observe(StoreObserver::Removals(Box::new(move |version| {
                 idle.upgrade().iter().for_each(|idle| idle.end(version));
-            }));
+            })));
         }
     }
 
@@ -260,7 +264,7 @@ impl Door {
         }
         // A file that is also read should stay in a replica that the kernel reads directly; so a mild registration
         // gets no window here.
-        let free = mode.truncate || self.agent.cache().is_shared();
+        let free = mode.truncate || self.agent.is_shared();
         let announced = self.agent.announced(req.pid).filter(|announced| free || !announced.is_mild());
         if announced.is_none() {
             // Acknowledged writes in windows are applied before this open truncates or reads.

@@ -5,9 +5,10 @@ use std::fs;
 use std::io::{self, IoSlice};
 use std::os::fd::BorrowedFd;
 
-use agent::{Config, PolicyTable};
+use agent::PolicyTable;
 use config::{Policy, PolicySet};
-use file_cache::{FileCache, Residency, Settings};
+use data_store::{Residency, StoreCommand};
+use file_cache::{FileCache, Settings};
 use fuse_protocol::{BackingId, Filesystem, Session, ThreadCounts, Transport};
 use global_store::posix::{PosixStore, StoreOptions};
 use parking_lot::Mutex;
@@ -58,7 +59,7 @@ fn with_door(test: impl FnOnce(&TempTree, &Arc<Door>, &Obliging)) {
     let store = PosixStore::new(root, StoreOptions::default()).unwrap();
     let cache = FileCache::open(Settings::new(tree.path("burst-buffer"), Arc::new(store.clone()), "test")).unwrap();
     let policies = PolicyTable::new(Policy { revalidate: Duration::ZERO, ..Policy::default() });
-    let agent = Agent::new(Config { cache: cache.clone(), store, policies }).unwrap();
+    let agent = Agent::new(Arc::new(cache.clone()), store, policies).unwrap();
     let door = Arc::new(Door::new(Arc::new(agent), true));
     let kernel_side = Arc::new(Obliging::default());
     door.connect(Session::over(door.clone(), kernel_side.clone(), ThreadCounts::default()).notifier());
@@ -85,7 +86,9 @@ fn an_open_is_refused_once_at_most() {
             // A read makes the agent fetch the rest.
             door.read(&req, node, handle, 0, &mut [0; 4096]).unwrap();
             let known = door.node(node).unwrap();
-            wait_until("the replica", PATIENCE, || door.agent.cache().state(known.node.identity()) == Residency::Clean);
+            wait_until("the replica", PATIENCE, || {
+                door.agent.data().state(known.node.identity()).residency == Residency::Clean
+            });
         };
         fs::write(tree.path("data/file"), large(1)).unwrap();
         let first = look();
@@ -147,7 +150,7 @@ fn a_registration_outlives_the_last_close_and_not_its_replica() {
         close(node, noting);
         door.agent.policies().unset("".as_ref(), &[]).unwrap();
         let identity = door.node(node).unwrap().node.identity().clone();
-        door.agent.cache().evict(&identity).unwrap();
+        door.agent.data().command(StoreCommand::Evict(&identity)).unwrap();
         assert!(kernel.registered().is_empty(), "the replica is gone");
 
         // A new version has its own registration. The old version's ends with the last close.

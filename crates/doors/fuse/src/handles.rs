@@ -122,7 +122,7 @@ impl DoorHandles {
     pub fn outdated(&self, known: &Known) -> Option<Arc<FileOf>> {
         let files = self.files.read();
         let mut of_node = files.values().filter(|file| file.known.id == known.id);
-        of_node.find(|file| !file.open.data().is_current()).cloned()
+        of_node.find(|file| !file.open.data().is_current).cloned()
     }
 
     /// Returns an open file of the node whose data is in a complete replica, if any. Searches all files, so it is

@@ -87,7 +87,7 @@ impl Door {
     fn stuck_for(&self, request: &Late) -> Option<Duration> {
         let silence = || self.agent.store_calls().silence();
         // Behind a server a thread may wait for the server instead of the store.
-        let alone = self.agent.cache().is_shared();
+        let alone = self.agent.is_shared();
         match self.id(request.unique).working() {
             Some(working) if working.call.is_some() => Some(working.since),
             Some(working) if !alone => Some(working.since.min(silence())),

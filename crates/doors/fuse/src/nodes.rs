@@ -269,7 +269,7 @@ impl Nodes {
 mod tests {
     use std::ffi::OsStr;
 
-    use agent::{Agent, Config, PolicyTable};
+    use agent::{Agent, PolicyTable};
     use config::Policy;
     use file_cache::{FileCache, Settings};
     use global_store::posix::{PosixStore, StoreOptions};
@@ -285,7 +285,7 @@ mod tests {
         let settings = Settings::new(tree.path("burst-buffer"), Arc::new(store.clone()), "test");
         let cache = FileCache::open(settings).unwrap();
         let policies = PolicyTable::new(Policy::default());
-        test(&Agent::new(Config { cache: cache.clone(), store, policies }).unwrap());
+        test(&Agent::new(Arc::new(cache.clone()), store, policies).unwrap());
         cache.shutdown();
     }
 

@@ -14,8 +14,9 @@
 
 use std::io;
 
+use agent::OpenFile;
 use agent::descriptors::{Charge, DescriptorOwner};
-use agent::{DataVersion, OpenFile};
+use data_store::DataVersion;
 use fuse_protocol::{Errno, OpenReply, fopen};
 
 use crate::limits;

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use agent::descriptors::Charge;
 use agent::locks::owner as owner_of;
-use agent::{Mode, NewMode, ReadData, RequestId, SeekFor};
+use agent::{Mode, NewMode, ReadData, RequestId};
+use data_store::SeekFor;
 use fuse_protocol::{
     AttrReply, DelayAction, DirSink, Entry, Errno, Filesystem, Handle, InitReply, KernelConfig, Late, LockArgs, NodeId,
     OpenReply, Parked, ReadBytes, Request, SetAttr, StatFs, WriteFlags, limits::READ_PARTS_MAX,
@@ -189,7 +190,7 @@ impl Filesystem for Door {
         Ok(match file.open.read_or_share(buffer, offset, READ_PARTS_MAX)? {
             ReadData::Copied(read) => ReadBytes::Copied(read),
             ReadData::InPlace(parts) => {
-                ReadBytes::InPlace(parts.into_iter().map(|part| Box::new(part) as Box<dyn AsRef<[u8]>>).collect())
+                ReadBytes::InPlace(parts.into_iter().map(|part| part as Box<dyn AsRef<[u8]>>).collect())
             }
         })
     }

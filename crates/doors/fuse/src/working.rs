@@ -15,7 +15,7 @@ pub struct CallerWatch(());
 impl Door {
     /// Makes this thread work for the caller of a request. Returns `None` where no server is waited for.
     pub(crate) fn work_for(&self, req: &Request) -> Option<CallerWatch> {
-        if !self.agent.cache().is_shared() {
+        if !self.agent.is_shared() {
             return None;
         }
         let (interrupted, thread) = (req.interruption(), req.pid);

@@ -7,7 +7,7 @@ use std::fs;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent::{Agent, Config, PolicyTable};
+use agent::{Agent, PolicyTable};
 use config::Policy;
 use file_cache::{FileCache, Settings};
 use global_store::posix::{PosixStore, StoreOptions};
@@ -64,7 +64,7 @@ impl Stand {
         let store = PosixStore::new(root, StoreOptions::default()).unwrap();
         let cache = FileCache::open(Settings::new(tree.path("bb"), Arc::new(store.clone()), "test")).unwrap();
         let policies = PolicyTable::new(Policy::default());
-        Stand { tree, agent: Arc::new(Agent::new(Config { cache, store, policies }).unwrap()) }
+        Stand { tree, agent: Arc::new(Agent::new(Arc::new(cache), store, policies).unwrap()) }
     }
 
     fn server(&self) -> Names<NoData> {
@@ -79,7 +79,7 @@ impl Stand {
 
 impl Drop for Stand {
     fn drop(&mut self) {
-        self.agent.cache().shutdown();
+        self.agent.data().shutdown();
     }
 }
 

@@ -205,7 +205,7 @@ mod tests {
     use global_store::memory::{Fault, StoreOperation};
 
     use crate::world::World;
-    use crate::{Residency, SetMtime};
+    use data_store::{NewTime, Residency};
 
     fn is_synced(world: &World) -> bool {
         assert_eq!(world.state(), Residency::Clean);
@@ -225,7 +225,7 @@ mod tests {
         let before = world.store.attributes("f").unwrap().fingerprint.mtime;
         world.write(b"new");
         let anchor = world.store.anchor("f").unwrap();
-        world.cache.set_times(&anchor, SetMtime::To(before), &mut || world.store.set_mtime("f", before)).unwrap();
+        world.cache.set_times(&anchor, Some(NewTime::At(before)), &mut || world.store.set_mtime("f", before)).unwrap();
         world.store.clear_journal();
         assert_eq!(world.drain(), 0);
         assert_eq!(world.store.journal(), [], "nothing was copied");

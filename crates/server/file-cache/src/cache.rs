@@ -12,7 +12,6 @@ use config::{KeepAfter, Policy};
 use global_store::{Anchor, GlobalStore};
 use types::{Identity, Version};
 
-use crate::api::TellChange;
 use crate::busy::Busy;
 use crate::change_time::VisibleChangeTime;
 use crate::clock::Clock;
@@ -35,6 +34,7 @@ use crate::superblock::Superblock;
 use crate::threads::Threads;
 use crate::throttle::Throttle;
 use crate::withdrawal::{Doubts, is_void};
+use data_store::ChangeObserver;
 
 /// Event counts since the cache was opened.
 #[derive(Default)]
@@ -72,7 +72,7 @@ pub(crate) struct Inner {
     pub(crate) catalogue: Arc<dyn Catalogue>,
     pub(crate) replicas: Replicas,
     /// Callback for changes of files' bytes.
-    pub(crate) on_change: OnceLock<TellChange>,
+    pub(crate) on_change: OnceLock<ChangeObserver>,
     pub(crate) superblock: Superblock,
     pub(crate) spaces: Spaces,
     pub(crate) clock: Clock,

@@ -21,13 +21,6 @@ pub(crate) fn wall() -> Timestamp {
     Timestamp { seconds: now.as_secs() as i64, nanos: now.subsec_nanos() }
 }
 
-/// Returns the time of day by the clock from which file systems take their times. It stands still between two ticks of
-/// the kernel.
-pub(crate) fn tick() -> Timestamp {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
-    Timestamp { seconds: now.tv_sec, nanos: u32::try_from(now.tv_nsec).unwrap_or(0) }
-}
-
 /// Returns seconds since 1970, for records only: nothing expires by them.
 pub(crate) fn wall_s() -> u64 {
     concurrency::wall_clock().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs())

@@ -208,9 +208,9 @@ mod tests {
     use std::os::unix::fs::FileExt;
     use std::path::Path;
 
-    use crate::api::{Keep, Residency};
     use crate::limits::BLOCK_BYTES;
     use crate::world::World;
+    use data_store::{Keep, Residency};
 
     const LEN: usize = 2 * BLOCK_BYTES as usize + 5000;
 

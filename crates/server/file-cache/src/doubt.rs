@@ -21,7 +21,7 @@ use global_store::Anchor;
 use types::{Fingerprint, Identity, Moved, Timestamp};
 
 use crate::cache::Inner;
-use crate::clock::{tick, wall};
+use crate::clock::wall;
 use crate::file::{File, Live};
 use crate::limits::COARSE_SECONDS;
 use crate::surface::FileCache;
@@ -108,7 +108,7 @@ impl FileCache {
         live.record.is_some() && !file.drain.is_locked() && !live.looked.is_some_and(is_recent)
     }
 
-    /// Notes that attributes or names of a file were changed through the agent since `began` (by [`tick`]): its ctime
+    /// Notes that attributes or names of a file were changed through the agent since `began` (by [`now_of_files`](global_store::now_of_files)): its ctime
     /// is no outsider's.
     pub fn changed_attributes(&self, identity: &Identity, began: Timestamp) {
         if let Some(file) = self.inner.known(identity) {
@@ -202,7 +202,7 @@ impl Inner {
         }
     }
 
-    /// Returns whether a change that follows a look at `found` may leave the fingerprint as it is. `looked`: [`tick`]
+    /// Returns whether a change that follows a look at `found` may leave the fingerprint as it is. `looked`: [`now_of_files`](global_store::now_of_files)
     /// before that look, or `slack` later.
     pub(crate) fn is_racy(&self, found: &Fingerprint, looked: Timestamp, slack: Duration) -> bool {
         let ctime = found.ctime;
@@ -238,9 +238,4 @@ pub(crate) fn new_place(record: &Record, anchor: &dyn Anchor, links: u64) -> Opt
 /// that is not known.
 pub(crate) fn is_renamed(hint: &Path, now: &Path) -> bool {
     hint.file_name().zip(now.file_name()).is_some_and(|(was, is)| was != is)
-}
-
-/// Returns the time by the clock of file systems, which stands still between two ticks of the kernel.
-pub fn now_of_files() -> Timestamp {
-    tick()
 }

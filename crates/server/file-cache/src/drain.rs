@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use concurrency::MutexGuard;
 
-use crate::api::{DrainProgress, Residency, Stuck};
 use crate::budget::DescriptorBudget;
 use crate::cache::Inner;
 use crate::file::File;
 use crate::limits::{BATCH_BYTES, POLL, SMALL_BYTES, TURN_MAX, TURN_PAUSE_MAX};
 use crate::stage_out::StageOutResult;
+use data_store::{DrainProgress, Residency, Stuck};
 
 /// Number of passes over files that changed while they were copied and that nobody writes now.
 const PASSES: usize = 3;

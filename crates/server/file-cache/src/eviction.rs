@@ -309,7 +309,8 @@ mod tests {
     use global_store::memory::MemoryStore;
 
     use super::*;
-    use crate::{FileCache, OpenHow, Settings, Space};
+    use crate::{FileCache, Settings, Space};
+    use data_store::OpenHow;
 
     #[test] // S31
     fn housekeeping_hurries_while_the_kernel_writes_into_the_last_of_the_room() {
@@ -323,8 +324,7 @@ mod tests {
         let cache = FileCache::open(settings).unwrap();
         store.create("f");
         let policy = Arc::new(config::Policy::default());
-        let how =
-            OpenHow { read: true, appends: false, write: true, truncate: false, created: true, sync: false, policy };
+        let how = OpenHow { read: true, write: true, created: true, policy, ..OpenHow::default() };
         let handle = cache.open_file(store.anchor("f").unwrap(), how).unwrap();
         let with_free = |bytes: u64| {
             free.store(bytes, Ordering::Relaxed);

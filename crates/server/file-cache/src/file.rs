@@ -27,12 +27,12 @@ use config::{KeepAfter, Policy, StageOut};
 use global_store::{Access, Anchor, StoreFile};
 use types::{ByteRange, Fingerprint, Identity, RangeSet, Timestamp, Version};
 
-use crate::api::Residency;
 use crate::change_time::VisibleChangeTime;
 use crate::last_access::Watched;
 use crate::limits::BLOCK_BYTES;
 use crate::medium::Medium;
 use crate::side::Trouble;
+use data_store::Residency;
 
 /// One version of one file's data.
 pub struct File {

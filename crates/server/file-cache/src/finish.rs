@@ -9,11 +9,12 @@ use global_store::{Access, StoreFile};
 use types::{Fingerprint, Moved, Timestamp};
 
 use crate::cache::Inner;
-use crate::clock::{tick, wall};
+use crate::clock::wall;
 use crate::fault;
 use crate::limits::{COARSE_SECONDS, SMALL_BYTES};
 use crate::replica;
 use crate::stage_out::StageOutJob;
+use global_store::now_of_files;
 
 impl Inner {
     /// Does W5. The time is set before the sync, so the sync makes it durable too. Otherwise, after a crash of the
@@ -96,7 +97,7 @@ impl Inner {
         let ours_alone = |job: &StageOutJob<'_>| job.file.live.lock().changes == job.changes;
         let (Some(timed), Some(global)) = (job.timed, job.global.take()) else {
             let _gate = job.file.gate.lock();
-            let looked = tick();
+            let looked = now_of_files();
             let now = job.anchor.attributes()?.fingerprint;
             job.racy = self.is_racy(&now, looked, Duration::ZERO);
             let moved = job.file.live.lock().moved(&job.before, &now);
@@ -116,7 +117,7 @@ impl Inner {
         let full = job.policy.verify == Verify::Full;
         // From this look on no change is ours. Reading everything back takes too long for a gate.
         let mut gate = (!full).then(|| job.file.gate.lock());
-        let looked = tick();
+        let looked = now_of_files();
         let synced = global.attributes()?.fingerprint;
         job.racy = self.is_racy(&synced, looked, Duration::ZERO);
         // A network file system may move mtime when it sends buffered bytes; a local one may not. A store that
@@ -141,7 +142,7 @@ impl Inner {
             let (_, kept) = date(&*global, job.mtime)?;
             job.kept = kept;
             global.sync().inspect_err(|_| job.file.live.lock().unsynced_below = true)?;
-            let looked = tick();
+            let looked = now_of_files();
             left = global.attributes()?.fingerprint;
             job.racy = self.is_racy(&left, looked, Duration::ZERO);
         }

@@ -20,15 +20,14 @@ use global_store::calls::still_wanted;
 use rustix::fs::SeekFrom;
 use types::{ByteRange, Version};
 
-use crate::api::{OpenHow, SeekFor, WriteResult};
 use crate::cache::Inner;
 use crate::file::{Body, File};
 use crate::lease::{self, Nobody};
 use crate::open::is_full;
-use crate::read_partial::Foresee;
 use crate::replica::{self, How};
 pub use backdate::Backdating;
 pub use behind::WriteBehind;
+use data_store::{Foresee, OpenHow, SeekFor, WriteResult};
 use route::Route;
 
 /// One open file description. Dropping it releases the file.
@@ -44,7 +43,7 @@ pub struct FileHandle {
     /// Mark of the client that uses this handle, reported with changes.
     mark: u64,
     /// Whether reads leave the access time unchanged, whatever the policy says.
-    unnoted: AtomicBool,
+    unnoted: bool,
     /// Number of the last failed stage-out that this handle reported, or after which it was opened.
     seen: AtomicU64,
 }
@@ -73,17 +72,11 @@ impl FileHandle {
             write: how.write,
             appends: how.appends,
             whole,
-            mark: 0,
+            mark: how.mark,
             passthrough: AtomicBool::new(false),
-            unnoted: AtomicBool::new(false),
+            unnoted: how.noatime,
             seen: AtomicU64::new(seen),
         }
-    }
-
-    /// Sets the mark that is reported with changes made through this handle
-    /// ([`FileCache::on_changes`](crate::FileCache::on_changes)).
-    pub fn mark(&mut self, mark: u64) {
-        self.mark = mark;
     }
 
     pub(crate) fn tell_change(&self, range: ByteRange) {
@@ -302,11 +295,14 @@ impl FileHandle {
     /// Finds the next data or hole (`SEEK_DATA`, `SEEK_HOLE`). Errors: `ENXIO` past the end, or if there is no more
     /// data.
     pub fn seek(&self, offset: u64, what: SeekFor) -> io::Result<u64> {
+        if what == SeekFor::End {
+            return self.size();
+        }
         let global = match self.route(false)? {
             Route::Replica(fd) => {
                 let from = match what {
                     SeekFor::Data => SeekFrom::Data(offset),
-                    SeekFor::Hole => SeekFrom::Hole(offset),
+                    _ => SeekFrom::Hole(offset),
                 };
                 return Ok(rustix::fs::seek(&fd, from)?);
             }
@@ -323,8 +319,8 @@ impl FileHandle {
         match (what, global.next_data(offset)?) {
             (SeekFor::Data, None) => errno(libc::ENXIO),
             (SeekFor::Data, Some(range)) => Ok(range.start.max(offset)),
-            (SeekFor::Hole, Some(range)) if range.start <= offset => Ok(range.end.min(size)),
-            (SeekFor::Hole, _) => Ok(offset),
+            (_, Some(range)) if range.start <= offset => Ok(range.end.min(size)),
+            (_, _) => Ok(offset),
         }
     }
 

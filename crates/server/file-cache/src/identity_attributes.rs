@@ -145,7 +145,7 @@ mod tests {
 
     use super::*;
     use crate::world::World;
-    use crate::{Residency, SetMtime};
+    use data_store::{NewTime, Residency};
 
     /// Makes identity attributes of more bytes fail from now on.
     fn refuse(world: &World, room: usize, error: Errno) {
@@ -210,7 +210,7 @@ mod tests {
             world.write(b"new");
             refuse(&world, 0, Errno::IO);
             let (anchor, time) = (world.store.anchor("f").unwrap(), Timestamp { seconds: 5, nanos: 0 });
-            world.cache.set_times(&anchor, SetMtime::To(time), &mut || world.store.set_mtime("f", time)).unwrap();
+            world.cache.set_times(&anchor, Some(NewTime::At(time)), &mut || world.store.set_mtime("f", time)).unwrap();
             refuse_none(&world);
             (0..lives).for_each(|_| world.crash());
             world.cache.housekeep();

@@ -9,13 +9,13 @@ use global_store::calls::still_wanted;
 use global_store::{Anchor, StoreAttributes};
 use types::{Epoch, Fingerprint, Version};
 
-use crate::api::OpenHow;
 use crate::cache::Inner;
 use crate::clock::wall_s;
 use crate::fault;
 use crate::file::{Body, File, Untouched};
 use crate::marks;
 use crate::replica::{self, How};
+use data_store::OpenHow;
 
 impl Inner {
     /// Makes an empty replica for a new or truncated file, and its intent.
@@ -220,8 +220,8 @@ mod tests {
 
     use config::Policy;
 
-    use crate::Residency;
     use crate::world::World;
+    use data_store::Residency;
 
     /// A world without extended attributes, where an open that allows mapping waits for a second commit of its intent.
     fn world() -> World {

@@ -17,7 +17,6 @@
 #![cfg_attr(not(test), deny(clippy::disallowed_types, clippy::disallowed_methods))]
 
 mod announce;
-mod api;
 mod budget;
 mod busy;
 mod cache;
@@ -61,6 +60,7 @@ mod release;
 mod removal;
 mod replica;
 mod resolve;
+mod seam;
 mod search;
 mod settings;
 mod side;
@@ -80,23 +80,14 @@ mod withdrawal;
 #[cfg(test)]
 mod world;
 
-pub use api::{
-    DrainProgress, Fared, Keep, ORPHANED, OpenHow, Overlay, Residency, SeekFor, SetMtime, Stuck, TellChange,
-    WriteResult,
-};
 pub use check::CheckReport;
-pub use clean::{Cleaned, IdlePlace, Which};
+pub use clean::IdlePlace;
 pub use clock::Clock;
-pub use doubt::now_of_files;
 pub use file::File;
 pub use handle::{Backdating, FileHandle, WriteBehind};
-pub use read_partial::{FindMissing, Foresee};
 pub use replica::{holds_unsaved_data, last_version, with_identity_attribute};
 pub use resolve::save_as;
 pub use search::may_go_with_crash;
 pub use settings::{Neighbours, OpenError, Settings, Space, SpaceProbe};
-pub use status::{Status, StuckStatus};
 pub use superblock::{check_owner, first_after_crash, is_damaged, keep_private, lock, remake, store_of};
 pub use surface::FileCache;
-
-pub use global_store::Anchor;

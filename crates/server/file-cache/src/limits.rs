@@ -22,10 +22,6 @@ pub const FETCHERS_PER_FILE_MAX: u32 = 4;
 /// Files up to this size are fetched inside `open` and staged out in batches; they have no checksum file.
 pub const SMALL_BYTES: u64 = BLOCK_BYTES;
 
-/// A file up to this size is read in one request, after its attributes were read, so that its bytes are of one moment.
-/// The value is the kernel's read-ahead.
-pub const ONE_READ_BYTES: u64 = 128 << 10;
-
 /// An absent file up to this size is staged in before a writer gets it; a larger one is written in the global store.
 pub const WHOLE_FIRST_BYTES: u64 = 64 << 20;
 

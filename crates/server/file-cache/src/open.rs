@@ -10,9 +10,7 @@ use config::{Atime, Cache, Policy, StageOut};
 use global_store::{Access, Anchor};
 use types::{Fingerprint, Moved, Version};
 
-use crate::api::OpenHow;
 use crate::cache::{CacheCounters, Inner};
-use crate::clock::tick;
 use crate::content::ContentOwner;
 use crate::file::{Body, Descriptors, File, NameHold};
 use crate::handle::FileHandle;
@@ -21,6 +19,8 @@ use crate::limits::{BLOCK_BYTES, FETCH_TRIES, RACY_SLACK, SMALL_BYTES, WHOLE_FIR
 use crate::marks;
 use crate::refusal::is_damage;
 use crate::replica::How;
+use data_store::OpenHow;
+use global_store::now_of_files;
 
 /// Outcome of one try of an open.
 enum Step {
@@ -333,7 +333,7 @@ impl Inner {
             && !how.write
             && checked.is_some_and(|then| now.saturating_sub(then) < how.policy.revalidate);
         if !trusted {
-            let looked = tick();
+            let looked = now_of_files();
             let attributes = anchor.attributes()?;
             let found = attributes.fingerprint;
             if attributes.append_only {

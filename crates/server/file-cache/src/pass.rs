@@ -12,12 +12,12 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use concurrency::{Instant, Mutex};
 use types::Identity;
 
-use crate::api::{DrainProgress, Residency, Stuck};
 use crate::budget::DescriptorBudget;
 use crate::cache::Inner;
 use crate::file::File;
 use crate::limits::{BATCH_BYTES, DRAIN_BATCH_FILES_MIN, GIVEN_UP_WAIT, POLL, SMALL_BYTES};
 use crate::stage_out::{StageOutResult, clone_error};
+use data_store::{DrainProgress, Residency, Stuck};
 
 /// Batches of files with their sizes: small files together, large ones alone.
 type Batches = VecDeque<Vec<(Arc<File>, u64)>>;

@@ -13,19 +13,12 @@ use std::sync::Arc;
 
 use types::ByteRange;
 
-use crate::api::Fared;
 use crate::cache::{CacheCounters, Inner};
 use crate::file::{Body, Fetch, File};
 use crate::limits::{AHEAD_BLOCKS_MAX, BLOCK_BYTES, FETCHERS_PER_FILE_MAX};
 use crate::replica;
 use crate::sums::block_range;
-
-/// Callback that returns the bytes of a range that are neither present nor being fetched.
-pub type FindMissing<'a> = &'a mut dyn FnMut(ByteRange) -> Vec<ByteRange>;
-
-/// Callback that returns the ranges that the reader will want, the nearest first. Gets the file's size and how the
-/// last read fared.
-pub type Foresee<'a> = &'a mut dyn FnMut(u64, Fared, FindMissing<'_>) -> Vec<ByteRange>;
+use data_store::{Fared, Foresee};
 
 fn blocks(range: ByteRange) -> std::ops::Range<u64> {
     range.start / BLOCK_BYTES..range.end.div_ceil(BLOCK_BYTES)
@@ -79,8 +72,8 @@ impl Inner {
     pub(crate) fn read_ahead(&self, file: &File, range: ByteRange, foresee: Foresee<'_>) {
         if let Body::Partial(fetch) = &mut file.live.lock().body {
             let (size, fared) = (fetch.base.size, fetch.fares(range));
-            let ranges = foresee(size, fared, &mut |range| fetch.absent(range));
-            fetch.expect(&ranges);
+            let notice = foresee(size, fared, u64::MAX, &mut |range| fetch.absent(range));
+            fetch.expect(&notice.following);
         }
     }
 

@@ -21,7 +21,6 @@ use catalogue::{Record, State};
 use concurrency::Mutex;
 use types::{Fingerprint, Identity, Moved, Shown, Version};
 
-use crate::api::Residency;
 use crate::cache::{Inner, broken, errno};
 use crate::file;
 use crate::lease::{self, Nobody};
@@ -29,6 +28,7 @@ use crate::limits::{PROBE_BYTES, ROUND};
 use crate::replica::How;
 use crate::side::{code, here};
 use crate::stage_out::{StageOutJob, StageOutResult};
+use data_store::Residency;
 
 /// State of a refusal.
 #[derive(Default)]

@@ -8,12 +8,12 @@ use std::sync::Arc;
 
 use catalogue::{Durability, Record, State};
 
-use crate::api::Keep;
 use crate::cache::{CacheCounters, Inner};
 use crate::file::{Body, File};
 use crate::limits::{SAVED_NAME_BYTES, SAVED_NAMES_MAX};
 use crate::medium::LACKS;
 use crate::replica::How;
+use data_store::Keep;
 
 impl Inner {
     /// Does `FileCache::resolve`. Gate held.

@@ -8,8 +8,8 @@ use catalogue::Catalogue;
 use config::Policy;
 use global_store::GlobalStore;
 
-use crate::clean::Which;
 use crate::clock::Clock;
+use data_store::Which;
 
 /// Space of the burst buffer's file system, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -10,18 +10,20 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use catalogue::{Durability, Record, State};
+use global_store::limits::ONE_READ_BYTES;
 use global_store::{Access, Anchor, StoreAttributes, StoreFile};
 use rustix::fs::OFlags;
 use types::{ByteRange, Epoch, Fingerprint, Moved, RangeSet, Timestamp};
 
 use crate::cache::{CacheCounters, Inner};
-use crate::clock::{tick, wall_s};
+use crate::clock::wall_s;
 use crate::fault;
 use crate::file::{Body, Fetch, File};
-use crate::limits::{FETCH_TRIES, GAP_BYTES, ONE_READ_BYTES, POLL, RACY_SLACK, SMALL_BYTES};
+use crate::limits::{FETCH_TRIES, GAP_BYTES, POLL, RACY_SLACK, SMALL_BYTES};
 use crate::open::is_full;
 use crate::replica;
 use crate::sums::{self, Sums};
+use global_store::now_of_files;
 
 /// A block that one thread copies.
 pub(crate) struct BlockClaim {
@@ -67,7 +69,7 @@ impl Inner {
         fault::point("p0.replica");
         let fetch = Fetch {
             base,
-            racy: self.is_racy(&base, tick(), RACY_SLACK),
+            racy: self.is_racy(&base, now_of_files(), RACY_SLACK),
             present: RangeSet::new(),
             claimed: BTreeSet::new(),
             wanted: 0,
@@ -96,13 +98,13 @@ impl Inner {
         write: bool,
     ) -> io::Result<bool> {
         let _working = self.fetching.enter(&self.counters.in_us);
-        let (mut base, mut looked) = (found.fingerprint, tick());
+        let (mut base, mut looked) = (found.fingerprint, now_of_files());
         for _ in 0..FETCH_TRIES {
             if base.size > SMALL_BYTES {
                 return Ok(false);
             }
             match self.fetch_once(file, anchor, &mut base, looked) {
-                Ok(false) => looked = tick(),
+                Ok(false) => looked = now_of_files(),
                 Ok(true) => {
                     CacheCounters::add(&self.counters.in_bytes, base.size);
                     CacheCounters::add(&self.counters.in_files, 1);

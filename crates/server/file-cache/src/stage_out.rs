@@ -17,7 +17,6 @@ use global_store::{Access, Anchor, StoreAttributes, StoreFile, descriptors};
 use types::{Fingerprint, Moved, Timestamp};
 
 use crate::announce::{Announcer, is_wanted};
-use crate::api::Residency;
 use crate::cache::{Inner, errno};
 use crate::content::ContentOwner;
 use crate::copy::{Copied, Copy, Extent};
@@ -31,6 +30,7 @@ use crate::pace::CopyPace;
 use crate::replica::{self, How};
 use crate::side::{self, here};
 use crate::sums::Sums;
+use data_store::Residency;
 
 /// Outcome of one stage-out.
 #[derive(Debug)]

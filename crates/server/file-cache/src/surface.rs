@@ -10,7 +10,6 @@ use config::Policy;
 use global_store::Anchor;
 use types::{ByteRange, Fingerprint, Identity, Timestamp, Version};
 
-use crate::api::{DrainProgress, Keep, OpenHow, Overlay, Residency, SetMtime, Stuck, TellChange};
 use crate::cache::{CacheCounters, Inner, broken};
 use crate::clock::wall;
 use crate::file::{Body, NameHold};
@@ -19,6 +18,7 @@ use crate::limits::{FETCH_TRIES, RESOLVE_WAIT};
 use crate::recovery;
 use crate::replica::mtime_of;
 use crate::settings::{OpenError, Settings};
+use data_store::{ChangeObserver, DrainProgress, Keep, NewTime, OpenHow, Overlay, Residency, Stuck};
 
 /// The file cache, cheap to clone. `shutdown` ends it. Dropping the last clone leaves the threads running.
 #[derive(Clone)]
@@ -71,7 +71,7 @@ impl FileCache {
     /// or a possible one, and before its caller is answered. It gets the handle's mark ([`FileHandle::mark`]; 0 for
     /// none), and must not call back. Writes of the kernel without the agent are not reported. Only the first callback
     /// counts.
-    pub fn on_changes(&self, tell: TellChange) {
+    pub fn on_changes(&self, tell: ChangeObserver) {
         let _ = self.inner.on_change.set(tell);
     }
 
@@ -139,15 +139,7 @@ impl FileCache {
         policy: &Arc<Policy>,
         interrupted: &dyn Fn() -> bool,
     ) -> io::Result<FileHandle> {
-        let how = OpenHow {
-            read: false,
-            write: true,
-            appends: false,
-            truncate: len == 0,
-            created: false,
-            sync: false,
-            policy: Arc::clone(policy),
-        };
+        let how = OpenHow { write: true, truncate: len == 0, policy: Arc::clone(policy), ..OpenHow::default() };
         let handle = self.open_unless(Arc::clone(anchor), how, interrupted)?;
         if len > 0 {
             handle.set_len(len)?;
@@ -161,7 +153,7 @@ impl FileCache {
     pub fn set_times(
         &self,
         anchor: &Arc<dyn Anchor>,
-        sets: SetMtime,
+        sets: Option<NewTime>,
         apply: &mut dyn FnMut() -> io::Result<()>,
     ) -> io::Result<()> {
         self.inner.gated(anchor.identity(), false, |file, _| {
@@ -277,15 +269,7 @@ impl FileCache {
     pub fn stage_in(&self, anchor: &Arc<dyn Anchor>, policy: &Arc<Policy>) -> io::Result<()> {
         let policy = Arc::new(Policy { cache: config::Cache::Both, ..Policy::clone(policy) });
         for _ in 0..FETCH_TRIES {
-            let how = OpenHow {
-                read: true,
-                appends: false,
-                write: false,
-                truncate: false,
-                created: false,
-                sync: false,
-                policy: Arc::clone(&policy),
-            };
+            let how = OpenHow { read: true, policy: Arc::clone(&policy), ..OpenHow::default() };
             let handle = self.open_file(Arc::clone(anchor), how)?;
             let file = Arc::clone(handle.file());
             let through = {

@@ -9,16 +9,16 @@ use catalogue::{Durability, State};
 use global_store::Anchor;
 use types::{Fingerprint, Moved, Version};
 
-use crate::api::SetMtime;
 use crate::cache::Inner;
-use crate::clock::tick;
 use crate::file::{Body, File, Live};
 use crate::replica::{self, How};
+use data_store::NewTime;
+use global_store::now_of_files;
 
 /// Notes a time whose setting the store did not confirm. It may be set already, or later, and must not pass for an
 /// outsider's change.
-fn note_try(live: &mut Live, before: &Fingerprint, sets: SetMtime) {
-    let SetMtime::To(time) = sets else { return };
+fn note_try(live: &mut Live, before: &Fingerprint, sets: Option<NewTime>) {
+    let Some(NewTime::At(time)) = sets else { return };
     let base = live.record.as_ref().map(|record| record.base);
     let known = |was: &Option<Fingerprint>| was.filter(|was| live.moved(was, before) != Moved::Content);
     let (left, base) = (known(&live.left), known(&base));
@@ -48,19 +48,19 @@ impl Inner {
         &self,
         file: &File,
         anchor: &Arc<dyn Anchor>,
-        sets: SetMtime,
+        sets: Option<NewTime>,
         apply: &mut dyn FnMut() -> io::Result<()>,
     ) -> io::Result<()> {
         let (record, version, unlinked, whole) = {
             let mut live = file.live.lock();
             live.changes += 1;
-            if let SetMtime::To(time) = sets {
+            if let Some(NewTime::At(time)) = sets {
                 live.given_time = Some(time);
             }
             (live.record.clone(), live.version, live.unlinked, matches!(live.body, Body::Whole))
         };
-        if sets == SetMtime::Keep || (record.is_none() && !unlinked) {
-            let began = tick();
+        if sets.is_none() || (record.is_none() && !unlinked) {
+            let began = now_of_files();
             let done = apply();
             self.note_own(file, began);
             return done;
@@ -72,7 +72,7 @@ impl Inner {
         let after = after.inspect_err(|_| note_try(&mut file.live.lock(), &before, sets))?.fingerprint;
         // The next write of the copy moves the global copy's time at once. Its end sets that to the replica's time.
         let mtime = match sets {
-            SetMtime::To(time) if copying => time,
+            Some(NewTime::At(time)) if copying => time,
             // The time as the store keeps it.
             _ => after.mtime,
         };

@@ -154,8 +154,8 @@ impl Inner {
 mod tests {
     use std::sync::atomic::Ordering;
 
-    use crate::Residency;
     use crate::world::World;
+    use data_store::Residency;
 
     /// The three commits are that of the intent, a second one for an open that allows mapping, and that of the
     /// withdrawal. A truncation that is refused to the program must not happen after the agent's death, whatever

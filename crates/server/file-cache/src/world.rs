@@ -8,7 +8,8 @@ use catalogue::MemoryCatalogue;
 use config::Policy;
 use global_store::memory::MemoryStore;
 
-use crate::{FileCache, FileHandle, OpenHow, Residency, Settings};
+use crate::{FileCache, FileHandle, Settings};
+use data_store::{OpenHow, Residency};
 
 pub(crate) struct World {
     _dir: tempfile::TempDir,
@@ -37,7 +38,7 @@ impl World {
 
     pub(crate) fn open_named(&self, name: &str, write: bool, truncate: bool) -> io::Result<FileHandle> {
         let policy = Arc::new(Policy::default());
-        let how = OpenHow { read: true, appends: false, write, truncate, created: false, sync: false, policy };
+        let how = OpenHow { read: true, write, truncate, policy, ..OpenHow::default() };
         self.cache.open_file(self.store.anchor(name).unwrap(), how)
     }
 

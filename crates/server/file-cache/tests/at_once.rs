@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use config::Policy;
-use file_cache::{FileCache, FileHandle, Keep, OpenHow, Residency, SetMtime};
+use data_store::{Keep, NewTime, OpenHow, Residency};
+use file_cache::{FileCache, FileHandle};
 use global_store::memory::StoreOperation;
 use support::{MIB, World, kernel_write, read};
 use types::{Identity, Timestamp};
@@ -79,7 +80,7 @@ fn a_fetch_that_was_dropped_never_completes_its_successor() {
         freed.recv().unwrap();
         Ok(())
     };
-    let holder = std::thread::spawn(move || cache.set_times(&anchor, SetMtime::Keep, &mut apply).unwrap());
+    let holder = std::thread::spawn(move || cache.set_times(&anchor, None, &mut apply).unwrap());
     held.recv_timeout(BOUND).unwrap();
     let closer = std::thread::spawn(move || drop(reader));
     std::thread::sleep(REACH);
@@ -164,7 +165,7 @@ fn the_users_time_during_a_stage_out_of_nothing_is_no_conflict() {
         |operation, _| matches!(operation, StoreOperation::SyncStore),
         move || {
             let time = Timestamp { seconds: 5, nanos: 0 };
-            cache.set_times(&anchor, SetMtime::To(time), &mut || store.set_mtime("empty", time)).unwrap();
+            cache.set_times(&anchor, Some(NewTime::At(time)), &mut || store.set_mtime("empty", time)).unwrap();
         },
     );
     world.drain();

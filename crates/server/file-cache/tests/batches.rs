@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use config::Policy;
+use data_store::{DrainProgress, OpenHow, Residency};
 use file_cache::limits::CONCLUDED_FILES;
-use file_cache::{DrainProgress, OpenHow, Residency};
 use global_store::GlobalStore;
 use global_store::memory::StoreOperation;
 use global_store::posix::{PosixStore, StoreOptions};
@@ -63,15 +63,7 @@ fn who_opens_a_file_of_a_batch_waits_for_a_few_others_of_it_and_not_for_all() {
             let (cache, anchor, opened) = (cache.clone(), Arc::clone(anchor), Arc::clone(&opened));
             let policy = Arc::clone(&policy);
             joins.lock().unwrap().push(std::thread::spawn(move || {
-                let how = OpenHow {
-                    read: true,
-                    appends: false,
-                    write: false,
-                    truncate: false,
-                    created: false,
-                    sync: false,
-                    policy,
-                };
+                let how = OpenHow { read: true, policy, ..OpenHow::default() };
                 drop(cache.open_file(anchor, how).unwrap());
                 opened.fetch_add(1, Ordering::AcqRel);
             }));

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use config::{Policy, StageOut};
-use file_cache::{FileHandle, OpenHow, Residency};
+use data_store::{OpenHow, Residency};
+use file_cache::FileHandle;
 use global_store::memory::StoreOperation;
 use support::{MIB, Mapping, World, kernel_write, until};
 use types::ByteRange;

@@ -11,7 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use config::{KeepAfter, Policy};
-use file_cache::{FileCache, FileHandle, OpenHow, Settings, fault};
+use data_store::OpenHow;
+use file_cache::{FileCache, FileHandle, Settings, fault};
 use global_store::posix::{PosixStore, StoreOptions};
 use global_store::{Anchor, GlobalStore};
 use rustix::fs::{Mode, OFlags};
@@ -49,8 +50,7 @@ impl World {
 
     fn open_file(&self, name: &str, change: impl FnOnce(&mut OpenHow)) -> FileHandle {
         let policy = Arc::new(Policy { revalidate: Duration::ZERO, ..Policy::default() });
-        let mut how =
-            OpenHow { read: true, appends: false, write: true, truncate: false, created: false, sync: false, policy };
+        let mut how = OpenHow { read: true, write: true, policy, ..OpenHow::default() };
         change(&mut how);
         self.cache.open_file(self.anchor(name), how).unwrap()
     }

@@ -6,7 +6,8 @@ use std::process::Command;
 use std::sync::Arc;
 
 use config::{Policy, StageOut};
-use file_cache::{FileCache, OpenHow, Settings};
+use data_store::OpenHow;
+use file_cache::{FileCache, Settings};
 use global_store::GlobalStore;
 use global_store::descriptors::{Charge, DescriptorOwner};
 use global_store::posix::{PosixStore, StoreOptions};
@@ -36,8 +37,7 @@ fn work(dir: &Path, handles: bool) {
         let fd = rustix::fs::open(&path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap();
         let anchor = store.anchor(fd, Some(created.into())).unwrap();
         let policy = Arc::clone(&policy);
-        let how =
-            OpenHow { read: true, write: true, appends: false, truncate: false, created: true, sync: false, policy };
+        let how = OpenHow { read: true, write: true, created: true, policy, ..OpenHow::default() };
         let handle = cache.open_file(anchor, how).unwrap();
         handle.write_at(number.to_string().as_bytes(), 0, false).unwrap();
     }
@@ -72,8 +72,7 @@ fn work_open(dir: &Path) {
         let identity = store.identify(fd.as_fd()).unwrap();
         let anchor = store.anchor_created(Arc::new(fd), identity, created, None);
         let policy = Arc::clone(&policy);
-        let how =
-            OpenHow { read: true, write: true, truncate: false, created: true, sync: false, appends: false, policy };
+        let how = OpenHow { read: true, write: true, created: true, policy, ..OpenHow::default() };
         let handle = cache.open_file(Arc::clone(&anchor), how).unwrap();
         assert!(handle.backing().is_some() && handle.use_passthrough());
         handle.write_at(number.to_string().as_bytes(), 0, false).unwrap();

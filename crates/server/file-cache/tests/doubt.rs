@@ -6,8 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use file_cache::{FileHandle, OpenHow, Residency, SetMtime, now_of_files};
+use data_store::{OpenHow, Residency};
+use file_cache::FileHandle;
 use global_store::memory::{Fault, StoreOperation};
+use global_store::now_of_files;
 use support::{MIB, World};
 use types::Timestamp;
 
@@ -132,7 +134,7 @@ fn our_own_changes_of_attributes_cost_no_look_at_the_bytes() {
         change();
         world
             .cache
-            .set_times(&world.anchor("f"), SetMtime::Keep, &mut || {
+            .set_times(&world.anchor("f"), None, &mut || {
                 world.store.set_clock(wall(), 1);
                 world.store.set_atime("f", Timestamp::default())
             })

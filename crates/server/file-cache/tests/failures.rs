@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use catalogue::{Catalogue, Durability};
 use config::{KeepAfter, Policy};
-use file_cache::{OpenHow, Residency};
+use data_store::{OpenHow, Residency};
 use global_store::memory::{Fault, StoreOperation};
 use support::{MIB, World, read};
 

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use config::{Atime, Policy, StageOut};
-use file_cache::Residency;
+use data_store::Residency;
 use global_store::calls::{RequestId, Store};
 use global_store::memory::StoreOperation::SyncNames;
 use global_store::memory::{Fault, StoreOperation};

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use config::{Atime, Cache, Policy};
-use file_cache::{FileCache, FileHandle, SetMtime, Settings};
+use data_store::{NewTime, OpenHow};
+use file_cache::{FileCache, FileHandle, Settings};
 use global_store::memory::{Fault, StoreOperation};
 use support::{MIB, World, kernel_file, read};
 use testkit::{PATIENCE, wait_until};
@@ -40,6 +41,12 @@ fn kernel_read(handle: &FileHandle) {
     kernel_file(handle).read_at(&mut [0], 0).unwrap();
 }
 
+/// Opens the file as with `O_NOATIME`.
+fn without_noting(world: &World) -> FileHandle {
+    let how = OpenHow { noatime: true, ..world.how(false) };
+    world.cache.open_file(world.anchor("f"), how).unwrap()
+}
+
 fn below(world: &World) -> Timestamp {
     world.store.attributes("f").unwrap().atime
 }
@@ -57,7 +64,7 @@ fn settled(world: &World) -> usize {
 /// Sets the access time as a program's `touch -a`.
 fn set(world: &World, atime: Timestamp) {
     let mut apply = || world.store.set_atime("f", atime);
-    world.cache.set_times(&world.anchor("f"), SetMtime::Keep, &mut apply).unwrap();
+    world.cache.set_times(&world.anchor("f"), None, &mut apply).unwrap();
 }
 
 #[test] // S36
@@ -184,8 +191,7 @@ fn nothing_but_a_programs_read_moves_the_time_of_last_access() {
             world.drain();
         }
         // As with O_NOATIME, and under a policy that notes no reads.
-        let handle = world.open("f", false);
-        handle.keep_atime_unchanged();
+        let handle = without_noting(&world);
         tick();
         read(&handle, 1);
         if atime == Atime::No {
@@ -197,8 +203,7 @@ fn nothing_but_a_programs_read_moves_the_time_of_last_access() {
         assert_eq!((below(&world), settled(&world)), (before, 0), "{atime:?}");
         // Also not while the file is being staged in.
         world.store.put("f", &vec![1; 3 * MIB]);
-        let handle = world.open("f", false);
-        handle.keep_atime_unchanged();
+        let handle = without_noting(&world);
         tick();
         read(&handle, 1);
         assert_eq!(told(&world), before, "{atime:?}");
@@ -233,7 +238,7 @@ fn a_time_of_the_last_write_alone_that_is_set_leaves_that_of_the_last_access() {
     kernel_read(&handle);
     let first = told(&world);
     let mut apply = || world.store.set_mtime("f", EARLY);
-    world.cache.set_times(&world.anchor("f"), SetMtime::To(EARLY), &mut apply).unwrap();
+    world.cache.set_times(&world.anchor("f"), Some(NewTime::At(EARLY)), &mut apply).unwrap();
     assert_eq!(told(&world), first);
     drop(handle);
     assert_eq!(below(&world), first);

@@ -8,7 +8,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use file_cache::{FileCache, Residency, SetMtime};
+use data_store::{NewTime, Residency};
+use file_cache::FileCache;
 use global_store::memory::StoreOperation;
 use support::{MIB, Mapping, World, kernel_write, read};
 use types::Identity;
@@ -77,7 +78,10 @@ fn a_time_set_before_the_crash_is_no_conflict_after_it() {
     let handle = world.open("f", true);
     kernel_write(&handle, b"new", 0);
     let time = types::Timestamp { seconds: 5, nanos: 0 };
-    world.cache.set_times(&world.anchor("f"), SetMtime::To(time), &mut || world.store.set_mtime("f", time)).unwrap();
+    world
+        .cache
+        .set_times(&world.anchor("f"), Some(NewTime::At(time)), &mut || world.store.set_mtime("f", time))
+        .unwrap();
     world.machine_crash();
     world.drain();
     assert_eq!(world.store.read("f").unwrap(), b"new");
@@ -111,7 +115,10 @@ fn set_a_time_that_only_the_global_store_keeps(world: &mut World, work: impl FnO
     make_durable(world);
     let identity_attribute = identity_attribute_of(&world.replica()).unwrap();
     let time = types::Timestamp { seconds: 5, nanos: 0 };
-    world.cache.set_times(&world.anchor("f"), SetMtime::To(time), &mut || world.store.set_mtime("f", time)).unwrap();
+    world
+        .cache
+        .set_times(&world.anchor("f"), Some(NewTime::At(time)), &mut || world.store.set_mtime("f", time))
+        .unwrap();
     work(world);
     set_identity_attribute(&world.replica(), &identity_attribute);
     world.machine_crash();
@@ -130,7 +137,7 @@ fn a_time_set_below_that_the_crash_took_from_us_is_no_conflict_where_the_bytes_t
         let mut world = World::new();
         world.store.put("f", &vec![1; 3 * MIB]);
         world.cache.stage_in(&world.anchor("f"), &world.policy).unwrap();
-        let how = file_cache::OpenHow { truncate, ..world.how(true) };
+        let how = data_store::OpenHow { truncate, ..world.how(true) };
         // An open reader keeps the truncation in the replica with the checksums.
         let _reader = world.open("f", false);
         world.cache.open_file(world.anchor("f"), how).unwrap().write_at(&[9], MIB as u64, false).unwrap();
@@ -172,7 +179,7 @@ fn a_truncation_that_the_crash_took_leaves_no_bytes_that_nobody_wrote() {
         world.store.put("f", &vec![1; size]);
         world.cache.stage_in(&world.anchor("f"), &world.policy).unwrap();
         let staged = world.replica();
-        let how = file_cache::OpenHow { truncate: true, ..world.how(true) };
+        let how = data_store::OpenHow { truncate: true, ..world.how(true) };
         drop(world.cache.open_file(world.anchor("f"), how).unwrap());
         make_durable(&world);
         world.cache.abandon();
@@ -247,7 +254,7 @@ fn an_intent_whose_replica_never_reached_the_medium_is_no_lost_data() {
         let mut world = World::new();
         world.store.set_shared(true);
         drop(if truncate { world.store.put("f", b"old") } else { world.store.create("f") });
-        let how = file_cache::OpenHow { created: !truncate, truncate, ..world.how(true) };
+        let how = data_store::OpenHow { created: !truncate, truncate, ..world.how(true) };
         world.cache.open_file(world.anchor("f"), how).unwrap().write_at(b"never synced", 0, false).unwrap();
         make_durable(&world);
         std::fs::remove_file(world.replica()).unwrap();
@@ -270,7 +277,7 @@ fn a_missing_replica_is_told_as_lost_if_anything_in_it_was_synced_or_no_machine_
         ("fsync", |world| world.create("f").sync(false).unwrap()),
         ("O_SYNC", |world| {
             world.store.create("f");
-            let how = file_cache::OpenHow { created: true, sync: true, ..world.how(true) };
+            let how = data_store::OpenHow { created: true, sync: true, ..world.how(true) };
             drop(world.cache.open_file(world.anchor("f"), how).unwrap());
         }),
         ("O_SYNC later", |world| {
@@ -278,7 +285,7 @@ fn a_missing_replica_is_told_as_lost_if_anything_in_it_was_synced_or_no_machine_
             drop(
                 world
                     .cache
-                    .open_file(world.anchor("f"), file_cache::OpenHow { sync: true, ..world.how(true) })
+                    .open_file(world.anchor("f"), data_store::OpenHow { sync: true, ..world.how(true) })
                     .unwrap(),
             );
         }),
@@ -435,12 +442,12 @@ fn what_was_synced_in_a_new_file_has_its_name_after_a_crash_however_it_was_made(
         ("create", |world| world.create("f").sync(false).unwrap()),
         ("O_CREAT | O_SYNC", |world| {
             world.store.create("f");
-            let how = file_cache::OpenHow { created: true, sync: true, ..world.how(true) };
+            let how = data_store::OpenHow { created: true, sync: true, ..world.how(true) };
             drop(world.cache.open_file(world.anchor("f"), how).unwrap());
         }),
         ("O_SYNC later", |world| {
             world.create("f");
-            let how = file_cache::OpenHow { sync: true, ..world.how(true) };
+            let how = data_store::OpenHow { sync: true, ..world.how(true) };
             drop(world.cache.open_file(world.anchor("f"), how).unwrap());
         }),
         ("mknod, or another node", |world| {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use config::Policy;
-use file_cache::{Keep, Residency};
+use data_store::{Keep, Residency};
 use global_store::memory::StoreOperation;
 use support::{World, without_room};
 use testkit::{Disk, TempTree};

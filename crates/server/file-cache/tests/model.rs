@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use catalogue::MemoryCatalogue;
 use config::{Cache, KeepAfter, Policy, Verify};
-use file_cache::{FileCache, FileHandle, OpenHow, Residency, SetMtime, Settings, Space};
+use data_store::{NewTime, OpenHow, Residency};
+use file_cache::{FileCache, FileHandle, Settings, Space};
 use global_store::memory::MemoryStore;
 use global_store::{Anchor, GlobalStore};
 use proptest::prelude::*;
@@ -144,8 +145,15 @@ impl World {
         if self.open.len() >= 4 {
             return;
         }
-        let how =
-            OpenHow { read: true, appends: false, write, truncate, created, sync: number == 2, policy: policy(number) };
+        let how = OpenHow {
+            read: true,
+            write,
+            truncate,
+            created,
+            sync: number == 2,
+            policy: policy(number),
+            ..OpenHow::default()
+        };
         let handle = self.cache.open_file(self.anchor(name), how).unwrap();
         let content = Rc::clone(&self.names[&name]);
         if truncate {
@@ -297,7 +305,7 @@ impl World {
                 let mtime = types::Timestamp { seconds, nanos: 5 };
                 let anchor = self.anchor(name);
                 self.cache
-                    .set_times(&anchor, SetMtime::To(mtime), &mut || self.store.set_mtime(path(name), mtime))
+                    .set_times(&anchor, Some(NewTime::At(mtime)), &mut || self.store.set_mtime(path(name), mtime))
                     .unwrap();
                 let seen = self.cache.attributes(&identity).map(|overlay| overlay.mtime);
                 assert_eq!(seen.unwrap_or(self.store.attributes(path(name)).unwrap().fingerprint.mtime), mtime);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use file_cache::Fared;
+use data_store::{Fared, ReadNotice};
 use global_store::memory::StoreOperation;
 use parking_lot::Mutex;
 use support::{MIB, World, read, until};
@@ -69,9 +69,9 @@ fn what_a_reader_is_expected_to_want_is_fetched_before_the_rest() {
     let handle = world.open("f", false);
     let at = |block: u64| ByteRange::at(block * MIB as u64, 100);
     let mut told = None;
-    handle.read_ahead(at(0), &mut |size, fared, absent| {
+    handle.read_ahead(at(0), &mut |size, fared, _, absent| {
         told = Some((size, fared, absent(ByteRange::new(0, u64::MAX)).len() as u64));
-        vec![at(50), at(20), at(40)]
+        ReadNotice { following: vec![at(50), at(20), at(40)], spent: None }
     });
     assert_eq!(told, Some((BLOCKS * MIB as u64, Fared::Miss, BLOCKS)));
     assert_eq!(read(&handle, 10), [7; 10]);
@@ -80,9 +80,9 @@ fn what_a_reader_is_expected_to_want_is_fetched_before_the_rest() {
     assert_eq!(first[..4], [50, 20, 40, 1]);
     // A present block is neither absent nor missed.
     until("the block", || handle.present().iter().any(|range| range.intersection(&at(40)) == at(40)));
-    handle.read_ahead(at(40), &mut |_, fared, absent| {
+    handle.read_ahead(at(40), &mut |_, fared, _, absent| {
         assert_eq!((fared, absent(at(40)).len()), (Fared::Hit, 0));
-        Vec::new()
+        ReadNotice::default()
     });
     drop(handle);
     world.cache.shutdown();

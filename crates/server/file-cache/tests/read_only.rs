@@ -10,7 +10,8 @@ use std::sync::atomic::Ordering;
 
 use catalogue::MemoryCatalogue;
 use config::{Policy, StageOut};
-use file_cache::{FileCache, Residency, SetMtime, Settings, Status};
+use data_store::{NewTime, Residency, Status};
+use file_cache::{FileCache, Settings};
 use rustix::mount::{MountFlags, mount_remount};
 use support::{World, kernel_file, read};
 use testkit::{Disk, TempTree, in_private_namespace};
@@ -265,7 +266,7 @@ fn times_are_set_on_clean_files_while_the_burst_buffer_takes_no_writes() {
         let time = Timestamp { seconds: 1, nanos: 0 };
         for name in ["closed", "open", "unread"] {
             let set = &mut || world.store.set_mtime(name, time);
-            world.cache.set_times(&world.anchor(name), SetMtime::To(time), set).unwrap();
+            world.cache.set_times(&world.anchor(name), Some(NewTime::At(time)), set).unwrap();
             assert_eq!(world.store.attributes(name).unwrap().fingerprint.mtime, time);
             assert_eq!(read(&world.open(name, false), 9), b"data");
         }

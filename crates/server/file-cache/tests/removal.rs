@@ -2,7 +2,7 @@
 
 mod support;
 
-use file_cache::Residency;
+use data_store::Residency;
 use global_store::memory::{Fault, StoreOperation};
 use support::{Mapping, World, kernel_write, read};
 

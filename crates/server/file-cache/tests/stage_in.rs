@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use config::{Cache, KeepAfter, Policy, StageOut};
-use file_cache::{OpenHow, Residency, SetMtime};
+use data_store::{NewTime, OpenHow, Residency};
 use global_store::memory::{Fault, StoreOperation};
 use support::{MIB, World, kernel_write, read, until};
 use types::Timestamp;
@@ -166,7 +166,7 @@ fn the_residence_time_counts_from_the_last_use_and_not_from_the_time_of_the_file
     drop(world.open("read", false));
     world.write_new("written", b"data");
     let set = &mut || world.store.set_mtime("written", long_ago);
-    world.cache.set_times(&world.anchor("written"), SetMtime::To(long_ago), set).unwrap();
+    world.cache.set_times(&world.anchor("written"), Some(NewTime::At(long_ago)), set).unwrap();
     world.drain();
     let kept = |expected: Residency| {
         world.cache.housekeep();
@@ -334,7 +334,7 @@ fn a_check_finds_what_is_wrong_and_mends_what_is_clean() {
     let stuck = world.cache.drain_all(&mut |_| {}, &|| false);
     assert_eq!(stuck.len(), 1, "lost data is told, not forgotten");
     assert!(world.cache.open_file(world.anchor("dirty"), world.how(false)).is_err());
-    world.cache.resolve(&world.identity("dirty"), file_cache::Keep::Global).unwrap();
+    world.cache.resolve(&world.identity("dirty"), data_store::Keep::Global).unwrap();
     assert_eq!(read(&world.open("dirty", false), 10), b"");
 }
 

@@ -5,8 +5,8 @@ mod support;
 use std::sync::Arc;
 
 use config::{KeepAfter, OnConflict, Policy, StageOut};
+use data_store::{Keep, NewTime, OpenHow, Residency};
 use file_cache::limits::CONCLUDED_FILES;
-use file_cache::{Keep, OpenHow, Residency, SetMtime};
 use global_store::memory::{Fault, StoreOperation};
 use support::{MIB, Mapping, World, kernel_write, read};
 use types::{ByteRange, Timestamp};
@@ -345,7 +345,10 @@ fn the_users_time_wins_over_the_time_of_the_write() {
     let handle = world.create("f");
     kernel_write(&handle, b"data", 0);
     let mtime = Timestamp { seconds: 1_000_000, nanos: 7 };
-    world.cache.set_times(&world.anchor("f"), SetMtime::To(mtime), &mut || world.store.set_mtime("f", mtime)).unwrap();
+    world
+        .cache
+        .set_times(&world.anchor("f"), Some(NewTime::At(mtime)), &mut || world.store.set_mtime("f", mtime))
+        .unwrap();
     drop(handle);
     world.drain();
     assert_eq!(world.store.attributes("f").unwrap().fingerprint.mtime, mtime);

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use config::{Cache, Policy, StageOut};
-use file_cache::{FileCache, OpenHow, Residency};
+use data_store::{OpenHow, Residency};
+use file_cache::FileCache;
 use global_store::memory::{Fault, StoreOperation};
 use support::{MIB, World};
 

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use file_cache::{FileHandle, Residency, limits};
+use data_store::Residency;
+use file_cache::{FileHandle, limits};
 use global_store::memory::{Fault, StoreOperation};
 use support::{World, read, until};
 use types::Identity;

@@ -7,8 +7,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use config::{KeepAfter, Policy};
-use file_cache::{FileCache, OpenHow, Residency, SetMtime, now_of_files};
+use data_store::{NewTime, OpenHow, Residency};
+use file_cache::FileCache;
 use global_store::memory::{Fault, MemoryStore, StoreOperation};
+use global_store::now_of_files;
 use support::{MIB, World};
 use types::Timestamp;
 
@@ -51,7 +53,7 @@ impl Setter {
         std::thread::spawn(move || {
             let anchor = setter.store.anchor(setter.path).unwrap();
             let apply = &mut || setter.store.set_mtime(setter.path, TIME);
-            setter.cache.set_times(&anchor, SetMtime::To(TIME), apply).unwrap();
+            setter.cache.set_times(&anchor, Some(NewTime::At(TIME)), apply).unwrap();
             setter.done.store(true, Ordering::SeqCst);
         });
         let end = Instant::now() + Duration::from_millis(20);
@@ -187,7 +189,7 @@ fn a_time_that_a_running_copy_moves_at_once_stays() {
                         support::until("the copy to write", || written.load(Ordering::SeqCst));
                         Ok(())
                     };
-                    cache.set_times(&store.anchor("f").unwrap(), SetMtime::To(TIME), &mut apply).unwrap();
+                    cache.set_times(&store.anchor("f").unwrap(), Some(NewTime::At(TIME)), &mut apply).unwrap();
                     done.store(true, Ordering::SeqCst);
                 });
                 support::until("the time to be set", || applied.load(Ordering::SeqCst));
@@ -231,7 +233,7 @@ fn a_time_set_on_a_new_file_costs_no_commit_and_is_no_conflict_after_a_crash() {
     world.write_new("f", b"new");
     let commits = world.catalogue.commits();
     let anchor = world.anchor("f");
-    world.cache.set_times(&anchor, SetMtime::To(TIME), &mut || world.store.set_mtime("f", TIME)).unwrap();
+    world.cache.set_times(&anchor, Some(NewTime::At(TIME)), &mut || world.store.set_mtime("f", TIME)).unwrap();
     assert_eq!((world.catalogue.commits(), told(&world.cache, &world.store, "f")), (commits, TIME));
     drop(anchor);
     world.crash();
@@ -255,7 +257,7 @@ fn a_time_that_could_not_be_recorded_is_no_conflict() {
             world.catalogue.fail_commits(0, 1)
         }
         let apply = &mut || world.store.set_mtime("f", TIME);
-        assert!(world.cache.set_times(&world.anchor("f"), SetMtime::To(TIME), apply).is_err());
+        assert!(world.cache.set_times(&world.anchor("f"), Some(NewTime::At(TIME)), apply).is_err());
         drop(writer);
         world.drain();
         assert_eq!(world.store.read("f").unwrap(), b"new", "{late}");
@@ -280,7 +282,7 @@ fn a_time_that_the_store_did_not_confirm_is_no_conflict() {
             world.store.fail(Fault { after: 1, matching, ..Fault::default() });
         }
         let set = |time, apply: &mut dyn FnMut() -> std::io::Result<()>| {
-            world.cache.set_times(&world.anchor("f"), SetMtime::To(time), apply)
+            world.cache.set_times(&world.anchor("f"), Some(NewTime::At(time)), apply)
         };
         let refused = set(TIME, &mut || {
             if !later {
@@ -321,7 +323,7 @@ fn two_times_in_a_row_that_the_store_did_not_confirm_are_no_conflict() {
         }
         for (seconds, comes) in [(5, true), (7, comes)] {
             let time = Timestamp { seconds, nanos: 8 };
-            let refused = world.cache.set_times(&world.anchor("f"), SetMtime::To(time), &mut || {
+            let refused = world.cache.set_times(&world.anchor("f"), Some(NewTime::At(time)), &mut || {
                 if comes {
                     world.store.set_mtime("f", time)?;
                 }
@@ -341,7 +343,7 @@ fn another_time_than_the_one_that_the_store_did_not_confirm_is_somebody_elses() 
     world.store.put("f", b"old");
     world.open("f", true).write_at(b"new", 0, false).unwrap();
     let mut refused = || Err(std::io::Error::from_raw_os_error(libc::EIO));
-    assert!(world.cache.set_times(&world.anchor("f"), SetMtime::To(TIME), &mut refused).is_err());
+    assert!(world.cache.set_times(&world.anchor("f"), Some(NewTime::At(TIME)), &mut refused).is_err());
     world.store.put("f", b"his");
     assert_eq!(world.cache.drain_all(&mut |_| {}, &|| false).len(), 1);
     world.store.set_mtime("f", TIME).unwrap();
@@ -450,7 +452,7 @@ fn a_change_of_attributes_through_us_moves_the_time_of_change_once_whenever_it_c
         assert_eq!(shown(&world), after);
         let mtime = world.store.attributes("f").unwrap().fingerprint.mtime;
         let anchor = world.anchor("f");
-        world.cache.set_times(&anchor, SetMtime::To(mtime), &mut || world.store.set_mtime("f", mtime)).unwrap();
+        world.cache.set_times(&anchor, Some(NewTime::At(mtime)), &mut || world.store.set_mtime("f", mtime)).unwrap();
         assert_eq!(shown(&world), world.store.attributes("f").unwrap().fingerprint.ctime);
     }
 }

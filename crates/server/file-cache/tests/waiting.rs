@@ -6,7 +6,8 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use file_cache::{FileCache, OpenError, Residency, Stuck};
+use data_store::{Residency, Stuck};
+use file_cache::{FileCache, OpenError};
 use global_store::memory::{Fault, MemoryStore, StoreOperation};
 use parking_lot::{Mutex, MutexGuard};
 use support::{MIB, World};
@@ -200,7 +201,7 @@ fn a_decision_waits_not_for_ever_for_a_stage_out_that_hangs() {
     let cache = world.cache.clone();
     let drain = std::thread::spawn(move || cache.drain_all(&mut |_| {}, &|| false));
     wait_until("the stage-out hangs", PATIENCE, || hang.is_reached());
-    let decided = world.cache.resolve(&world.identity("f"), file_cache::Keep::Global);
+    let decided = world.cache.resolve(&world.identity("f"), data_store::Keep::Global);
     assert_eq!(decided.unwrap_err().raw_os_error(), Some(libc::ETIMEDOUT));
     drop(hangs);
     assert!(drain.join().unwrap().is_empty());
@@ -228,7 +229,7 @@ fn a_time_that_is_set_while_a_stage_out_looks_below_is_no_conflict() {
             let now = *operation == StoreOperation::Attributes && due.load(Ordering::Acquire);
             if now && !set.swap(true, Ordering::AcqRel) {
                 let apply = &mut || below.set_mtime("f", time);
-                cache.set_times(&anchor, file_cache::SetMtime::To(time), apply).unwrap();
+                cache.set_times(&anchor, Some(data_store::NewTime::At(time)), apply).unwrap();
             }
         })));
         let stuck = world.cache.drain_all(&mut |_| {}, &|| false);

@@ -144,13 +144,9 @@ fn serve(directory: &Path) -> (Server, Client, FileCache) {
     let store = PosixStore::new(root, StoreOptions::default()).expect("a store");
     let settings = Settings::new(directory.join("bb"), Arc::new(store.clone()), store_id.clone());
     let cache = FileCache::open(settings).expect("a burst buffer");
-    let files = Files::new(
-        cache.clone(),
-        store,
-        store_id.clone(),
-        &directory.join("departed"),
-        &BootVerifier::begin(directory),
-    );
+    let boot = BootVerifier::begin(directory);
+    let files = Files::new(Arc::new(cache.clone()), store, store_id.clone(), &directory.join("departed"), &boot)
+        .expect("a service");
     let access = AllowedPeers { secret: None, anonymous: true };
     let server = Server::start(files, &[Address::Tcp("127.0.0.1:0".into())], access).expect("a server");
     let who = Who { store: store_id, agent: "bench".into() };

@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use file_cache::{Overlay, Residency, Stuck};
+use data_store::{Overlay, Residency, Stuck};
 use wire::{Code, Message, Text};
 
 pub(crate) fn path(bytes: &wire::Path) -> &Path {

@@ -33,8 +33,8 @@ pub(crate) fn behind(request: &Message) -> Option<&'static str> {
     })
 }
 
-/// Passes a point. See `file_cache::fault`.
+/// Passes a point. See [`faults`].
 pub(crate) fn point(name: &'static str) {
     debug_assert!(POINTS.contains(&name), "{name} is not listed");
-    file_cache::fault::pass(name);
+    faults::pass(name);
 }

@@ -3,14 +3,13 @@
 use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::UNIX_EPOCH;
 
 use concurrency::RwLock;
-use file_cache::limits::BACKDATE_AFTER;
-use file_cache::{FileHandle, OpenHow, SeekFor, WriteResult};
+use data_store::{InPlace, InPlaceAs, OpenData, OpenHow, SeekFor, SyncScope, WriteResult, WriteWhere};
 use global_store::descriptors::{Charge, DescriptorOwner};
 use transport::InFile;
-use types::{Identity, Timestamp};
+use types::{ByteRange, Identity, Timestamp};
 use wire::limits::DATA_BYTES_MAX;
 use wire::{Message, open, seek};
 
@@ -18,7 +17,7 @@ use crate::limits::{HANDLES_MAX, IN_FILE_BYTES_MIN};
 use crate::service::{AgentSession, Files, hash};
 
 struct Open {
-    handle: FileHandle,
+    handle: Box<dyn OpenData>,
     _charge: Charge,
     identity: Identity,
     /// Hash of the file's identity.
@@ -65,15 +64,15 @@ impl Files {
         let how = OpenHow {
             read: has(open::READ),
             write: has(open::WRITE),
-            appends: false,
             truncate: has(open::TRUNCATE),
             created: has(open::CREATED),
             sync: has(open::SYNC),
+            mark: session.mark(),
             policy: self.policies.get(policy)?,
+            ..OpenHow::default()
         };
-        let mut handle = self.cache.open_file(self.anchor(identity, hint)?, how)?;
-        handle.mark(session.mark());
-        let version = self.versions.number(handle.file());
+        let handle = self.data.open(self.anchor(identity, hint)?, how, &|| false)?;
+        let version = self.versions.number(&handle.data().content);
         let (identity_of_it, windows) = (identity.clone(), has(open::WINDOWS));
         let open = Open { handle, _charge: charge, identity: identity_of_it, target: hash(identity), version, windows };
         if handles.0.write().insert(number, Arc::new(open)).is_none() && windows {
@@ -116,8 +115,11 @@ impl ClientHandles {
         if len < IN_FILE_BYTES_MIN {
             return None;
         }
-        let (file, bytes) = self.get(handle)?.handle.lies_in(offset, len).ok()??;
-        (bytes > 0).then_some((Message::Bytes {}, InFile { file, offset, bytes }))
+        let range = ByteRange::at(offset, len as u64);
+        match self.get(handle)?.handle.read_in_place(range, InPlaceAs::File)? {
+            InPlace::File(file, bytes) if bytes > 0 => Some((Message::Bytes {}, InFile { file, offset, bytes })),
+            _ => None,
+        }
     }
 
     /// Executes a request that names a handle.
@@ -136,7 +138,7 @@ impl ClientHandles {
             _ => return errno(libc::EPROTO),
         };
         let Some(open) = self.get(number) else { return Ok(Message::Unknown {}) };
-        perform(&open.handle, message, data, out)
+        perform(&*open.handle, message, data, out)
     }
 }
 
@@ -152,7 +154,7 @@ fn ago(age_ns: u64) -> Timestamp {
     Timestamp::from_nanos((now.as_nanos() as u64).saturating_sub(age_ns))
 }
 
-fn perform(handle: &FileHandle, message: Message, data: &[u8], out: &mut Vec<u8>) -> io::Result<Message> {
+fn perform(handle: &dyn OpenData, message: Message, data: &[u8], out: &mut Vec<u8>) -> io::Result<Message> {
     match message {
         Message::Read { offset, len, .. } => {
             out.resize(len.min(DATA_BYTES_MAX) as usize, 0);
@@ -161,19 +163,17 @@ fn perform(handle: &FileHandle, message: Message, data: &[u8], out: &mut Vec<u8>
             Ok(Message::Bytes {})
         }
         Message::Write { offset, .. } => {
-            handle.write_at(data, offset, false).map(|result| Message::Written { offset: result.offset })
+            let written = handle.write_at(data, WriteWhere::At(offset))?;
+            Ok(Message::Written { offset: written.offset })
         }
         Message::WriteBackdated { offset, age_ns, .. } => {
-            let written = match Duration::from_nanos(age_ns) {
-                age if age > BACKDATE_AFTER => handle.write_backdated(data, offset, ago(age_ns)),
-                _ => handle.write_at(data, offset, false),
-            };
-            written.map(|result| Message::Written { offset: result.offset })
+            let written = handle.write_at(data, WriteWhere::Backdated(offset, ago(age_ns)))?;
+            Ok(Message::Written { offset: written.offset })
         }
-        Message::Append { end, again: true, .. } => {
-            handle.append_again(data, end).and_then(|result| appended(data, result))
+        Message::Append { end, again, .. } => {
+            let place = if again { WriteWhere::EndAgain(end) } else { WriteWhere::End };
+            handle.write_at(data, place).and_then(|result| appended(data, result))
         }
-        Message::Append { .. } => handle.write_at(data, 0, true).and_then(|result| appended(data, result)),
         Message::SetLen { len, .. } => handle.set_len(len).map(|()| Message::Done {}),
         Message::Allocate { mode, offset, len, .. } => handle.fallocate(mode, offset, len).map(|()| Message::Done {}),
         Message::Seek { offset, target, .. } => {
@@ -184,12 +184,16 @@ fn perform(handle: &FileHandle, message: Message, data: &[u8], out: &mut Vec<u8>
             };
             handle.seek(offset, what).map(|offset| Message::Position { offset })
         }
-        Message::Sync { data_only, acknowledged: true, .. } => {
-            handle.sync_acknowledged(data_only).map(|()| Message::Done {})
+        Message::Sync { data_only, acknowledged, .. } => {
+            let scope = match (acknowledged, data_only) {
+                (true, data_only) => SyncScope::Acknowledged(data_only),
+                (false, true) => SyncScope::Data,
+                (false, false) => SyncScope::All,
+            };
+            handle.sync(scope).map(|_| Message::Done {})
         }
-        Message::Sync { data_only, .. } => handle.sync(data_only).map(|()| Message::Done {}),
         Message::Flush { .. } => handle.flush().map(|()| Message::Done {}),
-        Message::End { .. } => handle.size().map(|offset| Message::Position { offset }),
+        Message::End { .. } => handle.seek(0, SeekFor::End).map(|offset| Message::Position { offset }),
         _ => errno(libc::EPROTO),
     }
 }

@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use file_cache::FileCache;
+use data_store::{DataStore, StatusScope, StoreObserver};
 use global_store::posix::PosixStore;
 use global_store::{Anchor, GlobalStore};
 use transport::{InFile, Service, Targets};
@@ -23,7 +23,7 @@ use crate::versions::VersionNumbers;
 
 /// The files of one global store, as agents request them.
 pub struct Files {
-    pub(crate) cache: FileCache,
+    pub(crate) data: Arc<dyn DataStore>,
     pub(crate) store: PosixStore,
     pub(crate) policies: Policies,
     pub(crate) versions: VersionNumbers,
@@ -56,29 +56,32 @@ impl AgentSession {
 }
 
 impl Files {
-    /// Makes the service over an opened cache and its global store. `store_id` is the identity of the accelerated
-    /// directory in hex. The log of clients with windows is the file `departed`.
+    /// Makes the service over an opened data store and its global store. `store_id` is the identity of the accelerated
+    /// directory in hex. The log of clients with windows is the file `departed`. Errors: `EOPNOTSUPP` if the data store
+    /// does not report changes: a client's late writes could then overwrite newer ones.
     pub fn new(
-        cache: FileCache,
+        data: Arc<dyn DataStore>,
         store: PosixStore,
         store_id: impl Into<String>,
         departed: &Path,
         boot_verifier: &BootVerifier,
-    ) -> Files {
+    ) -> io::Result<Files> {
         let now = concurrency::wall_clock().duration_since(std::time::UNIX_EPOCH);
         let start = now.map_or(0, |now| now.as_nanos()) as u64;
         let (policies, versions) = (Policies::default(), VersionNumbers::beginning_at(start));
         let departed = Arc::new(Departed::open(departed, boot_verifier));
         let of = Arc::clone(&departed);
-        cache.on_changes(Box::new(move |identity, range, by| of.changed(identity, range, by)));
+        let index = data.extensions().index.ok_or_else(|| io::Error::from_raw_os_error(libc::EOPNOTSUPP))?;
+        index.observe(StoreObserver::Changes(Box::new(move |identity, range, by| of.changed(identity, range, by))));
         let (boot_verifier, store_id) = (boot_verifier.number(), store_id.into());
-        Files { cache, store, policies, versions, departed, start, boot_verifier, store_id }
+        Ok(Files { data, store, policies, versions, departed, start, boot_verifier, store_id })
     }
 
     /// Returns the anchor of a file. The file may have lost its name while a client has it open. Errors: `ESTALE` if
     /// the file does not exist any more.
     pub(crate) fn anchor(&self, identity: &Identity, hint: &wire::Path) -> io::Result<Arc<dyn Anchor>> {
-        if let Some(anchor) = self.cache.anchor_of_open(identity) {
+        let index = self.data.extensions().index;
+        if let Some(anchor) = index.and_then(|index| index.anchor_of_open(identity)) {
             return Ok(anchor);
         }
         let scan = !self.store.finds_by_identity();
@@ -154,9 +157,10 @@ impl Service for Files {
         let behind = fault::behind(&message);
         let answer = match message {
             Message::Ping {} => Ok(Message::Done {}),
-            Message::Status {} => serde_json::to_writer(&mut *out, &self.cache.status())
-                .map(|()| Message::Report {})
-                .map_err(io::Error::other),
+            Message::Status {} => self.data.status(StatusScope::All).counters.and_then(|counters| {
+                serde_json::to_writer(&mut *out, &counters)?;
+                Ok(Message::Report {})
+            }),
             Message::Open { handle, flags, identity, hint, policy } => {
                 self.open(session, handle, flags, &identity, &hint, policy.as_str())
             }

@@ -1,17 +1,17 @@
 //! Numbers for the versions of files' data: equal numbers mean the same version.
 
+use std::any::Any;
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
 use concurrency::Mutex;
-use file_cache::File;
 
 use crate::limits::VERSIONS_SWEPT;
 
 #[derive(Default)]
 struct Known {
     last: u64,
-    by_place: HashMap<usize, (Weak<File>, u64)>,
+    by_place: HashMap<usize, (Weak<dyn Any + Send + Sync>, u64)>,
 }
 
 /// The numbers given so far. Another server gives other numbers, for it begins at another random place.
@@ -23,8 +23,8 @@ impl VersionNumbers {
         VersionNumbers(Mutex::new(Known { last: start, ..Known::default() }))
     }
 
-    pub(crate) fn number(&self, file: &Arc<File>) -> u64 {
-        let place = Arc::as_ptr(file) as usize;
+    pub(crate) fn number(&self, content: &Arc<dyn Any + Send + Sync>) -> u64 {
+        let place = Arc::as_ptr(content).addr();
         let mut known = self.0.lock();
         // An address that is used again belongs to another file: the former file is gone.
         if let Some((held, number)) = known.by_place.get(&place)
@@ -37,7 +37,7 @@ impl VersionNumbers {
         }
         known.last = known.last.wrapping_add(1);
         let number = known.last;
-        known.by_place.insert(place, (Arc::downgrade(file), number));
+        known.by_place.insert(place, (Arc::downgrade(content), number));
         number
     }
 }

@@ -28,7 +28,10 @@ impl Stand {
         let root: OwnedFd = File::open(tree.path("data")).unwrap().into();
         let store = PosixStore::new(root, StoreOptions { shared: Some(false), ..StoreOptions::default() }).unwrap();
         let cache = FileCache::open(Settings::new(tree.path("bb"), Arc::new(store.clone()), "id")).unwrap();
-        let files = Files::new(cache.clone(), store, "id", &tree.path("departed"), &BootVerifier::begin(tree.root()));
+        let files = {
+            let boot = BootVerifier::begin(tree.root());
+            Files::new(Arc::new(cache.clone()), store, "id", &tree.path("departed"), &boot).unwrap()
+        };
         let session = files.begin(&[0; 16], "id", "test").unwrap();
         Stand { tree, files, session, cache }
     }
@@ -198,7 +201,7 @@ fn data_travels_and_is_found_by_position() {
     assert_eq!(resides, Message::Resides { state: 3, dirty: true });
     let (answer, report) = stand.ask(Message::Status {}, &[]);
     assert_eq!(answer, Message::Report {});
-    let status: file_cache::Status = serde_json::from_slice(&report).unwrap();
+    let status: data_store::Status = serde_json::from_slice(&report).unwrap();
     assert_eq!(status.dirty, 1);
 }
 

@@ -22,6 +22,13 @@ use std::sync::Arc;
 
 use types::{Fingerprint, Identity, Timestamp};
 
+/// Returns the time of day by the clock from which file systems take their times. It stands still between two ticks of
+/// the kernel.
+pub fn now_of_files() -> Timestamp {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+    Timestamp { seconds: now.tv_sec, nanos: u32::try_from(now.tv_nsec).unwrap_or(0) }
+}
+
 /// The part of a file's `stat` that the file cache needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StoreAttributes {

@@ -57,3 +57,7 @@ pub const SETTLED: Duration = Duration::from_millis(30);
 
 /// Like [`SETTLED`], for times in whole seconds; FAT times are even seconds.
 pub const SETTLED_COARSE: Duration = Duration::from_secs(3);
+
+/// A file up to this size is read in one request, after its attributes were read, so that its bytes are of one moment.
+/// The value is the kernel's read-ahead.
+pub const ONE_READ_BYTES: u64 = 128 << 10;

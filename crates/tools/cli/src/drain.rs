@@ -7,10 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use agent::BurstBuffer;
 use agent::control::Stall;
+use data_store::{DataStore, DrainProgress, Keep, Residency, Stuck};
 use file_cache::limits::GIVEN_UP_WAIT;
-use file_cache::{DrainProgress, Keep, Residency, Stuck};
 use types::Shown;
 
 use crate::aside::aside;
@@ -85,7 +84,7 @@ impl<'a> Requests<'a> {
 
 /// Releases a burst buffer; dirty data stays in it. Afterwards this process should end. `left`: whether abandoned
 /// work still uses it.
-pub fn let_go(cache: &dyn BurstBuffer, burst_buffer: &Path, left: bool) {
+pub fn let_go(cache: &dyn DataStore, burst_buffer: &Path, left: bool) {
     if left || !cache.shutdown() {
         say!(
             "forebay: calls to the global store have not come back; process {} is gone when the system lets go of them, and keeps {} \
@@ -98,14 +97,14 @@ pub fn let_go(cache: &dyn BurstBuffer, burst_buffer: &Path, left: bool) {
 
 /// Stages out everything dirty, until there are enough `requests` to end. Returns the files that did not reach the
 /// global store, and the duration.
-pub fn drain(cache: &Arc<dyn BurstBuffer>, requests: &Requests<'_>, quiet: bool) -> (Vec<Stuck>, Duration) {
+pub fn drain(cache: &Arc<dyn DataStore>, requests: &Requests<'_>, quiet: bool) -> (Vec<Stuck>, Duration) {
     let stall = Stall::new(requests.patience);
     with_progress(quiet, |show| {
         let mut watched = |now| {
             stall.saw(now);
             show(now);
         };
-        cache.drain_all(&mut watched, &|| requests.give_up() || stall.is_over())
+        cache.drain(None, &mut watched, &|| requests.give_up() || stall.is_over())
     })
 }
 

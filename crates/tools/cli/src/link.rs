@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use agent::control::{ControlClient, ControlRequest, Item, Reply};
-use file_cache::ORPHANED;
+use data_store::ORPHANED;
 use rustix::fs::{Mode, OFlags};
 use serde_json::Value;
 use types::Shown;

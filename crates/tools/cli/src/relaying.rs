@@ -136,7 +136,7 @@ impl Relaying {
     }
 
     /// Has the server stage out everything that was written here, until there are enough `requests` to end.
-    pub fn drain(&self, requests: &Requests<'_>, quiet: bool) -> (Vec<agent::Stuck>, Duration) {
+    pub fn drain(&self, requests: &Requests<'_>, quiet: bool) -> (Vec<data_store::Stuck>, Duration) {
         drain::with_progress(quiet, |show| self.relay.drain(show, &|| requests.give_up()))
     }
 

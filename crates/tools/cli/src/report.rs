@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use agent::WindowStatus;
-use file_cache::{Status, Stuck};
+use data_store::{Status, Stuck};
 use indicatif::HumanBytes;
 use serde::Serialize;
 use types::Shown;

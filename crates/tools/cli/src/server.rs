@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent::{BurstBuffer, RemoteBuffer};
+use agent::RemoteStore;
 use clap::Args;
+use data_store::DataStore;
 use durable::sync_directory;
 use transport::{Address, CallError, Client, Secret, SecretError, Who};
 use types::Shown;
@@ -139,9 +140,9 @@ impl ServerAt {
     }
 
     /// Connects for the data of the directory with this identity.
-    pub fn connect(&self, directory: &str, name: &str, patience: Duration) -> Result<Arc<dyn BurstBuffer>, Failure> {
+    pub fn connect(&self, directory: &str, name: &str, patience: Duration) -> Result<Arc<dyn DataStore>, Failure> {
         let client = self.client(directory, name)?;
-        Ok(Arc::new(RemoteBuffer::new(client, patience)))
+        Ok(Arc::new(RemoteStore::new(client, patience)))
     }
 
     /// Connects for the directory with this identity. If it is empty, for the server's directory, names included.

@@ -11,8 +11,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use agent::control::{ControlListener, SOCKET};
-use agent::{Agent, BurstBuffer, LockScope, PolicyTable, Replayed};
+use agent::{Agent, LockScope, PolicyTable, Replayed};
 use config::{Lock, Policy, PolicySet};
+use data_store::{DataStore, StoreCommand};
 use file_cache::{FileCache, OpenError, Settings};
 use global_store::posix::{PosixStore, StoreOptions};
 use types::Shown;
@@ -64,7 +65,7 @@ pub struct Prepared {
     /// Directory and burst buffer.
     pub place: Place,
     /// Burst buffer with the data.
-    pub cache: Arc<dyn BurstBuffer>,
+    pub cache: Arc<dyn DataStore>,
     /// Agent, which serves names.
     pub agent: Arc<Agent>,
     server: Option<ServerAt>,
@@ -150,13 +151,13 @@ pub fn prepare(place: &Place, below: OwnedFd, how: &How) -> Result<Prepared, Fai
 
 fn prepared(
     place: &Place,
-    cache: Arc<dyn BurstBuffer>,
+    cache: Arc<dyn DataStore>,
     store: PosixStore,
     policies: PolicyTable,
     how: &How,
     identity: &str,
 ) -> Result<Prepared, Failure> {
-    let mut agent = Agent::over(Arc::clone(&cache), store, policies)
+    let mut agent = Agent::new(Arc::clone(&cache), store, policies)
         .map_err(|e| Failure::io(format_args!("use {}", place.dir.shown()), &e))?;
     // Several nodes share the data.
     if how.server.is_some() || how.in_place {
@@ -166,7 +167,8 @@ fn prepared(
     // Not earlier: windows that a killed agent left name files by their identities. So do nodes of a server, even of
     // one that is gone, since they may come back to another.
     if !how.in_place && !place.burst_buffer.join(LOCKERS).exists() {
-        cache.begin_publishing();
+        let begun = cache.command(StoreCommand::BeginPublishing);
+        begun.map_err(|e| Failure::io("serve its files", &e))?;
     }
     let (place, server) = (place.clone(), how.server.clone());
     Ok(Prepared { place, cache, agent: Arc::new(agent), server, alive })
@@ -265,7 +267,7 @@ pub struct Serving {
     /// Directory and burst buffer.
     pub place: Place,
     /// Burst buffer with the data.
-    pub cache: Arc<dyn BurstBuffer>,
+    pub cache: Arc<dyn DataStore>,
     ended: Arc<AtomicBool>,
     asked_to_end: Arc<AtomicBool>,
     forced: Arc<AtomicBool>,

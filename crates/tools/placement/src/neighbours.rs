@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 use agent::control::{ControlClient, ControlRequest, Reply};
-use file_cache::{Cleaned, IdlePlace, Which};
+use data_store::{Cleaned, Which};
+use file_cache::IdlePlace;
 use types::Shown;
 
 use crate::limits::{NEIGHBOUR_AGES, NEIGHBOUR_SILENCE, NEIGHBOURS_TURN, ROOM_AT_START};

@@ -1,8 +1,9 @@
 //! The data of a request or an answer: bytes, or what is sent from where it lies.
 
-use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
+
+use types::Gathered;
 
 /// Data that goes with a request, at most `DATA_BYTES_MAX`.
 #[derive(Clone, Copy)]
@@ -11,16 +12,6 @@ pub enum Data<'a> {
     Bytes(&'a [u8]),
     /// Memory of other writers, sent without being copied here first.
     Gathered(&'a dyn Gathered),
-}
-
-/// Data in memory that others may write at any time, so that no reference to it may exist.
-pub trait Gathered {
-    /// Returns the length, bytes.
-    fn bytes(&self) -> usize;
-    /// Sends a first part of the data behind `skip` bytes and returns its length, as sendmsg(2) does. The bytes are
-    /// copied: later writes to the memory are not sent. Errors: `EFAULT` if the memory is gone. The call then fails,
-    /// and the server does not execute the partly sent request.
-    fn send(&self, socket: BorrowedFd<'_>, skip: usize) -> io::Result<usize>;
 }
 
 /// Bytes of a file that go into an answer without being copied here.

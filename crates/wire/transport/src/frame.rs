@@ -3,9 +3,10 @@
 use std::io::{self, IoSlice};
 use std::os::fd::AsFd;
 
+use types::Gathered;
 use wire::{HEADER_BYTES, Header, Message};
 
-use crate::data::{Gathered, InFile};
+use crate::data::InFile;
 use crate::limits::{BUFFER_BYTES, FRAME};
 use crate::link::Link;
 use crate::wait_limit::WaitLimit;

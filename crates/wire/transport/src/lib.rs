@@ -37,7 +37,7 @@ mod wait_limit;
 
 pub use address::{Address, AddressError};
 pub use client::{Answer, Call, CallError, Client, Who};
-pub use data::{Data, Gathered, InFile};
+pub use data::{Data, InFile};
 pub use duplicate_requests::Targets;
 pub use frame::{Frame, Framed};
 pub use link::{Link, Peer};

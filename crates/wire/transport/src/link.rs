@@ -13,9 +13,9 @@ use rustix::io::Errno;
 use rustix::net::{
     self, AddressFamily, SendAncillaryBuffer, SendFlags, SocketAddrUnix, SocketFlags, SocketType, sockopt,
 };
+use types::Gathered;
 
 use crate::address::Address;
-use crate::data::Gathered;
 use crate::limits::{FILE_COPY_BYTES, KEEP_ALIVE, TICK, UNCONFIRMED_MS};
 use crate::wait_limit::WaitLimit;
 

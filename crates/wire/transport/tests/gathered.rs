@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use support::{BOUND, Cable, Log, client_of, serve};
-use transport::{Call, CallError, Client, Data, Gathered};
+use transport::{Call, CallError, Client, Data};
+use types::Gathered;
 use wire::Message;
 
 /// Bytes that are sent one part at a time.
@@ -31,6 +32,10 @@ impl Lying {
 impl Gathered for Lying {
     fn bytes(&self) -> usize {
         self.bytes.len()
+    }
+
+    fn write(&self, _: BorrowedFd<'_>, _: u64) -> bool {
+        false
     }
 
     fn send(&self, socket: BorrowedFd<'_>, skip: usize) -> std::io::Result<usize> {

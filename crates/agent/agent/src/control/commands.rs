@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use config::PolicySet;
-use file_cache::{DrainProgress, Stuck};
+use data_store::{CommandOutcome, DrainProgress, StatusScope, StoreCommand, StoreStatus, Stuck};
 use global_store::calls::OutstandingCall;
 use serde_json::json;
 use types::{Identity, Shown};
@@ -53,7 +53,10 @@ impl Commanded for Commands {
                 Staging { agent, verb, recursive: *recursive, patient: *wait }.run(paths, *wait, say, gone)
             }
             ControlRequest::Clean { which } => {
-                self.agent.cache().clean(which).and_then(|cleaned| Ok(serde_json::to_value(cleaned)?))
+                self.agent.data().command(StoreCommand::Clean(which)).and_then(|outcome| match outcome {
+                    CommandOutcome::Cleaned(cleaned) => Ok(serde_json::to_value(cleaned)?),
+                    _ => Ok(serde_json::Value::Null),
+                })
             }
             ControlRequest::Quiesce => self.quiesce(true),
             ControlRequest::Resume => self.quiesce(false),
@@ -70,16 +73,15 @@ impl Commanded for Commands {
 
 impl Commands {
     fn quiesce(&self, on: bool) -> io::Result<serde_json::Value> {
-        self.agent.cache().quiesce(on)?;
+        self.agent.data().command(StoreCommand::Quiesce(on))?;
         Ok(serde_json::Value::Null)
     }
 
     /// Returns the file cache's counters, with these objects added: `windows` (null if none are served), `store`,
     /// `locks` (which programs locks exclude) and `server` (absent without a server).
     fn status(&self) -> io::Result<serde_json::Value> {
-        let cache = self.agent.cache();
-        let counters = cache.status();
-        let Some(server) = cache.server() else {
+        let StoreStatus { counters, server } = self.agent.data().status(StatusScope::All);
+        let Some(server) = server else {
             let mut status = serde_json::to_value(counters?)?;
             status["windows"] = serde_json::to_value(self.agent.window_status())?;
             status["store"] = self.store();
@@ -131,9 +133,9 @@ impl Commands {
             return staging.run(&[path], wait, say, gone);
         }
         self.agent.apply_windows()?;
-        let cache = Arc::clone(self.agent.cache());
+        let data = Arc::clone(self.agent.data());
         if !wait {
-            let drain = move || report_stuck(&cache.drain_all(&mut |_| {}, &|| false));
+            let drain = move || report_stuck(&data.drain(None, &mut |_| {}, &|| false));
             concurrency::spawn("drain", drain)?;
             return Ok(serde_json::Value::Null);
         }
@@ -143,7 +145,7 @@ impl Commands {
             let (files_done, files_left, bytes_left) = (so_far.files_done, so_far.files_left, so_far.bytes_left);
             lost = lost.take().or(say(&Reply::Progress { files_done, files_left, bytes_left }).err());
         };
-        let stuck = cache.drain_all(&mut progress, &|| gone() || stall.is_over());
+        let stuck = data.drain(None, &mut progress, &|| gone() || stall.is_over());
         for one in &stuck {
             say(&Reply::Item(stuck_item(one)))?;
         }
@@ -155,11 +157,14 @@ impl Commands {
             Ok(node) => self.agent.identity_of(&node)?,
             Err(error) => Identity::from_hex(file).ok_or(error)?,
         };
-        let resolved = self.agent.cache().resolve(&identity, keep);
-        Ok(json!(resolved.map_err(|error| match error.raw_os_error() {
-            Some(libc::ETIMEDOUT) => io::Error::new(io::ErrorKind::TimedOut, STAGED_OUT_NOW),
-            _ => error,
-        })?))
+        match self.agent.data().command(StoreCommand::Resolve(&identity, keep)) {
+            Ok(CommandOutcome::Saved(path)) => Ok(json!(path)),
+            Ok(_) => Ok(serde_json::Value::Null),
+            Err(error) if error.raw_os_error() == Some(libc::ETIMEDOUT) => {
+                Err(io::Error::new(io::ErrorKind::TimedOut, STAGED_OUT_NOW))
+            }
+            Err(error) => Err(error),
+        }
     }
 
     fn policy(&self, request: &ControlRequest) -> io::Result<serde_json::Value> {
@@ -175,7 +180,7 @@ impl Commands {
                 }
                 let atime = rules.apply(config::Policy::default()).atime;
                 let wrong = |reason| io::Error::new(io::ErrorKind::InvalidInput, reason);
-                self.agent.cache().notes_reads(atime).map_err(wrong)?;
+                self.agent.data().notes_reads(atime).map_err(wrong)?;
                 policies.set(path, rules).map_err(refused)?;
                 serde_json::Value::Null
             }

@@ -15,13 +15,13 @@ mod stall;
 use std::path::{Path, PathBuf};
 
 use config::PolicySet;
-use file_cache::{Stuck, Which};
+use data_store::{Stuck, Which};
 use serde::{Deserialize, Serialize};
 
 pub use crate::xattr::CONTROL;
 pub use client::ControlClient;
 pub use commands::Say;
-pub use file_cache::Keep;
+pub use data_store::Keep;
 pub use listener::{Commanded, ControlListener};
 pub use stall::Stall;
 
@@ -34,7 +34,7 @@ pub const SOCKET: &str = "agent.sock";
 pub enum ControlRequest {
     /// Checks that the agent runs; the result is its process id.
     Ping,
-    /// The state of the file cache; the result is [`file_cache::Status`] as JSON.
+    /// The state of the file cache; the result is [`data_store::Status`] as JSON.
     Status,
     /// Stages out everything dirty, one file, or all files below a directory; stuck files come as items.
     Drain {
@@ -57,7 +57,7 @@ pub enum ControlRequest {
         /// Whether to answer when staging is done, not when it has begun.
         wait: bool,
     },
-    /// Drops clean data that is not in use; the result is [`file_cache::Cleaned`].
+    /// Drops clean data that is not in use; the result is [`data_store::Cleaned`].
     Clean {
         /// Selection of files.
         which: Which,

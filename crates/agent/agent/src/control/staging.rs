@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 
 use concurrency::Instant;
-use file_cache::Residency;
+use data_store::{CommandOutcome, FileState, Residency, StoreCommand};
 use types::{Identity, Shown};
 
 use super::commands::{Say, find, item, refused};
@@ -130,47 +130,48 @@ impl Staging {
 
     fn file(&self, node: &Node, path: PathBuf, gone: &dyn Fn() -> bool, tell: &Tell) -> Result<(), Box<Reply>> {
         let unknown = |error: io::Error| Box::new(item(path.clone(), "unknown", Some(error.to_string())));
-        let (cache, identity) = (self.agent.cache(), &self.agent.identity_of(node).map_err(unknown)?);
+        let (data, identity) = (self.agent.data(), &self.agent.identity_of(node).map_err(unknown)?);
         let stage_in = || {
             let anchor = node.anchor_found(&self.agent.store, &inside(&path).map_err(refused)?)?;
-            cache.stage_in(&anchor, &self.agent.policy_for(node))
+            data.command(StoreCommand::StageIn(&anchor, &self.agent.policy_for(node)))
         };
         let outcome = self.agent.apply_window(node).and_then(|()| match self.verb {
-            Verb::In => stage_in(),
-            Verb::Pin => stage_in().and_then(|()| cache.pin(identity, true)),
-            Verb::Unpin => ignore_absent(cache.pin(identity, false)),
-            Verb::Evict if cache.state(identity) == Residency::Absent => Ok(()),
+            Verb::In => stage_in().map(drop),
+            Verb::Pin => stage_in().and_then(|_| data.command(StoreCommand::Pin(identity, true))).map(drop),
+            Verb::Unpin => ignore_absent(data.command(StoreCommand::Pin(identity, false))),
+            Verb::Evict if data.state(identity).residency == Residency::Absent => Ok(()),
             Verb::Evict => self.evict(identity, gone),
             Verb::State => {
                 // If the receiver is gone, the command has ended.
-                let state = cache.state(identity).name().into();
-                let told = Item { path: path.clone(), state, pinned: cache.is_pinned(identity), ..Item::default() };
+                let FileState { residency, pinned, .. } = data.state(identity);
+                let told = Item { path: path.clone(), state: residency.name().into(), pinned, ..Item::default() };
                 let _ = tell.send(Reply::Item(told));
                 Ok(())
             }
             Verb::Out => Ok(()),
         });
-        let failed =
-            |error: io::Error| Box::new(item(path.clone(), cache.state(identity).name(), Some(error.to_string())));
+        let failed = |error: io::Error| {
+            Box::new(item(path.clone(), data.state(identity).residency.name(), Some(error.to_string())))
+        };
         outcome.map_err(failed)?;
         if self.verb != Verb::Out {
             return Ok(());
         }
-        cache.drain_file(identity, gone).map_err(|stuck| Box::new(Reply::Item(Item { path, ..stuck_item(&stuck) })))
+        data.drain_file(identity, gone).map_err(|stuck| Box::new(Reply::Item(Item { path, ..stuck_item(&stuck) })))
     }
 }
 
 impl Staging {
     fn evict(&self, identity: &Identity, gone: &dyn Fn() -> bool) -> io::Result<()> {
-        let cache = self.agent.cache();
+        let data = self.agent.data();
         loop {
-            match cache.evict(identity) {
+            match data.command(StoreCommand::Evict(identity)) {
                 // Dirty. A file open for writing is staged out as it is, and stays dirty.
                 Err(error) if self.patient && error.raw_os_error() == Some(libc::EINVAL) => {
-                    cache.drain_file(identity, gone).map_err(|stuck| io::Error::other(stuck.reason))?;
+                    data.drain_file(identity, gone).map_err(|stuck| io::Error::other(stuck.reason))?;
                 }
                 Err(error) if self.patient && error.raw_os_error() == Some(libc::EBUSY) => {}
-                evicted => return evicted.map_err(why_it_stays),
+                evicted => return evicted.map(drop).map_err(why_it_stays),
             }
             if gone() {
                 return Err(io::Error::from_raw_os_error(libc::EINTR));
@@ -219,9 +220,9 @@ fn why_it_stays(error: io::Error) -> io::Error {
     }
 }
 
-fn ignore_absent(outcome: io::Result<()>) -> io::Result<()> {
+fn ignore_absent(outcome: io::Result<CommandOutcome>) -> io::Result<()> {
     match outcome {
         Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(()),
-        other => other,
+        other => other.map(drop),
     }
 }

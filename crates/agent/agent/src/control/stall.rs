@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::time::Duration;
 
 use concurrency::Instant;
-use file_cache::DrainProgress;
+use data_store::DrainProgress;
 
 /// Watches a drain. The drain is over after `patience` without progress; `None`: never.
 #[derive(Debug)]

@@ -9,7 +9,7 @@ use global_store::posix::{PosixStore, StoreOptions};
 use rustix::fs::{Mode, OFlags};
 
 use super::*;
-use crate::{Agent, Config, PolicyTable};
+use crate::{Agent, PolicyTable};
 
 struct Stand {
     directory: tempfile::TempDir,
@@ -28,7 +28,7 @@ impl Stand {
         let store = PosixStore::new(root, StoreOptions::default()).unwrap();
         let cache = FileCache::open(Settings::new(&buffer, Arc::new(store.clone()), "test")).unwrap();
         let policies = PolicyTable::load(Policy::default(), buffer.join("policies.toml")).unwrap();
-        let agent = Arc::new(Agent::new(Config { cache, store, policies }).unwrap());
+        let agent = Arc::new(Agent::new(Arc::new(cache), store, policies).unwrap());
         let asked_to_end = Arc::new(AtomicU32::new(0));
         let counter = asked_to_end.clone();
         let on_shutdown = Box::new(move |force| {

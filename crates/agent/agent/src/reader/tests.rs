@@ -1,15 +1,11 @@
 //! Tests of advice: how much a program's announced reads fetch, and where nothing is fetched.
 
-use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use config::PolicySet;
-use file_cache::{Foresee, SeekFor, WriteResult};
-use types::Version;
+use data_store::{DataVersion, Foresee, InPlace, InPlaceAs, Passthrough, SeekFor, SyncScope, WriteResult, WriteWhere};
 
 use super::*;
-use crate::burst_buffer::DataVersion;
 
 const MIB: u64 = 1 << 20;
 const SIZE: u64 = 1 << 30;
@@ -23,67 +19,49 @@ struct Shared {
     counted: AtomicU64,
     /// Ranges to be fetched.
     wanted: Mutex<Vec<ByteRange>>,
-    /// Number of fetches begun.
-    fetches: AtomicU64,
 }
 
 impl OpenData for Shared {
-    fn is_remote(&self) -> bool {
-        !self.local
-    }
-    fn ahead_share(&self, bytes: u64) -> u64 {
-        self.counted.store(bytes, Relaxed);
-        self.share
-    }
-    fn read_ahead(&self, _: ByteRange, foresee: Foresee<'_>) {
-        self.wanted.lock().extend(foresee(SIZE, Fared::Miss, &mut |range| vec![range]));
-    }
-    fn fetch(&self) {
-        self.fetches.fetch_add(1, Relaxed);
+    fn read_ahead(&self, _: ByteRange, wanted: Option<u64>, foresee: Foresee<'_>) -> bool {
+        if self.local {
+            return false;
+        }
+        self.counted.store(wanted.unwrap(), Relaxed);
+        let notice = foresee(SIZE, Fared::Miss, self.share, &mut |range| vec![range]);
+        self.wanted.lock().extend(notice.following);
+        true
     }
 
     // The rest is not called.
     fn data(&self) -> DataVersion {
-        DataVersion::There(Default::default())
-    }
-    fn version(&self) -> Option<Version> {
-        None
-    }
-    fn backing(&self) -> Option<Arc<OwnedFd>> {
-        None
-    }
-    fn use_passthrough(&self) -> bool {
-        false
+        unreachable!()
     }
     fn read_at(&self, _: &mut [u8], _: u64) -> io::Result<usize> {
-        Ok(0)
+        unreachable!()
     }
-    fn write_at(&self, data: &[u8], offset: u64, _: bool) -> io::Result<WriteResult> {
-        Ok(WriteResult { offset, written: data.len() })
+    fn read_in_place(&self, _: ByteRange, _: InPlaceAs) -> Option<InPlace> {
+        unreachable!()
     }
-    fn write_acknowledged(&self, _: &[u8], _: u64, _: types::Timestamp) -> io::Result<()> {
-        Ok(())
-    }
-    fn is_unshared(&self) -> bool {
-        true
-    }
-    fn is_last_of_removed(&self) -> bool {
-        false
+    fn write_at(&self, _: &[u8], _: WriteWhere) -> io::Result<WriteResult> {
+        unreachable!()
     }
     fn set_len(&self, _: u64) -> io::Result<()> {
-        Ok(())
+        unreachable!()
     }
     fn fallocate(&self, _: u32, _: u64, _: u64) -> io::Result<()> {
-        Ok(())
+        unreachable!()
     }
-    fn seek(&self, offset: u64, _: SeekFor) -> io::Result<u64> {
-        Ok(offset)
+    fn seek(&self, _: u64, _: SeekFor) -> io::Result<u64> {
+        unreachable!()
     }
-    fn sync(&self, _: bool) -> io::Result<()> {
-        Ok(())
+    fn sync(&self, _: SyncScope) -> io::Result<bool> {
+        unreachable!()
     }
     fn flush(&self) -> io::Result<()> {
-        Ok(())
+        unreachable!()
+    }
+    fn passthrough(&self) -> Option<&dyn Passthrough> {
+        unreachable!()
     }
 }
 
@@ -109,7 +87,6 @@ fn of_what_a_program_will_need_no_more_is_fetched_than_its_file_may_have_and_its
         let wanted = file.wanted.lock();
         let expected: Vec<_> = (fetched > 0).then(|| ByteRange::at(start, fetched)).into_iter().collect();
         assert_eq!(*wanted, expected, "a share of {share}, {len} bytes from {start}");
-        assert_eq!(file.fetches.load(Relaxed), 1);
         // The request counts as a read of no more than its budget.
         let counted = if len == 0 { 8 * MIB } else { len.min(8 * MIB) };
         assert_eq!(file.counted.load(Relaxed), counted);

@@ -16,7 +16,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use concurrency::{Condvar, Instant, Mutex};
-use file_cache::{Fared, Foresee};
+use data_store::{Fared, FindMissing};
 use types::{ByteRange, Identity, RangeSet};
 use window::limits::BLOCK;
 use window::read_queue::{FetchTicket, Part, Purge, ReadQueue, SharedBytes};
@@ -200,7 +200,11 @@ impl Ahead {
     }
 
     /// Handles the announcement of a read of `range`. Returns the ranges to fetch, as predicted by `foresee`.
-    pub fn meet(&self, range: ByteRange, foresee: Foresee<'_>) -> Vec<ByteRange> {
+    pub fn meet(
+        &self,
+        range: ByteRange,
+        foresee: &mut dyn FnMut(u64, Fared, FindMissing<'_>) -> Vec<ByteRange>,
+    ) -> Vec<ByteRange> {
         self.change(|state| {
             state.expire(self.fresh);
             let within = state.within(range);

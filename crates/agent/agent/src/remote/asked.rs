@@ -1,13 +1,11 @@
 //! Requests about an open file, and handling of their answers.
 
 use std::io;
-use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering;
 
 use concurrency::Instant;
-use transport::{Call, CallError, Data, Gathered};
+use transport::{Call, CallError, Data};
 use types::Timestamp;
-use window::Gather;
 use wire::Message;
 
 use super::handle::RemoteHandle;
@@ -37,19 +35,6 @@ impl PendingRequest<'_> {
             made: Instant::now(),
             drains: false,
         }
-    }
-}
-
-/// Bytes of windows under way to a server.
-pub(super) struct InRings<'a>(pub &'a Gather<'a>);
-
-impl Gathered for InRings<'_> {
-    fn bytes(&self) -> usize {
-        self.0.bytes()
-    }
-
-    fn send(&self, socket: BorrowedFd<'_>, skip: usize) -> io::Result<usize> {
-        self.0.send(socket, skip)
     }
 }
 
@@ -89,7 +74,7 @@ impl RemoteHandle {
 
     /// Notes a change that is not known to be on the server's medium.
     pub fn made(&self, boot_verifier: Option<u64>) {
-        if !self.retained.load(Ordering::Acquire) && self.opened.mates().unsynced.changed(boot_verifier) {
+        if !self.retained && self.opened.mates().unsynced.changed(boot_verifier) {
             self.opened.tell_loss();
         }
     }
@@ -156,7 +141,5 @@ impl RemoteHandle {
 
 /// Returns the age of a time by this node's clock, nanoseconds; 0 for a time in the future.
 pub(super) fn age_ns(at: Timestamp) -> u64 {
-    let now = Timestamp::from_nanos(window::clock::now_ns());
-    let seconds = now.seconds.saturating_sub(at.seconds).saturating_mul(1_000_000_000);
-    seconds.saturating_add(i64::from(now.nanos) - i64::from(at.nanos)).max(0).unsigned_abs()
+    at.age(Timestamp::from_nanos(window::clock::now_ns())).as_nanos() as u64
 }

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use config::Policy;
-use file_cache::{Anchor, DrainProgress, Residency, Stuck};
+use data_store::{DrainProgress, Residency, Stuck};
+use global_store::Anchor;
 use transport::{Call, CallError, Client};
 use types::Identity;
 use wire::{Message, Text, job};

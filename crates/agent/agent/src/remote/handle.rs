@@ -1,29 +1,29 @@
 //! An open file whose data is at the server.
 
 use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use concurrency::{Instant, Mutex};
-use file_cache::{Anchor, Foresee, OpenHow, SeekFor, WriteResult};
+use data_store::{
+    AcknowledgedBytes, DataVersion, Foresee, InPlace, InPlaceAs, OpenData, OpenHow, Passthrough, Removed, SeekFor,
+    SyncScope, WindowTarget, WindowUsage, WriteResult, WriteWhere,
+};
+use global_store::Anchor;
 use transport::{CallError, Data};
-use types::{ByteRange, Timestamp, Version};
-use window::Gather;
-use window::read_queue::Part;
+use types::{ByteRange, Gathered, Timestamp};
 use wire::limits::DATA_BYTES_MAX;
 use wire::{Message, open, seek};
 
 use super::ahead::{self, Ahead, Reading};
-use super::asked::{InRings, PendingRequest, age_ns};
+use super::asked::{PendingRequest, age_ns};
 use super::earned::Earned;
 use super::opened::RemoteFile;
 use super::opening::Opening;
 use super::pace::ReadPace;
 use super::scatter::at_once;
 use super::{Inner, fault, unexpected};
-use crate::burst_buffer::{DataVersion, OpenData};
 use crate::limits::{SERVER_AHEAD_FILE_BYTES, SERVER_WANTED_MAX};
 use crate::reader;
 
@@ -49,22 +49,22 @@ pub(super) struct RemoteHandle {
     /// Number of losses for which a write was refused.
     pub(super) refused: AtomicU64,
     /// Whether writes through this handle are kept here until they are synced.
-    pub(super) retained: AtomicBool,
+    pub(super) retained: bool,
 }
 
 impl RemoteHandle {
-    /// Opens a file at the server. `windows`: records of windows will be applied through the handle.
+    /// Opens a file at the server. `windows`: whose records will be applied through the handle.
     pub(super) fn open(
         inner: &Arc<Inner>,
         anchor: &dyn Anchor,
         how: &OpenHow,
-        windows: bool,
+        windows: Option<WindowUsage>,
     ) -> io::Result<RemoteHandle> {
         let bit = |set: bool, bit: u32| if set { bit } else { 0 };
         let flags = bit(how.read, open::READ)
             | bit(how.write || how.truncate, open::WRITE)
             | bit(how.sync, open::SYNC)
-            | bit(windows, open::WINDOWS);
+            | bit(matches!(windows, Some(WindowUsage::Serve(_))), open::WINDOWS);
         let policy = inner.policy(&how.policy);
         let handle = RemoteHandle {
             opened: Arc::new(RemoteFile::new(inner, anchor.identity(), anchor.path_hint(), flags, policy)),
@@ -78,7 +78,7 @@ impl RemoteHandle {
             durable_at_close: how.policy.durable_at_close,
             told: AtomicU64::new(0),
             refused: AtomicU64::new(0),
-            retained: AtomicBool::new(false),
+            retained: windows == Some(WindowUsage::Serve(true)),
         };
         let _opening = handle.writes().then(|| {
             inner.begin_write(&handle.opened.identity, &handle.opened.hint);
@@ -123,6 +123,17 @@ impl RemoteHandle {
         }
     }
 
+    /// Returns the share of the memory for read-ahead that a read of `bytes` bytes may use.
+    fn ahead_share(&self, bytes: u64) -> u64 {
+        let room = self.pace.lock().read(Instant::now(), bytes);
+        self.opened.inner.ahead.kept().share(&self.turn).min(room)
+    }
+
+    /// Returns how many bytes may be read ahead of a read, judged by how much of earlier read-ahead was used.
+    fn ahead_earned(&self, bytes: u64) -> u64 {
+        self.ahead().map_or_else(|| Earned::default().window(bytes), |ahead| ahead.earned(bytes))
+    }
+
     fn ahead(&self) -> Option<Arc<Ahead>> {
         self.opened.ahead.lock().as_ref().map(|reading| Arc::clone(reading.ahead()))
     }
@@ -150,39 +161,41 @@ impl RemoteHandle {
         Ok(done)
     }
 
-    fn write_there(
-        &self,
-        data: &[u8],
-        offset: u64,
-        append: bool,
-        drained: Option<Timestamp>,
-    ) -> io::Result<WriteResult> {
-        let mut first = None;
-        let mut at = offset;
+    /// Writes at the server. `drains`: the bytes are those of windows.
+    fn write_there(&self, data: &[u8], place: WriteWhere, drains: bool) -> io::Result<WriteResult> {
+        let (handle, mut first, mut done) = (self.opened.number, None, 0);
         for part in data.chunks(DATA_BYTES_MAX as usize) {
-            let began = if append {
-                self.append(part)?
-            } else {
-                let message = self.write_message(at, drained);
-                self.written(PendingRequest {
-                    data: part.into(),
-                    drains: drained.is_some(),
-                    ..PendingRequest::new(message, true)
-                })?
+            let message = match place {
+                WriteWhere::At(offset) => Some(Message::Write { handle, offset: offset + done }),
+                WriteWhere::Backdated(offset, at) => {
+                    Some(Message::WriteBackdated { handle, offset: offset + done, age_ns: age_ns(at) })
+                }
+                WriteWhere::End | WriteWhere::EndAgain(_) => None,
+            };
+            let began = match message {
+                Some(message) => {
+                    self.written(PendingRequest { data: part.into(), drains, ..PendingRequest::new(message, true) })?
+                }
+                None => self.append(part)?,
             };
             fault::point("remote.written");
             first.get_or_insert(began);
-            at += part.len() as u64;
+            done += part.len() as u64;
         }
-        Ok(WriteResult { written: data.len(), offset: first.unwrap_or(offset) })
+        let offset = first.unwrap_or_else(|| range_of(place, 0).start);
+        Ok(WriteResult { written: data.len(), offset })
     }
 
-    fn write_message(&self, offset: u64, drained: Option<Timestamp>) -> Message {
-        let handle = self.opened.number;
-        match drained {
-            Some(at) => Message::WriteBackdated { handle, offset, age_ns: age_ns(at) },
-            None => Message::Write { handle, offset },
-        }
+    /// Writes bytes of windows, sent from where they lie; no more than one request takes.
+    fn write_gathered(&self, offset: u64, data: &dyn Gathered, at: Timestamp) -> io::Result<()> {
+        let message = Message::WriteBackdated { handle: self.opened.number, offset, age_ns: age_ns(at) };
+        self.written(PendingRequest {
+            data: Data::Gathered(data),
+            drains: true,
+            ..PendingRequest::new(message, true)
+        })?;
+        fault::point("remote.written");
+        Ok(())
     }
 
     fn append(&self, data: &[u8]) -> io::Result<u64> {
@@ -207,21 +220,17 @@ impl RemoteHandle {
     }
 }
 
+/// Returns the range that an append may have changed.
+fn range_of(place: WriteWhere, bytes: usize) -> ByteRange {
+    match place {
+        WriteWhere::At(offset) | WriteWhere::Backdated(offset, _) => ByteRange::at(offset, bytes as u64),
+        WriteWhere::End | WriteWhere::EndAgain(_) => ahead::ALL,
+    }
+}
+
 impl OpenData for RemoteHandle {
     fn data(&self) -> DataVersion {
-        DataVersion::There(self.opened.mates())
-    }
-
-    fn version(&self) -> Option<Version> {
-        None
-    }
-
-    fn backing(&self) -> Option<Arc<OwnedFd>> {
-        None
-    }
-
-    fn use_passthrough(&self) -> bool {
-        false
+        DataVersion { content: self.opened.mates(), is_current: true, replica: None }
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
@@ -233,114 +242,46 @@ impl OpenData for RemoteHandle {
         Ok(read)
     }
 
-    fn read_in_place(&self, range: ByteRange, parts_max: usize) -> Option<Vec<Part>> {
-        let ahead = self.ahead()?;
+    fn read_in_place(&self, range: ByteRange, wanted: InPlaceAs) -> Option<InPlace> {
+        let (InPlaceAs::Memory(parts_max), Some(ahead)) = (wanted, self.ahead()) else { return None };
         let parts = ahead.parts(range).filter(|parts| parts.len() <= parts_max)?;
         let bytes: usize = parts.iter().map(|part| part.as_ref().len()).sum();
         self.fetch_wanted(&ahead, bytes as u64 == range.len());
-        Some(parts)
+        Some(InPlace::Memory(parts.into_iter().map(|part| Box::new(part) as _).collect()))
     }
 
-    fn ahead_share(&self, bytes: u64) -> u64 {
-        let room = self.pace.lock().read(Instant::now(), bytes);
-        self.opened.inner.ahead.kept().share(&self.turn).min(room)
-    }
-
-    fn ahead_earned(&self, bytes: u64) -> u64 {
-        self.ahead().map_or_else(|| Earned::default().window(bytes), |ahead| ahead.earned(bytes))
-    }
-
-    fn spent(&self, range: ByteRange) {
-        if let Some(ahead) = self.ahead() {
-            ahead.spent(range);
-        }
-    }
-
-    fn read_ahead(&self, range: ByteRange, foresee: Foresee<'_>) {
+    fn read_ahead(&self, range: ByteRange, wanted: Option<u64>, foresee: Foresee<'_>) -> bool {
+        let share = match wanted {
+            Some(bytes) => self.ahead_share(bytes),
+            None => self.ahead_share(range.len()).min(self.ahead_earned(range.len())),
+        };
         let (bytes, fresh) = self.keep;
         if fresh.is_zero() {
-            return;
+            return true;
         }
         let (opened, bytes_max) = (&self.opened, bytes.max(SERVER_AHEAD_FILE_BYTES));
         let make = || Reading::of(opened.inner.ahead.of(&opened.identity, opened.version(), bytes_max, fresh));
         let ahead = Arc::clone(self.opened.ahead.lock().get_or_insert_with(make).ahead());
-        let following = ahead.meet(range, foresee);
+        let mut spent = None;
+        let following = ahead.meet(range, &mut |size, fared, absent| {
+            let notice = foresee(size, fared, share, absent);
+            spent = notice.spent;
+            notice.following
+        });
         if !following.is_empty() {
             let mut wanted = self.wanted.lock();
             wanted.extend(following);
             wanted.truncate(SERVER_WANTED_MAX);
         }
-    }
-
-    fn fetch(&self) {
-        self.ahead().iter().for_each(|ahead| self.fetch_wanted(ahead, true));
-    }
-
-    fn write_at(&self, data: &[u8], offset: u64, append: bool) -> io::Result<WriteResult> {
-        let range = if append { ahead::ALL } else { ByteRange::at(offset, data.len() as u64) };
-        self.changed(range, self.write_there(data, offset, append, None))
-    }
-
-    fn write_acknowledged(&self, data: &[u8], offset: u64, at: Timestamp) -> io::Result<()> {
-        self.bring(ByteRange::at(offset, data.len() as u64), || {
-            self.write_there(data, offset, false, Some(at)).map(|_| ())
-        })
-    }
-
-    fn write_gathered(&self, parts: &[(u64, Gather<'_>)], at: Timestamp) -> io::Result<bool> {
-        let gone = AtomicBool::new(false);
-        at_once(parts.len(), &|number| {
-            let (offset, bytes) = &parts[number];
-            let brought = self.bring(ByteRange::at(*offset, bytes.bytes() as u64), || {
-                let (message, data) = (self.write_message(*offset, Some(at)), InRings(bytes));
-                self.written(PendingRequest {
-                    data: Data::Gathered(&data),
-                    drains: true,
-                    ..PendingRequest::new(message, true)
-                })?;
-                fault::point("remote.written");
-                Ok(())
-            });
-            match brought {
-                // The other writes finish first: a request sent and given up could be executed later, over newer data.
-                Err(error) if error.raw_os_error() == Some(libc::EFAULT) => gone.store(true, Ordering::Release),
-                brought => brought?,
-            }
-            Ok(())
-        })?;
-        Ok(!gone.into_inner())
-    }
-
-    fn write_scattered(&self, parts: &[(u64, &[u8])], at: Timestamp) -> io::Result<()> {
-        let pieces: Vec<(u64, &[u8])> = parts
-            .iter()
-            .flat_map(|(offset, data)| {
-                let places = (*offset..).step_by(DATA_BYTES_MAX as usize);
-                places.zip(data.chunks(DATA_BYTES_MAX as usize))
-            })
-            .collect();
-        at_once(pieces.len(), &|number| {
-            let (offset, data) = pieces[number];
-            self.write_acknowledged(data, offset, at)
-        })
-    }
-
-    fn is_remote(&self) -> bool {
+        spent.into_iter().for_each(|spent| ahead.spent(spent));
+        if wanted.is_some() {
+            self.fetch_wanted(&ahead, true);
+        }
         true
     }
 
-    /// Whether the server has reported this. A restarted server does not find a file without a name.
-    fn is_last_of_removed(&self) -> bool {
-        self.opened.gone.load(Ordering::Acquire)
-    }
-
-    fn was_removed_elsewhere(&self) -> bool {
-        self.opened.gone.load(Ordering::Acquire) && self.opened.inner.written.knows(&self.opened.identity)
-    }
-
-    /// Always false: other nodes may have the file open.
-    fn is_unshared(&self) -> bool {
-        false
+    fn write_at(&self, data: &[u8], place: WriteWhere) -> io::Result<WriteResult> {
+        self.changed(range_of(place, data.len()), self.write_there(data, place, false))
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
@@ -359,32 +300,21 @@ impl OpenData for RemoteHandle {
         let target = match what {
             SeekFor::Data => seek::DATA,
             SeekFor::Hole => seek::HOLE,
+            SeekFor::End => return self.position(Message::End { handle: self.opened.number }, false),
         };
         self.position(Message::Seek { handle: self.opened.number, offset, target }, false)
     }
 
-    fn sync(&self, data_only: bool) -> io::Result<()> {
-        self.sync_there(data_only, false).and_then(|()| self.tell_losses())
-    }
-
-    fn sync_written(&self) -> io::Result<()> {
-        self.sync_there(true, false).and_then(|()| self.refuse_once())
-    }
-
-    fn sync_acknowledged(&self, data_only: bool) -> io::Result<()> {
-        self.sync_there(data_only, true)
-    }
-
-    fn retains(&self) {
-        self.retained.store(true, Ordering::Release);
-    }
-
-    fn boot_verifier(&self) -> u64 {
-        self.opened.boot_verifier()
-    }
-
-    fn report_error_to_writer(&self) -> io::Result<()> {
-        self.refuse_once()
+    fn sync(&self, scope: SyncScope) -> io::Result<bool> {
+        match scope {
+            SyncScope::All => self.sync_there(false, false).and_then(|()| self.tell_losses())?,
+            SyncScope::Data => self.sync_there(true, false).and_then(|()| self.tell_losses())?,
+            SyncScope::OfWrite => self.sync_there(true, false).and_then(|()| self.refuse_once())?,
+            SyncScope::Acknowledged(data_only) => self.sync_there(data_only, true)?,
+            SyncScope::LossOnly => self.refuse_once()?,
+            SyncScope::IfKept => return Ok(false),
+        }
+        Ok(true)
     }
 
     fn flush(&self) -> io::Result<()> {
@@ -400,6 +330,60 @@ impl OpenData for RemoteHandle {
         }
         // The result of a close may be ignored, as at an exec in a child. So the loss stays unreported until a sync.
         self.lost()
+    }
+
+    fn passthrough(&self) -> Option<&dyn Passthrough> {
+        None
+    }
+}
+
+impl WindowTarget for RemoteHandle {
+    fn write(&self, parts: &[(u64, AcknowledgedBytes<'_>)], at: Timestamp) -> io::Result<Option<u64>> {
+        // After a change of the boot verifier, the sync does not cover bytes written before the crash.
+        let boot_verifier = self.opened.boot_verifier();
+        let gone = AtomicBool::new(false);
+        at_once(parts.len(), &|number| {
+            let (offset, bytes) = &parts[number];
+            let written = match bytes {
+                AcknowledgedBytes::Copied(data) => {
+                    let place = WriteWhere::Backdated(*offset, at);
+                    let write = || self.write_there(data, place, true).map(|_| ());
+                    self.bring(range_of(place, data.len()), write)
+                }
+                AcknowledgedBytes::Gathered(data) => {
+                    let range = ByteRange::at(*offset, data.bytes() as u64);
+                    self.bring(range, || self.write_gathered(*offset, *data, at))
+                }
+            };
+            match written {
+                // The other writes finish first: a request sent and given up could be executed later, over newer data.
+                Err(error) if error.raw_os_error() == Some(libc::EFAULT) => gone.store(true, Ordering::Release),
+                written => written?,
+            }
+            Ok(())
+        })?;
+        Ok((!gone.into_inner()).then_some(boot_verifier))
+    }
+
+    fn sync(&self) -> io::Result<u64> {
+        self.sync_there(false, true).map(|()| self.opened.boot_verifier())
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        OpenData::set_len(self, len)
+    }
+
+    /// A restarted server does not find a file without a name.
+    fn removed(&self) -> Removed {
+        match self.opened.gone.load(Ordering::Acquire) {
+            false => Removed::No,
+            true if self.opened.inner.written.knows(&self.opened.identity) => Removed::Elsewhere,
+            true => Removed::Here,
+        }
+    }
+
+    fn report_loss(&self) -> io::Result<()> {
+        self.refuse_once()
     }
 }
 

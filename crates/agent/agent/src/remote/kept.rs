@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use concurrency::{Instant, Mutex};
-use file_cache::Fared;
+use data_store::Fared;
 
 use super::buffers::Buffers;
 use crate::limits::{SERVER_AHEAD_SHARE_FOR, SERVER_AHEAD_SHARE_MIN, SERVER_AHEAD_SHARED_BYTES};

@@ -49,7 +49,7 @@ pub(super) struct RemoteFile {
 
 /// Open files of one file that share the same bytes.
 #[derive(Default)]
-pub struct Mates {
+pub(super) struct Mates {
     told: Mutex<KnownVersion>,
     members: Mutex<Vec<Weak<RemoteFile>>>,
     /// Session instance to which the members were last moved.

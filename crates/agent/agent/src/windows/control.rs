@@ -5,14 +5,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use file_cache::OpenHow;
+use data_store::{StoreCommand, WindowFile, WindowUsage};
 use global_store::GlobalStore;
 use window::attach::{Command, Control, state};
 
 use super::drain::Pending;
 use super::{Announced, Replayed, WindowRight, WindowService, WindowSettings, WindowStatus, Windows, replay};
 use crate::agent::Agent;
-use crate::burst_buffer::OpenData;
 use crate::limits;
 use crate::node::Node;
 use crate::open_file::OpenFile;
@@ -42,7 +41,7 @@ impl Agent {
     /// Serves windows together with other agents of this process. The budget is the service's, not that of
     /// `settings.budget_bytes`.
     pub fn join_windows(&self, settings: WindowSettings, service: &Arc<WindowService>) -> io::Result<()> {
-        let windows = Windows::start(settings, service, self.cache.client())?;
+        let windows = Windows::start(settings, service, self.data.extensions().client)?;
         self.windows.set(windows).map_err(|_| io::ErrorKind::AlreadyExists.into())
     }
 
@@ -93,7 +92,7 @@ impl Agent {
 
     /// Runs work that changes nothing. The wait for a server is limited by the policy.
     fn patiently<T>(&self, work: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
-        if self.cache.is_shared() { patiently(self.policies.base().io_timeout, work) } else { work() }
+        if self.is_shared() { patiently(self.policies.base().io_timeout, work) } else { work() }
     }
 
     /// Notes that the last name of a file is about to be removed here, or was not removed after all. The records of a
@@ -138,7 +137,7 @@ impl Agent {
     /// `syncfs`: returns when all written data, and every name, survives a crash of the machine.
     pub fn sync_all(&self) -> io::Result<()> {
         self.apply_windows()?;
-        self.cache.sync_all()?;
+        self.data.command(StoreCommand::SyncAll)?;
         self.store.sync_point()?.sync()
     }
 
@@ -168,7 +167,7 @@ impl Agent {
             (Command::Off, Some(right)) => {
                 // The file is about to be accessed past us through this open file, perhaps by a mapping. Writes by
                 // another open file are not noticed there.
-                if self.cache.is_shared() {
+                if self.is_shared() {
                     right.may_be_mapped();
                 }
                 right.switch(true);
@@ -180,7 +179,7 @@ impl Agent {
             }
             (Command::Attach, Some(right)) => {
                 let attach = || self.attach_window(open, right, thread, exclusive, asked.bytes);
-                let attached = if self.cache.is_shared() { patiently(limits::SERVER_ATTACH, attach) } else { attach() };
+                let attached = if self.is_shared() { patiently(limits::SERVER_ATTACH, attach) } else { attach() };
                 let attached = attached.map_err(|error| match error.raw_os_error() {
                     Some(libc::ETIMEDOUT) => io::Error::from_raw_os_error(libc::EAGAIN),
                     _ => error,
@@ -208,7 +207,7 @@ impl Agent {
         if bytes > 0 {
             right.set_bytes(bytes);
         }
-        let attached = right.windows.attach(right, pid, &|| self.drain_handle(open.node()))?;
+        let attached = right.windows.attach(right, pid, &|| self.drain_target(open.node()))?;
         right.used.store(true, Ordering::Release);
         if self.stat(open.node()).is_ok_and(|stat| stat.st_nlink == 0) {
             // When the file was removed, it had no window in which to record that.
@@ -217,14 +216,14 @@ impl Agent {
         Ok(attached)
     }
 
-    /// Opens a handle by which the records of a file are applied. Returns the handle and the file's path.
-    fn drain_handle(&self, node: &Arc<Node>) -> io::Result<(Box<dyn OpenData>, PathBuf)> {
+    /// Opens a file to which the records of its windows are applied. Returns its path too.
+    fn drain_target(&self, node: &Arc<Node>) -> io::Result<(WindowFile, PathBuf)> {
+        let Some(store) = self.data.extensions().windows else { return errno(libc::EOPNOTSUPP) };
         let anchor = node.anchor(&self.store)?;
         let hint = anchor.path_hint();
-        let policy = self.policy_for(node);
-        let how =
-            OpenHow { read: false, write: true, appends: false, truncate: false, created: false, sync: false, policy };
-        Ok((self.cache.open_for_windows(anchor, how)?, hint))
+        let retained = self.windows.get().is_some_and(|windows| windows.medium.is_durable());
+        let file = store.open_for_windows(anchor, &self.policy_for(node), WindowUsage::Serve(retained))?;
+        Ok((file, hint))
     }
 }
 

@@ -26,6 +26,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use concurrency::{Instant, Mutex, MutexGuard};
+use data_store::{WindowFile, WindowTarget};
 use types::{ByteRange, Epoch};
 use window::drained::Drained;
 use window::limits::{BATCH_BYTES_MAX, LONE_BYTES_MAX};
@@ -41,7 +42,6 @@ use super::fault;
 use super::place::{CutRecord, FilePlace, RingRecord};
 use super::replay;
 use super::session::random;
-use crate::burst_buffer::OpenData;
 use crate::limits;
 
 /// A ring.
@@ -96,10 +96,14 @@ pub(super) struct Drain {
     hint: String,
     /// Medium of the rings and marks.
     medium: WindowMedium,
-    /// Write-back of applied bytes. Ends before `handle` is dropped.
+    /// Write-back of applied bytes. Ends before `target` is dropped.
     write_back: KernelWriteBack,
-    /// Handle by which records are applied. Keeps the file open for writing as long as there are windows.
-    handle: Box<dyn OpenData>,
+    /// Target of the records. Keeps the file open for writing as long as there are windows.
+    target: Box<dyn WindowTarget>,
+    /// Most bytes of one part of a batch.
+    part_bytes: u64,
+    /// Whether each write costs a round trip.
+    is_remote: bool,
     sequence: Sequence<Arc<Mapping>>,
     counter: Arc<Mapping>,
     drained: Drained<Mapping>,
@@ -125,25 +129,22 @@ impl Drain {
         place: FilePlace,
         medium: WindowMedium,
         hint: String,
-        handle: Box<dyn OpenData>,
+        file: WindowFile,
         damages: Damages,
         counters: &Arc<WindowCounters>,
     ) -> io::Result<Drain> {
-        if medium.is_durable() {
-            handle.retains();
-        }
         let create = |path: std::path::PathBuf| Mapping::create(&path, sequence::WORD_BYTES, medium)?.guarded();
         let counter = Arc::new(create(place.sequence())?);
         let drained = Drained::begin(create(place.drained())?);
         let sequence = Sequence::new(Arc::clone(&counter));
         // A batch that waits for a medium or a server must be large enough to be worth it.
-        let lone_bytes_max = if medium.is_durable() || handle.is_remote() { BATCH_BYTES_MAX } else { LONE_BYTES_MAX };
+        let lone_bytes_max = if medium.is_durable() || file.is_remote { BATCH_BYTES_MAX } else { LONE_BYTES_MAX };
         let queue = ApplyQueue::with_batches_of(BATCH_BYTES_MAX, lone_bytes_max);
         #[cfg(test)]
         let queue = super::tests::small_batches().unwrap_or(queue);
         let rings = BTreeMap::new();
         // Elsewhere each batch is synced, or sent to a server.
-        let write_back = KernelWriteBack::new(if medium.is_durable() { None } else { handle.write_behind() });
+        let write_back = KernelWriteBack::new(if medium.is_durable() { None } else { file.write_back });
         let (next, buffer, failing, unsynced, cut) = (0, Vec::new(), false, false, None);
         let (kept, counters) = (Arc::default(), Arc::clone(counters));
         Ok(Drain {
@@ -151,7 +152,9 @@ impl Drain {
             medium,
             hint,
             write_back,
-            handle,
+            target: file.target,
+            part_bytes: file.part_bytes,
+            is_remote: file.is_remote,
             sequence,
             counter,
             drained,
@@ -217,22 +220,22 @@ impl Drain {
         Ok(Granted { ring: memory, sequence: Arc::clone(&self.counter), id, capacity, medium: self.medium })
     }
 
-    /// Makes the data in the burst buffer, and its times, survive a crash of the machine. Does nothing if the rings do
-    /// not survive one.
-    pub fn sync(&mut self) -> io::Result<()> {
+    /// Makes the data in the burst buffer, and its times, survive a crash of the machine. Returns its boot verifier.
+    /// `None`, without a sync, if the rings do not survive a crash.
+    pub fn sync(&mut self) -> io::Result<Option<u64>> {
         if !self.medium.is_durable() {
-            return Ok(());
+            return Ok(None);
         }
-        let synced = self.handle.sync_acknowledged(false);
+        let synced = self.target.sync();
         self.unsynced = synced.is_err();
         self.tell_kept();
-        synced
+        synced.map(Some)
     }
 
     /// Reports once, as `EIO`, that writes past the windows may have been lost with the server's machine before they
     /// were synced.
     pub fn report_error_to_writer(&self) -> io::Result<()> {
-        self.handle.report_error_to_writer()
+        self.target.report_loss()
     }
 
     /// Ends the early write-back. The wait for a piece under way is bounded, and the rest is left to the kernel.

@@ -12,8 +12,8 @@ pub const POINTS: &[&str] = &[
     "window.removed",
 ];
 
-/// Passes a fault point; see `file_cache::fault`.
+/// Passes a fault point; see [`faults`].
 pub(super) fn point(name: &'static str) {
     debug_assert!(POINTS.contains(&name), "{name} is not listed");
-    file_cache::fault::pass(name);
+    faults::pass(name);
 }

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use data_store::WindowFile;
 use types::{Identity, Shown};
 
 use super::counters::WindowCounters;
@@ -14,7 +15,6 @@ use super::file::FileWindow;
 use super::right::WindowRight;
 use super::session;
 use super::{Entry, Token, Windows};
-use crate::burst_buffer::OpenData;
 use crate::limits;
 
 fn not_now() -> io::Error {
@@ -29,7 +29,7 @@ impl Windows {
         self: &Arc<Windows>,
         right: &WindowRight,
         pid: u32,
-        make: &dyn Fn() -> io::Result<(Box<dyn OpenData>, PathBuf)>,
+        make: &dyn Fn() -> io::Result<(WindowFile, PathBuf)>,
     ) -> io::Result<(u64, u64)> {
         if let Some(refusal) = self.refusal(&right.identity) {
             return Err(refusal);
@@ -99,17 +99,17 @@ impl Windows {
     pub(super) fn window_of(
         self: &Arc<Windows>,
         identity: &Identity,
-        make: &dyn Fn() -> io::Result<(Box<dyn OpenData>, PathBuf)>,
+        make: &dyn Fn() -> io::Result<(WindowFile, PathBuf)>,
     ) -> io::Result<Arc<FileWindow>> {
         let there = |table: &HashMap<Identity, Entry>| table.get(identity).and_then(|entry| entry.window.clone());
         if let Some(window) = there(&self.table.lock()) {
             return Ok(window);
         }
-        let (handle, hint) = make()?;
+        let (file, hint) = make()?;
         let place = self.session.add(self.number(), identity, &hint);
         let damages = self.table.lock().entry(identity.clone()).or_default().damages.clone();
         let hint = hint.shown().to_string();
-        let drain = place.and_then(|place| Drain::new(place, self.medium, hint, handle, damages, &self.counters));
+        let drain = place.and_then(|place| Drain::new(place, self.medium, hint, file, damages, &self.counters));
         let drain = drain.map_err(|error| self.counters.without_place(error))?;
         let window = FileWindow::new(identity.clone(), drain);
         {

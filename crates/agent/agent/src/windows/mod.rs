@@ -291,7 +291,7 @@ impl Windows {
         })?;
         let done = over_pending.flatten().map_or_else(act, Ok)?;
         if self.medium.is_durable() {
-            self.with_window(identity, |drain| drain.sync().and_then(|()| drain.report_error_to_writer()))?;
+            self.with_window(identity, |drain| drain.sync().and_then(|_| drain.report_error_to_writer()))?;
         }
         Ok(done)
     }

@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use file_cache::{Backdating, OpenHow};
+use data_store::{AcknowledgedBytes, StoreCommand, WindowTarget, WindowUsage};
 use global_store::GlobalStore;
 use types::{ByteRange, Epoch, Identity, RangeSet, Shown, Timestamp};
 use window::drained::Drained;
@@ -19,7 +19,6 @@ use super::fault;
 use super::place::{CutRecord, FilePlace, HeldBack, RingRecord, is_damage};
 use super::session::AgentRun;
 use crate::agent::Agent;
-use crate::burst_buffer::OpenData;
 
 const LOST: &str = "acknowledged writes are lost";
 /// Epoch of data written after all records, which themselves carry epoch 0.
@@ -66,11 +65,11 @@ struct Crashed;
 
 /// Target of a replay: the replica.
 struct ToReplica<'a> {
-    handle: Box<dyn OpenData>,
+    target: Box<dyn WindowTarget>,
     place: &'a FilePlace,
-    durable: bool,
-    /// Boot verifier of the server's machine at the beginning.
-    boot_verifier: u64,
+    /// Boot verifier of the machine with the replica at the beginning. `None`: nothing is synced, because rings on a
+    /// tmpfs do not survive a crash of the machine, so their data need not either.
+    boot_verifier: Option<u64>,
     replayed: &'a mut Replayed,
     /// Query for the ranges that others have changed so far.
     newer: &'a dyn Fn() -> io::Result<Vec<ByteRange>>,
@@ -78,43 +77,24 @@ struct ToReplica<'a> {
     held_back: RangeSet,
     /// Time at which the rings were granted, ns since 1970. No record can be older, whatever it says.
     granted_ns: u64,
-    /// Time of the last write replayed so far.
-    written: Timestamp,
-    since: Option<Backdating>,
-}
-
-impl ToReplica<'_> {
-    /// Sets the file's modification time to that of its last write. Call this after everything is written.
-    fn backdate(&self) {
-        let Some(since) = self.since.as_ref().filter(|_| self.written > Timestamp::default()) else { return };
-        if let Err(error) = self.handle.backdate(since, self.written) {
-            tracing::debug!(%error, "could not set the file's time to that of its last write");
-        }
-    }
 }
 
 impl Replay for ToReplica<'_> {
     fn write(&mut self, offset: u64, bytes: &[u8], written_ns: u64) -> io::Result<()> {
         let at = Timestamp::from_nanos(written_ns.max(self.granted_ns).min(clock::now_ns()));
-        self.written = self.written.max(at);
         let (mut newer, range) = (RangeSet::new(), ByteRange::at(offset, bytes.len() as u64));
         (self.newer)()?.into_iter().for_each(|range| newer.insert(range));
         for part in newer.missing(range) {
             let (start, end) = ((part.start - offset) as usize, (part.end - offset) as usize);
-            self.handle.write_acknowledged(&bytes[start..end], part.start, at)?;
+            self.target.write(&[(part.start, AcknowledgedBytes::Copied(&bytes[start..end]))], at)?;
         }
         newer.iter().for_each(|one| self.held_back.insert(one.intersection(&range)));
         Ok(())
     }
 
     fn sync(&mut self) -> io::Result<()> {
-        self.backdate();
-        // Rings on a tmpfs do not survive a crash of the machine, so their data need not either.
-        if !self.durable {
-            return Ok(());
-        }
-        self.handle.sync_acknowledged(false)?;
-        if self.handle.boot_verifier() == self.boot_verifier { Ok(()) } else { Err(io::Error::other(Crashed)) }
+        let Some(boot_verifier) = self.boot_verifier else { return Ok(()) };
+        if self.target.sync()? == boot_verifier { Ok(()) } else { Err(io::Error::other(Crashed)) }
     }
 
     fn tell(&mut self, report: &RecoveryReport) {
@@ -181,7 +161,9 @@ pub(crate) fn replay(agent: &Agent, burst_buffer: &Path, tell: &mut dyn FnMut(Re
         }
         let client = if whole { session.client()? } else { None };
         session.end(burst_buffer)?;
-        client.iter().for_each(|client| agent.cache.forget_client(client));
+        if let Some(client) = &client {
+            agent.data.command(StoreCommand::ForgetClient(client))?;
+        }
     }
     Ok(())
 }
@@ -300,37 +282,36 @@ fn file(
         return Ok(Some(replayed));
     };
     let policy = agent.policies().for_path(&hint);
-    let how =
-        OpenHow { read: false, write: true, appends: false, truncate: false, created: false, sync: false, policy };
-    let handle = match agent.cache.open_unless(anchor, how, &|| false) {
-        Err(_) if agent.cache.is_lost(&identity) => {
+    let Some(windows) = agent.data.extensions().windows else {
+        return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
+    };
+    let target = match windows.open_for_windows(anchor, &policy, WindowUsage::Replay) {
+        Err(_) if agent.data.state(&identity).lost => {
             rings.iter_mut().for_each(RingReader::revoke);
             replayed.unreadable.push("its data in the burst buffer is lost, and its windows with it".to_owned());
             return Ok(Some(replayed));
         }
         // After any other error the rings must stay.
-        handle => handle?,
+        file => file?.target,
     };
+    let boot_verifier = durable.then(|| target.sync()).transpose()?;
     // Data that others have written since this agent's former run fell silent is newer.
-    let newer = || client.map_or(Ok(Vec::new()), |client| agent.cache.changed_since(&identity, &client));
+    let newer = || client.map_or(Ok(Vec::new()), |client| windows.changed_since(&identity, &client));
     let fences: Vec<_> = newer()?.into_iter().map(|range| Fence { range, epoch: NEWER }).collect();
     if let Some(cut) = cut
         && fences.iter().all(|fence| fence.range.end <= cut.len)
     {
-        handle.set_len(cut.len)?;
+        target.set_len(cut.len)?;
     }
     let bounds = Bounds { cut: keep, fences: &fences };
     let mut to = ToReplica {
-        since: handle.backdating(),
-        boot_verifier: handle.boot_verifier(),
-        handle,
+        target,
         place,
-        durable,
+        boot_verifier,
         replayed: &mut replayed,
         newer: &newer,
         held_back: RangeSet::new(),
         granted_ns: place.granted_ns(),
-        written: Timestamp::default(),
     };
     recover(&mut rings, &drained, bounds, &mut to)?;
     drop(to);

@@ -37,7 +37,7 @@ use window::ring::AppendRefused;
 pub(super) use killed::small_batches;
 
 use super::{WindowSettings, WindowStatus, limits};
-use crate::{Agent, Caller, Config, Mode, NewMode, OpenFile, PolicyTable, WriteHow};
+use crate::{Agent, Caller, Mode, NewMode, OpenFile, PolicyTable, WriteHow};
 
 const WRITE: Mode = Mode {
     noatime: false,
@@ -74,7 +74,7 @@ fn agent_with(root: &Path, rules: &[&str], catalogue: Option<Arc<dyn Catalogue>>
     let cache = FileCache::open(settings).unwrap();
     let policy = PolicySet::parse(rules.iter().copied()).unwrap().apply(Policy::default());
     let policies = PolicyTable::load(policy, buffer.join("policies.toml")).unwrap();
-    Arc::new(Agent::new(Config { cache, store, policies }).unwrap())
+    Arc::new(Agent::new(Arc::new(cache), store, policies).unwrap())
 }
 
 impl Stand {
@@ -156,7 +156,7 @@ impl Stand {
 impl Drop for Stand {
     fn drop(&mut self) {
         self.agent.stop_windows();
-        self.agent.cache().shutdown();
+        self.agent.data().shutdown();
     }
 }
 
@@ -182,7 +182,7 @@ fn what_is_appended_is_read_counted_synced_and_staged_out() {
     drop(open);
     assert!(window.is_revoked());
     assert_eq!(window.append(0, b"late"), Err(AppendRefused::Revoked));
-    assert!(stand.agent.cache().drain_all(&mut |_| {}, &|| false).is_empty());
+    assert!(stand.agent.data().drain(None, &mut |_| {}, &|| false).is_empty());
     assert_eq!(std::fs::read(tree.path().join("data/file")).unwrap(), b"Aal");
 }
 
@@ -295,7 +295,7 @@ fn a_lazy_close_does_not_wait_and_whoever_looks_does() {
     assert!(write_back > 25, "{write_back} of 50 were not drained when close returned");
     wait_until("the drain", PATIENCE, || stand.agent.window_status().unwrap().waiting_bytes == 0);
     assert!(stand.agent.drain_windows().is_ok());
-    assert!(stand.agent.cache().drain_all(&mut |_| {}, &|| false).is_empty());
+    assert!(stand.agent.data().drain(None, &mut |_| {}, &|| false).is_empty());
     assert_eq!(std::fs::read(tree.path().join("data/47")).unwrap(), [47; 50_000]);
 }
 

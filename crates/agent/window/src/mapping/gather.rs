@@ -4,6 +4,8 @@ use std::io;
 use std::marker::PhantomData;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
+use types::Gathered;
+
 use super::Mapping;
 
 /// Bytes of mappings that one system call writes or sends one after another. Programs may change them until then, as
@@ -24,10 +26,15 @@ impl<'a> Gather<'a> {
             self.bytes += len;
         }
     }
+}
 
-    /// Writes the bytes at `offset` of `to`. Returns whether all were written. If not, any part of them may have been.
-    /// If the file of a mapping was truncated, the kernel fails with `EFAULT` and sends no signal.
-    pub fn write(&self, to: BorrowedFd<'_>, offset: u64) -> bool {
+/// A truncated file of a mapping gives `EFAULT` and no signal.
+impl Gathered for Gather<'_> {
+    fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    fn write(&self, to: BorrowedFd<'_>, offset: u64) -> bool {
         let Ok(offset) = libc::off_t::try_from(offset) else { return false };
         // SAFETY: each part lies inside of a mapping (`add`) that lives as long as `'a`. The kernel only reads there,
         // and no reference to the shared bytes is made.
@@ -35,14 +42,7 @@ impl<'a> Gather<'a> {
         usize::try_from(written).is_ok_and(|written| written == self.bytes)
     }
 
-    /// Returns the number of bytes.
-    pub fn bytes(&self) -> usize {
-        self.bytes
-    }
-
-    /// Sends some of the bytes after the first `skip` to the socket `to`. Returns their number; the kernel has copied
-    /// them. Errors: those of sendmsg(2); `EFAULT` if the file of a mapping was truncated.
-    pub fn send(&self, to: BorrowedFd<'_>, skip: usize) -> io::Result<usize> {
+    fn send(&self, to: BorrowedFd<'_>, skip: usize) -> io::Result<usize> {
         let (mut before, mut rest) = (0, self.parts.as_slice());
         while let Some(part) = rest.first().filter(|part| before + part.iov_len <= skip) {
             (before, rest) = (before + part.iov_len, &rest[1..]);

@@ -151,7 +151,7 @@ fn serve() {
     cache.begin_publishing();
     let rule = std::env::var(RULE).ok();
     let policies = PolicyTable::new(PolicySet::parse(rule.as_deref()).unwrap().apply(Policy::default()));
-    let agent = Arc::new(Agent::new(agent::Config { cache: cache.clone(), store, policies }).unwrap());
+    let agent = Arc::new(Agent::new(Arc::new(cache.clone()), store, policies).unwrap());
     let windows = WindowSettings::new(root.join("windows"), root.join("burst-buffer")).unwrap();
     agent.serve_windows(WindowSettings { session: SESSION.into(), ..windows }).unwrap();
     let serves = agent.clone();

@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
-use agent::{DrainProgress, Drainer, Stuck};
+use agent::Drainer;
+use data_store::{DrainProgress, Stuck};
 use transport::Call;
 use types::Identity;
 use wire::Message;

@@ -9,10 +9,10 @@ use global_store::calls::still_wanted;
 use types::ByteRange;
 
 use super::{FileHandle, Route, errno};
-use crate::api::WriteResult;
 use crate::limits::{APPEND_SEARCHED_BYTES, PAGE_BYTES};
 use crate::open::is_full;
 use crate::replica;
+use data_store::WriteResult;
 
 /// Trace of an append that may have been done already.
 #[derive(Debug, PartialEq, Eq)]

@@ -9,11 +9,11 @@ use global_store::calls::still_wanted;
 use types::{ByteRange, Timestamp, Version};
 
 use super::{FileHandle, Route};
-use crate::api::WriteResult;
 use crate::clock::wall;
 use crate::file::Body;
 use crate::limits::COARSE_SECONDS;
 use crate::replica::{self, mtime_of};
+use data_store::WriteResult;
 
 /// State of a file before backdated bytes arrive.
 #[derive(Debug, Default)]
@@ -95,7 +95,7 @@ mod tests {
 
     use super::*;
     use crate::world::World;
-    use crate::{Residency, SetMtime};
+    use data_store::{NewTime, Residency};
 
     fn mtime(handle: &FileHandle) -> Timestamp {
         let Ok(Route::Replica(replica)) = handle.route(false) else { panic!("no replica") };
@@ -145,7 +145,10 @@ mod tests {
                 // The file cannot spill meanwhile.
                 let anchor = world.store.anchor("f").unwrap();
                 let time = Timestamp { seconds: wall().seconds + 1000, nanos: 0 };
-                world.cache.set_times(&anchor, SetMtime::To(time), &mut || world.store.set_mtime("f", time)).unwrap();
+                world
+                    .cache
+                    .set_times(&anchor, Some(NewTime::At(time)), &mut || world.store.set_mtime("f", time))
+                    .unwrap();
             },
         ];
         for (number, act) in acts.into_iter().enumerate() {
@@ -183,7 +186,7 @@ mod tests {
         handle.write_at(b"the same", 0, false).unwrap();
         let anchor = world.store.anchor("f").unwrap();
         let time = before.mtime;
-        world.cache.set_times(&anchor, SetMtime::To(time), &mut || world.store.set_mtime("f", time)).unwrap();
+        world.cache.set_times(&anchor, Some(NewTime::At(time)), &mut || world.store.set_mtime("f", time)).unwrap();
         drop(handle);
         assert_eq!(world.drain(), 0);
         assert_eq!((below().mtime, world.store.read("f").unwrap()), (time, b"the same".to_vec()));
@@ -237,7 +240,10 @@ mod tests {
             *seen.lock() += 1;
             let world = inside.upgrade().unwrap();
             let anchor = world.store.anchor("f").unwrap();
-            world.cache.set_times(&anchor, SetMtime::To(given), &mut || world.store.set_mtime("f", given)).unwrap();
+            world
+                .cache
+                .set_times(&anchor, Some(NewTime::At(given)), &mut || world.store.set_mtime("f", given))
+                .unwrap();
         })));
         world.drain();
         world.store.set_hook(None);

@@ -3,7 +3,6 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use config::Atime;
 use global_store::StoreFile;
@@ -33,14 +32,9 @@ impl Route {
 }
 
 impl FileHandle {
-    /// Makes reads through this handle leave the access time unchanged, whatever the policy says (`O_NOATIME`).
-    pub fn keep_atime_unchanged(&self) {
-        self.unnoted.store(true, Ordering::Relaxed);
-    }
-
     /// Returns how reads through the agent are noted.
     fn noted(&self) -> Atime {
-        if self.unnoted.load(Ordering::Relaxed) { Atime::No } else { self.policy.atime }
+        if self.unnoted { Atime::No } else { self.policy.atime }
     }
 
     /// Notes a read that moves no replica's access time.

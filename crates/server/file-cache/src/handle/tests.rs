@@ -49,7 +49,7 @@ fn an_append_that_fills_the_global_store_says_how_much_of_it_stands_there() {
     let world = World::new();
     world.store.put("f", b"data");
     let policy = Arc::new(Policy { cache: config::Cache::Through, ..Policy::default() });
-    let how = OpenHow { read: true, appends: false, write: true, truncate: false, created: false, sync: false, policy };
+    let how = OpenHow { read: true, write: true, policy, ..OpenHow::default() };
     let handle = world.cache.open_file(world.store.anchor("f").unwrap(), how).unwrap();
     let matching = |operation: &StoreOperation| matches!(operation, StoreOperation::Write(_));
     world.store.fail(Fault { matching, errno: libc::ENOSPC, torn: true, ..Fault::default() });

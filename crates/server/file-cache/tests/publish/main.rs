@@ -11,7 +11,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::sync::Arc;
 
 use config::{Atime, Policy};
-use file_cache::{OpenHow, Residency};
+use data_store::{OpenHow, Residency};
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_OMIT, XattrFlags, getxattr, setxattr, utimensat};
 use testkit::{PATIENCE, wait_until};
 use types::Timestamp;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Instant;
 
 use config::Policy;
-use file_cache::{OpenHow, Residency};
+use data_store::{OpenHow, Residency};
 use global_store::hidden;
 use parking_lot::Mutex;
 use testkit::PATIENCE;

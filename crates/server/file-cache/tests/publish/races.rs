@@ -3,7 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 
-use file_cache::Residency;
+use data_store::Residency;
 use parking_lot::Mutex;
 use rustix::fs::{XattrFlags, getxattr, setxattr};
 

@@ -8,7 +8,8 @@ use std::time::Duration;
 
 use catalogue::Catalogue;
 use config::Policy;
-use file_cache::{FileCache, FileHandle, OpenHow, Residency, Settings};
+use data_store::{OpenHow, Residency};
+use file_cache::{FileCache, FileHandle, Settings};
 use global_store::posix::{PosixStore, StoreOptions};
 use global_store::{Anchor, GlobalStore, hidden};
 use rustix::fs::{Mode, OFlags};
@@ -142,7 +143,7 @@ impl World {
 
 pub fn how(write: bool, truncate: bool) -> OpenHow {
     let policy = Arc::new(Policy { revalidate: Duration::ZERO, publish_atomic: true, ..Policy::default() });
-    OpenHow { read: true, appends: false, write, truncate, created: false, sync: false, policy }
+    OpenHow { read: true, write, truncate, policy, ..OpenHow::default() }
 }
 
 pub fn scratch() -> tempfile::TempDir {

@@ -5,7 +5,8 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use file_cache::{Residency, fault};
+use data_store::Residency;
+use file_cache::fault;
 use global_store::hidden::is_hidden;
 
 // In a test program of its own: a child has its parent's open files until it executes its own program, and files that

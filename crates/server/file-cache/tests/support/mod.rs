@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use catalogue::MemoryCatalogue;
 use config::Policy;
-use file_cache::{FileCache, FileHandle, OpenHow, Residency, Settings, Space};
+use data_store::{OpenHow, Residency};
+use file_cache::{FileCache, FileHandle, Settings, Space};
 use global_store::memory::{MemoryStore, StoreOperation};
 use global_store::{Anchor, GlobalStore};
 use types::Identity;
@@ -64,15 +65,7 @@ impl World {
     }
 
     pub fn how(&self, write: bool) -> OpenHow {
-        OpenHow {
-            read: true,
-            appends: false,
-            write,
-            truncate: false,
-            created: false,
-            sync: false,
-            policy: Arc::clone(&self.policy),
-        }
+        OpenHow { read: true, write, policy: Arc::clone(&self.policy), ..OpenHow::default() }
     }
 
     pub fn open(&self, path: &str, write: bool) -> FileHandle {

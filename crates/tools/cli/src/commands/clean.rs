@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use file_cache::{Cleaned, Which};
+use data_store::{Cleaned, Which};
 use indicatif::HumanBytes;
 use serde_json::{Value, json};
 use types::Shown;

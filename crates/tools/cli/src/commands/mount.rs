@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 
-use file_cache::Stuck;
+use data_store::Stuck;
 use types::Shown;
 
 use crate::args::MountArgs;

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use data_store::StatusScope;
 use types::Shown;
 
 use crate::args::RecoverArgs;
@@ -112,7 +113,7 @@ fn one(place: &Place, forget: &[PathBuf], signals: &Signals, requests: &Requests
         return Ok(0);
     };
     let (stuck, _) = drain::drain(&prepared.cache, requests, false);
-    let counters = prepared.cache.activity().unwrap_or_default();
+    let counters = prepared.cache.status(StatusScope::Activity).counters.unwrap_or_default();
     say!(
         "forebay: {}: staged out {}, {} bytes",
         place.dir.shown(),

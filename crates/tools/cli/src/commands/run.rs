@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use file_cache::Status;
+use data_store::{Status, StatusScope};
 use rustix::process::{Pid, Signal as OsSignal, kill_process};
 use types::Shown;
 
@@ -204,16 +204,9 @@ impl Outcome {
 /// Returns the counters of the command's data. At a server, which also works for others, these are only the reads of
 /// this node.
 fn counters(serving: &Serving, all: bool) -> std::io::Result<Status> {
-    match (serving.cache.server(), all) {
-        (Some(_), _) => {
-            let reads = serving.cache.reads().unwrap_or_default();
-            let (read_hits, read_late, read_misses) = (reads.hits, reads.late, reads.misses);
-            Ok(Status { read_hits, read_late, read_misses, ..Status::default() })
-        }
-        (None, true) => serving.cache.status(),
-        // Counting the replicas would read all records.
-        (None, false) => serving.cache.activity(),
-    }
+    // Counting the replicas would read all records.
+    let of_here = if all { StatusScope::All } else { StatusScope::Activity };
+    serving.cache.status(if serving.cache.is_shared() { StatusScope::Node } else { of_here }).counters
 }
 
 fn finish(

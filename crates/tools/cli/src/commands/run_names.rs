@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use file_cache::Status;
+use data_store::Status;
 use rustix::process::Pid;
 
 use crate::args::RunArgs;

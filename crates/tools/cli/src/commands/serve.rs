@@ -82,7 +82,8 @@ pub fn run(args: &ServeArgs) -> Result<u8, Failure> {
         .map_err(|e| Failure::io("read which nodes had locks", &e))?;
     let boot_verifier = BootVerifier::begin(&place.burst_buffer);
     let departed = place.burst_buffer.join(serving::DEPARTED);
-    let files = Files::new(cache, store, identity.clone(), &departed, &boot_verifier);
+    let files = Files::new(Arc::new(cache), store, identity.clone(), &departed, &boot_verifier)
+        .map_err(|e| Failure::io("serve its files", &e))?;
     let service = Names::new(files, identity, Arc::clone(&prepared.agent), recovery_records, boot_verifier.number());
     let server = Server::start(service, &args.listen, access).map_err(|e| cannot_listen(&e))?;
     for address in server.addresses() {

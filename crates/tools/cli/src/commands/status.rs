@@ -309,7 +309,7 @@ mod tests {
 
     #[test]
     fn each_number_of_a_status_has_a_row_and_each_row_is_shown() {
-        let mut status = json!(file_cache::Status { hits: 1, ..file_cache::Status::default() });
+        let mut status = json!(data_store::Status { hits: 1, ..data_store::Status::default() });
         status["windows"] = json!(agent::WindowStatus::default());
         status["store"] = json!({ "unanswered": 0, "calls": [] });
         status["server"] = json!({ "address": "unix:/socket", "answers": false, "away_s": 1 });

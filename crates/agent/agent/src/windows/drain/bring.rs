@@ -1,22 +1,18 @@
 //! Applying a batch of records to the burst buffer.
 //!
-//! The kernel copies bytes straight from the rings' memory into a replica. If it refuses, for whatever reason, the
-//! bytes are copied through a buffer instead. That path reports the reason and handles it.
+//! The kernel copies bytes straight from the rings' memory into a replica or a socket. If it refuses, for whatever
+//! reason, the bytes of the batch are copied through a buffer instead. That path reports the reason and handles it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::time::Duration;
 
-use file_cache::limits::{BACKDATE_AFTER, PIECE_BYTES};
+use data_store::AcknowledgedBytes;
 use types::{ByteRange, Timestamp};
 use window::plan::{Batch, RecordPiece, RingSlot, Write};
-use window::{Gather, Memory, clock};
-use wire::limits::DATA_BYTES_MAX;
+use window::{Gather, Memory};
 
 use super::{Drain, Ring};
 use crate::limits::WINDOW_PIECE_PARTS_MAX;
-
-const PIECE: u64 = PIECE_BYTES as u64;
 
 impl Drain {
     /// Applies a batch. On success all of it is written, and is on the medium if rings are durable. On an error any
@@ -24,12 +20,10 @@ impl Drain {
     pub(super) fn write(&mut self, batch: &Batch) -> io::Result<()> {
         self.look(batch);
         loop {
-            let boot_verifier = self.handle.boot_verifier();
-            self.write_once(batch)?;
-            self.sync()?;
+            let boot_verifier = self.write_once(batch)?;
             // After a change of the boot verifier, bytes written before the crash of the server's machine were missing
             // from the sync.
-            if !self.medium.is_durable() || self.handle.boot_verifier() == boot_verifier {
+            if self.sync()?.is_none_or(|synced| synced == boot_verifier) {
                 break;
             }
         }
@@ -38,28 +32,24 @@ impl Drain {
         Ok(())
     }
 
-    fn write_once(&mut self, batch: &Batch) -> io::Result<()> {
-        let written_ns = batch.writes.iter().map(Write::written_ns).max().unwrap_or(0);
-        let at = Timestamp::from_nanos(written_ns);
-        if self.handle.is_remote() {
+    /// Writes a batch once. Returns the boot verifier from before the write.
+    fn write_once(&mut self, batch: &Batch) -> io::Result<u64> {
+        let at = Timestamp::from_nanos(batch.writes.iter().map(Write::written_ns).max().unwrap_or(0));
+        let parts = if self.is_remote {
             let pieces: Vec<RecordPiece> = batch.writes.iter().flat_map(|write| &write.pieces).copied().collect();
-            let parts = in_requests(&pieces);
-            let gathered: Option<Vec<_>> =
-                parts.iter().map(|part| Some((part[0].range.start, gather(&self.rings, part)?))).collect();
-            return match gathered.map(|parts| self.handle.write_gathered(&parts, at)).transpose()? {
-                Some(true) => Ok(()),
-                _ => self.write_copied(&pieces, at),
-            };
+            in_requests(&pieces, self.part_bytes)
+        } else {
+            batch.writes.iter().flat_map(|write| in_pieces(write, self.part_bytes)).collect()
+        };
+        let gathered: Option<Vec<_>> =
+            parts.iter().map(|part| Some((part[0].range.start, gather(&self.rings, part)?))).collect();
+        if let Some(gathered) = gathered {
+            let places = gathered.iter().map(|(offset, bytes)| (*offset, AcknowledgedBytes::Gathered(bytes)));
+            if let Some(boot_verifier) = self.target.write(&places.collect::<Vec<_>>(), at)? {
+                return Ok(boot_verifier);
+            }
         }
-        let since = self.handle.backdating();
-        let written = batch.writes.iter().flat_map(in_pieces).try_for_each(|parts| self.write_piece(&parts, at));
-        // After an error a part may be written, so the time is set as well.
-        let age = Duration::from_nanos(clock::now_ns().saturating_sub(written_ns));
-        let since = since.filter(|_| age > BACKDATE_AFTER);
-        if let Some(Err(error)) = since.map(|since| self.handle.backdate(&since, at)) {
-            tracing::debug!(%error, file = self.hint, "could not set the file's time to that of its last write");
-        }
-        written
+        self.write_copied(&parts.concat(), at)
     }
 
     /// Checks whether rings of the batch were truncated. Their memory remembers the result.
@@ -71,18 +61,9 @@ impl Drain {
         });
     }
 
-    /// Writes adjacent parts.
-    fn write_piece(&mut self, parts: &[RecordPiece], at: Timestamp) -> io::Result<()> {
-        let straight = gather(&self.rings, parts).is_some_and(|bytes| {
-            let start = parts[0].range.start;
-            self.handle.write_straight(&mut |replica| bytes.write(replica, start))
-        });
-        if straight { Ok(()) } else { self.write_copied(parts, at) }
-    }
-
     /// Writes pieces through a buffer; adjacent ones are combined. Of a ring whose file was truncated, only bytes
     /// copied before are written.
-    fn write_copied(&mut self, pieces: &[RecordPiece], at: Timestamp) -> io::Result<()> {
+    fn write_copied(&mut self, pieces: &[RecordPiece], at: Timestamp) -> io::Result<u64> {
         let bytes: usize = pieces.iter().map(|piece| piece.range.len() as usize).sum();
         if self.buffer.len() < bytes {
             self.buffer.resize(bytes, 0);
@@ -93,7 +74,11 @@ impl Drain {
             copy(&self.rings, piece, &mut self.buffer[filled..end])?;
             if !is_broken(&self.rings, piece) {
                 match runs.last_mut() {
-                    Some((start, run)) if run.end == filled && *start + run.len() as u64 == piece.range.start => {
+                    Some((start, run))
+                        if run.end == filled
+                            && *start + run.len() as u64 == piece.range.start
+                            && (end - run.start) as u64 <= self.part_bytes =>
+                    {
                         run.end = end;
                     }
                     _ => runs.push((piece.range.start, filled..end)),
@@ -101,8 +86,9 @@ impl Drain {
             }
             filled = end;
         }
-        let runs: Vec<_> = runs.into_iter().map(|(start, run)| (start, &self.buffer[run])).collect();
-        self.handle.write_scattered(&runs, at)
+        let bytes = |run| AcknowledgedBytes::Copied(&self.buffer[run]);
+        let runs: Vec<_> = runs.into_iter().map(|(start, run)| (start, bytes(run))).collect();
+        self.target.write(&runs, at)?.ok_or_else(|| io::Error::other("copied bytes were not written"))
     }
 
     /// Reports acknowledged bytes of the batch that were lost with rings truncated by their programs.
@@ -122,18 +108,18 @@ impl Drain {
     }
 }
 
-/// Splits a write into pieces of parts. Pieces end at multiples of [`PIECE_BYTES`] of the file where possible, so that
+/// Splits a write into pieces of parts. Pieces end at multiples of `piece` bytes of the file where possible, so that
 /// each is one folio if the page cache has large folios. This takes five sixths of the time of several folios (256 KiB
 /// at a time into ext4 of Linux 6.18).
-fn in_pieces(write: &Write) -> Vec<Vec<RecordPiece>> {
+fn in_pieces(write: &Write, piece: u64) -> Vec<Vec<RecordPiece>> {
     let mut pieces: Vec<Vec<RecordPiece>> = Vec::new();
     for part in &write.pieces {
         let mut start = part.range.start;
         while start < part.range.end {
-            if start.is_multiple_of(PIECE) || pieces.last().is_none_or(|last| last.len() == WINDOW_PIECE_PARTS_MAX) {
+            if start.is_multiple_of(piece) || pieces.last().is_none_or(|last| last.len() == WINDOW_PIECE_PARTS_MAX) {
                 pieces.push(Vec::new());
             }
-            let end = part.range.end.min((start / PIECE + 1).saturating_mul(PIECE));
+            let end = part.range.end.min((start / piece + 1).saturating_mul(piece));
             if let Some(last) = pieces.last_mut() {
                 last.push(RecordPiece { range: ByteRange::new(start, end), ..*part });
             }
@@ -143,8 +129,8 @@ fn in_pieces(write: &Write) -> Vec<Vec<RecordPiece>> {
     pieces
 }
 
-/// Combines adjacent pieces into requests, each with at most one request's bytes.
-fn in_requests(pieces: &[RecordPiece]) -> Vec<Vec<RecordPiece>> {
+/// Combines adjacent pieces into requests of at most `bytes_max` bytes.
+fn in_requests(pieces: &[RecordPiece], bytes_max: u64) -> Vec<Vec<RecordPiece>> {
     let mut requests: Vec<Vec<RecordPiece>> = Vec::new();
     let mut left = 0;
     for piece in pieces {
@@ -154,7 +140,7 @@ fn in_requests(pieces: &[RecordPiece]) -> Vec<Vec<RecordPiece>> {
             let has_room = |last: &Vec<RecordPiece>| left > 0 && last.len() < WINDOW_PIECE_PARTS_MAX;
             if !requests.last().is_some_and(|last| touches(last) && has_room(last)) {
                 requests.push(Vec::new());
-                left = u64::from(DATA_BYTES_MAX);
+                left = bytes_max;
             }
             let end = piece.range.end.min(start + left);
             if let Some(last) = requests.last_mut() {
@@ -194,6 +180,9 @@ mod tests {
 
     use super::*;
 
+    const PIECE: u64 = 256 << 10;
+    const MOST: u64 = 4 << 20;
+
     fn part(start: u64, end: u64) -> RecordPiece {
         let range = ByteRange::new(start, end);
         let record = Taken { position: 0, end: 1 << 30, sequence: 0, epoch: Epoch(0), range, written_ns: 0 };
@@ -204,7 +193,7 @@ mod tests {
         let pieces: Vec<RecordPiece> = parts.collect();
         let range = ByteRange::new(pieces[0].range.start, pieces[pieces.len() - 1].range.end);
         let range_of = |parts: &Vec<RecordPiece>| (parts[0].range.start, parts[parts.len() - 1].range.end);
-        let pieces = in_pieces(&Write { range, pieces });
+        let pieces = in_pieces(&Write { range, pieces }, PIECE);
         assert!(pieces.iter().flatten().all(|part| part.record.range.intersection(&part.range) == part.range));
         assert!(pieces.iter().all(|parts| parts.windows(2).all(|two| two[0].range.end == two[1].range.start)));
         pieces.iter().map(range_of).collect()
@@ -212,9 +201,9 @@ mod tests {
 
     #[test]
     fn a_request_has_what_touches_and_no_more_than_it_takes() {
-        let most = u64::from(DATA_BYTES_MAX);
+        let most = MOST;
         let of = |pieces: &[RecordPiece]| -> Vec<(u64, u64)> {
-            let requests = in_requests(pieces);
+            let requests = in_requests(pieces, MOST);
             assert!(requests.iter().flatten().all(|part| !part.range.is_empty()));
             assert!(requests.iter().all(|parts| parts.windows(2).all(|two| two[0].range.end == two[1].range.start)));
             requests.iter().map(|parts| (parts[0].range.start, parts[parts.len() - 1].range.end)).collect()

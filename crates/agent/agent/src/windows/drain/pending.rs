@@ -2,6 +2,7 @@
 
 use std::io;
 
+use data_store::Removed;
 use types::{ByteRange, RangeSet};
 
 use super::super::counters::WindowCounters;
@@ -55,13 +56,13 @@ impl Drain {
 
     /// Whether the pending records have no use any more: the file has no name, and no other handle has it open.
     pub fn is_forlorn(&self) -> bool {
-        self.handle.is_last_of_removed()
+        self.target.removed() != Removed::No
     }
 
     /// Drops all pending records. Reports them as lost, unless the file was removed through this agent.
     pub fn abandon(&mut self) {
         self.end(None);
-        if self.handle.was_removed_elsewhere() {
+        if self.target.removed() == Removed::Elsewhere {
             let pieces = self.queue.undrained(ByteRange::new(0, self.queue.end()));
             let lost: RangeSet = pieces.iter().fold(RangeSet::new(), |mut all, piece| {
                 all.insert(piece.range);

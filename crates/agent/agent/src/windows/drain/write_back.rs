@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, SyncSender};
 
-use file_cache::WriteBehind;
+use data_store::WriteBack;
 use types::ByteRange;
 
 use crate::limits::{
@@ -76,7 +76,7 @@ impl Runs {
 pub(super) struct KernelWriteBack {
     runs: Runs,
     /// Write-back handle; `None` if the data is not in a replica here, or no thread could be started.
-    way: Option<Arc<WriteBehind>>,
+    way: Option<Arc<WriteBack>>,
     /// Whether the windows are ending: the rest is left to the kernel.
     ending: bool,
     /// Thread, started when write-back is first due. Most files need none.
@@ -84,7 +84,7 @@ pub(super) struct KernelWriteBack {
 }
 
 impl KernelWriteBack {
-    pub fn new(way: Option<WriteBehind>) -> KernelWriteBack {
+    pub fn new(way: Option<WriteBack>) -> KernelWriteBack {
         KernelWriteBack { runs: Runs::default(), way: way.map(Arc::new), ending: false, thread: None }
     }
 
@@ -135,13 +135,13 @@ struct Thread {
 }
 
 impl Thread {
-    fn start(way: Arc<WriteBehind>) -> std::io::Result<Thread> {
+    fn start(way: Arc<WriteBack>) -> std::io::Result<Thread> {
         let (ranges, received) = mpsc::sync_channel(WINDOW_BEHIND_QUEUE_MAX);
         let (alive, over) = mpsc::sync_channel(0);
         let ends = Arc::new(AtomicBool::new(false));
         let told = Arc::clone(&ends);
         let run = move || {
-            write_back(&|range| way.begin(range), &received, &told);
+            write_back(&|range| way(range), &received, &told);
             drop(alive);
         };
         concurrency::spawn("behind", run)?;

@@ -9,7 +9,7 @@ use window::sequence::Sequence;
 use window::{Memory, sequence};
 
 use super::super::budget::WindowBudget;
-use super::recorder::{Event, drain_on, ring};
+use super::recorder::{Event, drain_on, drain_to, ring};
 use super::*;
 
 #[test] // S39
@@ -17,8 +17,7 @@ fn writes_that_overlap_in_rings_that_wrap_come_out_of_them_in_their_order() {
     let capacities = [64u64 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 64 << 10, 64 << 10, 1 << 20];
     for (seed, capacity) in capacities.into_iter().enumerate() {
         let tree = tempfile::tempdir().unwrap();
-        let (mut drain, recorder) = drain_on(tree.path(), WindowMedium::Volatile);
-        *recorder.remote.lock() = seed > 4;
+        let (mut drain, recorder) = drain_to(tree.path(), WindowMedium::Volatile, seed > 4);
         // One ring, and one of twice its size by another program on the same file.
         let writers = [ring(&mut drain, 1, capacity), ring(&mut drain, 2, 2 * capacity)];
         let fails = seed % 2 == 1;
@@ -65,8 +64,7 @@ fn a_ring_that_is_cut_while_it_is_drained_loses_what_was_cut_off_and_that_is_not
     let ways = |cut| [(cut, true, false), (cut, false, false), (cut, true, true), (cut, false, true)];
     for (cut, taken, remote) in cuts.into_iter().flat_map(ways) {
         let tree = tempfile::tempdir().unwrap();
-        let (mut drain, recorder) = drain_on(tree.path(), WindowMedium::Volatile);
-        *recorder.remote.lock() = remote;
+        let (mut drain, recorder) = drain_to(tree.path(), WindowMedium::Volatile, remote);
         recorder.replica.write_all_at(&[9; 200_000], 0).unwrap();
         let (bad, good) = (ring(&mut drain, 1, 256 << 10), ring(&mut drain, 2, 256 << 10));
         for number in 1..=3u8 {

@@ -10,7 +10,9 @@ use super::killed::left_with_records;
 use super::recorder::{Event, drain_on, ring};
 use super::replay::recovered;
 use super::*;
-use crate::{NewAttributes, NewTime};
+use data_store::NewTime;
+
+use crate::NewAttributes;
 use types::Timestamp;
 
 #[test] // S50
@@ -186,7 +188,7 @@ fn what_lies_on_persistent_memory_is_replayed_in_whatever_life_of_the_machine_an
     let agent = agent_over(root, &[]);
     let refused = recovered(&agent, &buffer).unwrap_err().to_string();
     assert!(refused.contains("mount the persistent memory"), "{refused}");
-    agent.cache().shutdown();
+    agent.data().shutdown();
     std::fs::rename(root.join("elsewhere"), root.join("w")).unwrap();
     story.check(400);
 }

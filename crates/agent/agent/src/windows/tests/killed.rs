@@ -209,7 +209,7 @@ fn what_another_version_left_is_named_and_stays_until_it_can_be_replayed() {
     let agent = agent_over(root, &[]);
     let refused = recovered(&agent, &buffer).unwrap_err().to_string();
     assert!(refused.contains(place.to_str().unwrap()) && refused.contains("of another version"), "{refused}");
-    agent.cache().shutdown();
+    agent.data().shutdown();
     std::fs::write(place.join("file"), record).unwrap();
     story.check(200);
 }
@@ -240,7 +240,7 @@ fn what_is_damaged_beside_a_ring_is_told_as_lost_and_kept_and_stops_no_start() {
         let agent = agent_over(root, &[]);
         let left = recovered(&agent, &buffer).unwrap();
         assert!(recovered(&agent, &buffer).unwrap().is_empty());
-        agent.cache().shutdown();
+        agent.data().shutdown();
         let [file] = &left[..] else { panic!("{left:?}") };
         let aside = only(&root.join("w"));
         assert_eq!(file.path.to_str(), Some(if name == "file" { "unknown file" } else { "file" }), "{name}");
@@ -267,7 +267,7 @@ fn what_no_agent_made_is_kept_beside_the_session_and_stops_no_start() {
     std::fs::write(files.join("directory/0"), "a third").unwrap();
     let agent = agent_over(root, &[]);
     let told: Vec<String> = recovered(&agent, &buffer).unwrap().into_iter().flat_map(|file| file.lost).collect();
-    agent.cache().shutdown();
+    agent.data().shutdown();
     assert_eq!(told.iter().filter(|lost| lost.contains("nothing that an agent made")).count(), 3, "{told:?}");
     assert!(!session.exists());
     let kept = std::fs::read_dir(root.join("w")).unwrap().map(|entry| entry.unwrap().path());
@@ -302,7 +302,7 @@ fn a_copy_among_the_rings_is_not_replayed_and_nothing_is_removed_that_no_agent_m
     }
     let agent = agent_over(root, &[]);
     let told = recovered(&agent, &buffer).unwrap();
-    agent.cache().shutdown();
+    agent.data().shutdown();
     let foreign = |file: &Replayed| file.lost.iter().any(|lost| lost.contains("nothing that an agent made"));
     let (foreign, ours): (Vec<_>, Vec<_>) = told.iter().partition(|file| foreign(file));
     assert_eq!((foreign.len(), ours.len()), (5, 1), "{told:?}");
@@ -326,7 +326,7 @@ fn what_an_earlier_life_of_the_machine_left_is_not_replayed_over_newer_data() {
         let agent = agent_over(root, &[]);
         assert_eq!(recovered(&agent, &buffer).unwrap().is_empty(), crashed);
         assert!(recovered(&agent, &buffer).unwrap().is_empty());
-        agent.cache().shutdown();
+        agent.data().shutdown();
         assert_eq!(std::fs::read_dir(root.join("w")).unwrap().count(), 0, "nothing is left");
     }
 }

@@ -2,26 +2,25 @@
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 
-use file_cache::{Backdating, SeekFor, WriteResult};
+use data_store::{AcknowledgedBytes, Removed, WindowFile, WindowTarget};
 use parking_lot::Mutex;
 use testkit::Random;
-use types::{Identity, Timestamp, Version};
+use types::{Gathered, Identity, Timestamp};
 use window::drained::Drained;
 use window::ring::Writer;
 use window::sequence::Sequence;
-use window::{Gather, Mapping, WindowMedium};
+use window::{Mapping, WindowMedium};
 
 use super::super::budget::WindowBudget;
 use super::super::counters::WindowCounters;
 use super::super::drain::{Drain, Granted};
 use super::super::session::AgentRun;
-use crate::burst_buffer::{DataVersion, OpenData};
 
 /// An event at the replica, with the position of the applied mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,7 +64,7 @@ impl Recorder {
     }
 
     /// Sends bytes through a socket and returns them; `None` if not all arrived.
-    fn arrives(bytes: &Gather<'_>) -> Option<Vec<u8>> {
+    fn arrives(bytes: &dyn Gathered) -> Option<Vec<u8>> {
         let (here, mut there) = UnixStream::pair().unwrap();
         std::thread::scope(|scope| {
             let reads = scope.spawn(move || {
@@ -91,92 +90,86 @@ impl Recorder {
     }
 }
 
-impl OpenData for Arc<Recorder> {
-    fn data(&self) -> DataVersion {
-        DataVersion::There(Default::default())
-    }
-    fn version(&self) -> Option<Version> {
-        None
-    }
-    fn backing(&self) -> Option<Arc<OwnedFd>> {
-        None
-    }
-    fn use_passthrough(&self) -> bool {
-        false
-    }
-    fn read_at(&self, _: &mut [u8], _: u64) -> io::Result<usize> {
-        Ok(0)
-    }
-    fn write_at(&self, data: &[u8], offset: u64, _: bool) -> io::Result<WriteResult> {
-        Ok(WriteResult { offset, written: data.len() })
-    }
-    fn write_acknowledged(&self, data: &[u8], offset: u64, _: Timestamp) -> io::Result<()> {
+impl Recorder {
+    fn write_copied(&self, data: &[u8], offset: u64) -> io::Result<()> {
         if *self.gone.lock() {
             return Err(io::Error::from_raw_os_error(libc::EIO));
         }
         self.events.lock().push(Event::Copied(self.mark()));
         self.replica.write_all_at(data, offset)
     }
-    fn backdating(&self) -> Option<Backdating> {
-        Some(Backdating::default())
-    }
-    fn backdate(&self, _: &Backdating, at: Timestamp) -> io::Result<()> {
-        self.dated.lock().push(at);
-        Ok(())
-    }
-    fn write_straight(&self, write: &mut dyn FnMut(BorrowedFd<'_>) -> bool) -> bool {
+
+    /// Writes as the kernel does to a replica. Returns whether all was written.
+    fn write_straight(&self, data: &dyn Gathered, offset: u64) -> bool {
         if let Some(before) = self.before.lock().as_mut() {
             before();
         }
         let tried = self.fails.lock().as_mut().map_or(0, |random| random.below(8));
-        let written = tried != 1 && write(self.replica.as_fd());
+        let written = tried != 1 && data.write(self.replica.as_fd(), offset);
         if written {
             self.events.lock().push(Event::Written(self.mark()));
         }
         written && tried != 2 && !*self.gone.lock()
     }
-    fn is_remote(&self) -> bool {
-        *self.remote.lock()
-    }
-    fn write_gathered(&self, parts: &[(u64, Gather<'_>)], at: Timestamp) -> io::Result<bool> {
-        self.dated.lock().push(at);
-        for (offset, bytes) in parts {
-            let fails = self.fails.lock().as_mut().is_some_and(|random| random.below(8) == 1);
-            let Some(bytes) = Recorder::arrives(bytes).filter(|_| !fails) else { return Ok(false) };
-            self.replica.write_all_at(&bytes, *offset)?;
-            self.events.lock().push(Event::Written(self.mark()));
-        }
+
+    /// Writes as a server does what it receives. Returns whether all was written.
+    fn write_received(&self, data: &dyn Gathered, offset: u64) -> io::Result<bool> {
+        let fails = self.fails.lock().as_mut().is_some_and(|random| random.below(8) == 1);
+        let Some(data) = Recorder::arrives(data).filter(|_| !fails) else { return Ok(false) };
+        self.replica.write_all_at(&data, offset)?;
+        self.events.lock().push(Event::Written(self.mark()));
         Ok(true)
     }
-    fn is_unshared(&self) -> bool {
-        true
+}
+
+/// A recorder as the target of a file's windows.
+struct Recorded(Arc<Recorder>);
+
+impl WindowTarget for Recorded {
+    fn write(&self, parts: &[(u64, AcknowledgedBytes<'_>)], at: Timestamp) -> io::Result<Option<u64>> {
+        let (boot_verifier, remote) = (*self.0.crashes.lock(), *self.0.remote.lock());
+        self.0.dated.lock().push(at);
+        for (offset, bytes) in parts {
+            let written = match bytes {
+                AcknowledgedBytes::Copied(data) => self.0.write_copied(data, *offset).map(|()| true)?,
+                AcknowledgedBytes::Gathered(data) if remote => self.0.write_received(*data, *offset)?,
+                AcknowledgedBytes::Gathered(data) => self.0.write_straight(*data, *offset),
+            };
+            if !written {
+                return Ok(None);
+            }
+        }
+        Ok(Some(boot_verifier))
     }
-    fn is_last_of_removed(&self) -> bool {
-        false
+    fn sync(&self) -> io::Result<u64> {
+        let mut crashes = self.0.crashes.lock();
+        *crashes = crashes.saturating_sub(1);
+        if *self.0.full.lock() {
+            return Err(io::Error::from_raw_os_error(libc::ENOSPC));
+        }
+        self.0.events.lock().push(Event::Synced(self.0.mark()));
+        Ok(*crashes)
     }
     fn set_len(&self, _: u64) -> io::Result<()> {
         Ok(())
     }
-    fn fallocate(&self, _: u32, _: u64, _: u64) -> io::Result<()> {
+    fn removed(&self) -> Removed {
+        Removed::No
+    }
+    fn report_loss(&self) -> io::Result<()> {
         Ok(())
     }
-    fn seek(&self, offset: u64, _: SeekFor) -> io::Result<u64> {
-        Ok(offset)
-    }
-    fn boot_verifier(&self) -> u64 {
-        *self.crashes.lock()
-    }
-    fn sync(&self, _: bool) -> io::Result<()> {
-        let mut crashes = self.crashes.lock();
-        *crashes = crashes.saturating_sub(1);
-        if *self.full.lock() {
-            return Err(io::Error::from_raw_os_error(libc::ENOSPC));
-        }
-        self.events.lock().push(Event::Synced(self.mark()));
-        Ok(())
-    }
-    fn flush(&self) -> io::Result<()> {
-        Ok(())
+}
+
+/// Most bytes of one part of a batch.
+pub(super) const PART_BYTES: u64 = 256 << 10;
+
+impl Recorder {
+    /// Returns the recorder as the file to which windows are applied.
+    pub fn file(self: &Arc<Recorder>, is_remote: bool) -> WindowFile {
+        *self.remote.lock() = is_remote;
+        let target = Box::new(Recorded(Arc::clone(self)));
+        WindowFile { target, part_bytes: PART_BYTES, is_remote, write_back: None }
     }
 }
 
@@ -184,12 +177,17 @@ pub(super) type Program = Writer<Arc<Mapping>, Arc<Mapping>>;
 
 /// Creates the rings of a file on a medium, and their replica.
 pub(super) fn drain_on(tree: &Path, medium: WindowMedium) -> (Drain, Arc<Recorder>) {
+    drain_to(tree, medium, false)
+}
+
+/// Creates the rings of a file on a medium, and their replica, which may be at a server.
+pub(super) fn drain_to(tree: &Path, medium: WindowMedium, is_remote: bool) -> (Drain, Arc<Recorder>) {
     let (session, _) = AgentRun::begin(&tree.join("w"), "one", tree, Some(medium)).unwrap();
     let place = session.add(1, &Identity::new(vec![1]).unwrap(), Path::new("file")).unwrap();
     let recorder = Recorder::new(&tree.join("replica"), place.drained());
     let counters = Arc::new(WindowCounters::default());
-    let handle = Box::new(Arc::clone(&recorder));
-    let drain = Drain::new(place, medium, "file".into(), handle, Default::default(), &counters).unwrap();
+    let file = recorder.file(is_remote);
+    let drain = Drain::new(place, medium, "file".into(), file, Default::default(), &counters).unwrap();
     (drain, recorder)
 }
 

@@ -61,8 +61,8 @@ fn rings_stay_while_the_burst_buffer_answers_with_errors() {
     let (root, buffer) = (story.tree.path(), story.tree.path().join("buffer"));
     // The files become clean, so that the next open has to record that the file is dirty.
     let agent = agent_over(root, &[]);
-    assert!(agent.cache().drain_all(&mut |_| {}, &|| false).is_empty());
-    agent.cache().shutdown();
+    assert!(agent.data().drain(None, &mut |_| {}, &|| false).is_empty());
+    agent.data().shutdown();
     let catalogue = FjallCatalogue::open(buffer.join("catalogue")).unwrap();
     let failing = Arc::new(Failing { catalogue, fails: AtomicBool::new(false) });
     let agent = agent_with(root, &[], Some(Arc::clone(&failing) as _));
@@ -72,7 +72,7 @@ fn rings_stay_while_the_burst_buffer_answers_with_errors() {
     failing.fails.store(false, Relaxed);
     let [file] = &recovered(&agent, &buffer).unwrap()[..] else { panic!("one file") };
     assert!(file.records > 0 && file.lost.is_empty(), "{file:?}");
-    agent.cache().shutdown();
+    agent.data().shutdown();
     failing.catalogue.close().unwrap();
     drop((agent, failing));
     story.check(500);
@@ -86,7 +86,7 @@ fn rings_of_a_file_whose_replica_is_lost_are_told_and_kept() {
     let agent = agent_over(root, &[]);
     let [file] = &recovered(&agent, &buffer).unwrap()[..] else { panic!("one file") };
     assert!(recovered(&agent, &buffer).unwrap().is_empty());
-    agent.cache().shutdown();
+    agent.data().shutdown();
     let aside = only(&root.join("w"));
     assert!(aside.to_str().unwrap().contains(".damaged-") && aside.join("0").exists(), "{aside:?}");
     let [lost] = &file.lost[..] else { panic!("{file:?}") };
@@ -103,7 +103,7 @@ fn a_ring_that_cannot_be_opened_now_stops_the_start_and_is_replayed_another_time
     let agent = agent_over(root, &[]);
     let refused = recovered(&agent, &buffer).unwrap_err().to_string();
     assert!(refused.contains(ring.to_str().unwrap()), "{refused}");
-    agent.cache().shutdown();
+    agent.data().shutdown();
     fs::rename(root.join("ring"), &ring).unwrap();
     story.check(502);
 }
@@ -123,7 +123,7 @@ fn a_file_that_was_renamed_is_found_where_the_store_finds_none_by_identity() {
             let agent = agent_over(root, &[]);
             assert!(!agent.store.finds_by_identity(), "the test is worth nothing");
             let left = recovered(&agent, &buffer).unwrap();
-            agent.cache().shutdown();
+            agent.data().shutdown();
             left
         });
         let left = without_handles.join().unwrap();
@@ -158,5 +158,5 @@ fn what_is_lost_is_told_before_the_start_stops_at_another_file_and_nobody_can_be
     assert!(list.path.ends_with("buffer/windows") && list.lost[0].contains("who wrote this"), "{list:?}");
     assert!(file.lost.iter().any(|lost| lost.contains("0.grant")), "{file:?}");
     assert!(!place.exists());
-    agent.cache().shutdown();
+    agent.data().shutdown();
 }

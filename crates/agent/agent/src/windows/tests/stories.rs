@@ -25,7 +25,6 @@ use super::super::right::{WindowRight, WindowRules};
 use super::super::service::WindowService;
 use super::super::{WindowSettings, Windows};
 use super::recorder::{Program, program};
-use crate::burst_buffer::OpenData;
 use history::History;
 use replica::Replica;
 
@@ -178,7 +177,7 @@ impl Opened<'_> {
     /// Requests a window and fetches it. The window may end in between.
     fn attach(&mut self) {
         let replica = Arc::clone(&self.story.replica);
-        let make = || Ok((Box::new(Arc::clone(&replica)) as Box<dyn OpenData>, PathBuf::from("file")));
+        let make = || Ok((replica.file(), PathBuf::from("file")));
         let attached = self.story.windows.attach(&self.right, self.pid, &make);
         if let Ok((token, bytes)) = attached {
             assert!(!self.is_off, "a window although they are off");

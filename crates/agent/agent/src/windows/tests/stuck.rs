@@ -7,7 +7,9 @@ use std::path::PathBuf;
 use types::Timestamp;
 
 use super::*;
-use crate::{NewAttributes, NewTime};
+use data_store::NewTime;
+
+use crate::NewAttributes;
 
 const PART: usize = 50_000;
 

@@ -58,7 +58,7 @@ fn a_file_has_the_time_at_which_its_window_was_written_however_late_it_is_draine
         drop(open);
     });
     wait_until("the window is over", PATIENCE, || window.is_revoked());
-    assert!(stand.agent.cache().drain_all(&mut |_| {}, &|| false).is_empty());
+    assert!(stand.agent.data().drain(None, &mut |_| {}, &|| false).is_empty());
     let below = std::fs::metadata(tree.path().join("data/file")).unwrap().modified().unwrap();
     let below = Timestamp::from_nanos(below.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_nanos() as u64);
     assert!(third < below && below <= last, "{third:?} {below:?} {last:?}");
@@ -104,7 +104,7 @@ fn what_comes_after_a_failed_try_has_the_time_at_which_it_was_written() {
     *recorder.gone.lock() = false;
     assert!(drain.batch(true, None).unwrap());
     let dated = recorder.dated.lock();
-    assert!(dated.len() == 2 && dated.iter().all(|at| *at <= written), "a part of it may be there: {dated:?}");
+    assert!(dated.len() >= 2 && dated.iter().all(|at| *at <= written), "a part of it may be there: {dated:?}");
 }
 
 #[test] // S37
@@ -118,5 +118,5 @@ fn what_is_replayed_has_the_time_at_which_it_was_written() {
     let node = agent.lookup(agent.root(), "file".as_ref()).unwrap().node;
     let replayed = agent.attributes(&node).unwrap().mtime;
     assert!(replayed <= killed, "{replayed:?} {killed:?}");
-    agent.cache().shutdown();
+    agent.data().shutdown();
 }

@@ -8,12 +8,12 @@ use types::Identity;
 
 use super::super::right::{WindowRight, WindowRules};
 use super::super::{WindowService, Windows};
-use super::recorder::{Program, Recorder, program};
+use super::recorder::{PART_BYTES, Program, Recorder, program};
 use super::*;
 
 const MIB: u64 = 1 << 20;
 /// Number of writes of a replica in a batch of a MiB.
-const WRITES: u64 = MIB / file_cache::limits::PIECE_BYTES as u64;
+const WRITES: u64 = MIB / PART_BYTES;
 
 /// A file whose turn it is: its name and its thread.
 type Turn = (char, i32);
@@ -59,7 +59,7 @@ impl Stage {
                 writes += 1;
             }
         }));
-        let make = || Ok((Box::new(Arc::clone(&recorder)) as Box<_>, name.to_string().into()));
+        let make = || Ok((recorder.file(false), name.to_string().into()));
         let (token, _) = self.windows.attach(&right, 1, &make).unwrap();
         let granted = self.windows.fetch(token, 1).unwrap();
         let mut actor = Actor { identity, program: program(granted), thread: 0, _right: right };
@@ -160,7 +160,7 @@ fn a_file_drains_by_itself_whichever_of_two_programs_had_its_windows_made() {
     let rules = WindowRules { wish: None, lazy: true, patience: PATIENCE, read_ends: false };
     let right = WindowRight::new(&stage.windows, &identity, rules, false);
     let recorder = Recorder::new(&tree.path().join("replica"), tree.path().join("no mark"));
-    let make = || Ok((Box::new(Arc::clone(&recorder)) as Box<_>, "file".into()));
+    let make = || Ok((recorder.file(false), "file".into()));
     // This caller is delayed here, or gets no ring in the end.
     let made = stage.windows.window_of(&identity, &make).unwrap();
     let (token, _) = stage.windows.attach(&right, 1, &make).unwrap();

@@ -1,15 +1,12 @@
 //! The replica of a story.
 
 use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use concurrency::{Mutex, below};
-use file_cache::{SeekFor, WriteResult};
-use types::{Timestamp, Version};
-
-use crate::burst_buffer::{DataVersion, OpenData};
+use data_store::{AcknowledgedBytes, Removed, WindowFile, WindowTarget};
+use types::Timestamp;
 
 /// The burst buffer's copy of the file.
 #[derive(Default)]
@@ -64,52 +61,39 @@ impl Replica {
     }
 }
 
-impl OpenData for Arc<Replica> {
-    fn data(&self) -> DataVersion {
-        DataVersion::There(Default::default())
+impl Replica {
+    /// Returns the replica as the file to which windows are applied.
+    pub fn file(self: &Arc<Replica>) -> WindowFile {
+        let target = Box::new(Applied(Arc::clone(self)));
+        WindowFile { target, part_bytes: u64::MAX, is_remote: false, write_back: None }
     }
-    fn version(&self) -> Option<Version> {
-        None
-    }
-    fn backing(&self) -> Option<Arc<OwnedFd>> {
-        None
-    }
-    fn use_passthrough(&self) -> bool {
-        false
-    }
-    fn read_at(&self, out: &mut [u8], offset: u64) -> io::Result<usize> {
-        Ok(self.get(out, offset))
-    }
-    fn write_at(&self, data: &[u8], offset: u64, _: bool) -> io::Result<WriteResult> {
-        self.put(data, offset).map(|()| WriteResult { offset, written: data.len() })
-    }
-    fn write_acknowledged(&self, data: &[u8], offset: u64, _: Timestamp) -> io::Result<()> {
-        let done = self.put(data, offset);
-        if done.is_err() && below(2) == 0 {
-            // There was room for a part of the data.
-            self.lay(&data[..data.len() / 3], offset);
+}
+
+struct Applied(Arc<Replica>);
+
+impl WindowTarget for Applied {
+    fn write(&self, parts: &[(u64, AcknowledgedBytes<'_>)], _: Timestamp) -> io::Result<Option<u64>> {
+        for (offset, bytes) in parts {
+            let AcknowledgedBytes::Copied(data) = bytes else { return Ok(None) };
+            let done = self.0.put(data, *offset);
+            if done.is_err() && below(2) == 0 {
+                // There was room for a part of the data.
+                self.0.lay(&data[..data.len() / 3], *offset);
+            }
+            done?;
         }
-        done
+        Ok(Some(0))
     }
-    fn is_unshared(&self) -> bool {
-        true
-    }
-    fn is_last_of_removed(&self) -> bool {
-        false
+    fn sync(&self) -> io::Result<u64> {
+        Ok(0)
     }
     fn set_len(&self, _: u64) -> io::Result<()> {
         Ok(())
     }
-    fn fallocate(&self, _: u32, _: u64, _: u64) -> io::Result<()> {
-        Ok(())
+    fn removed(&self) -> Removed {
+        Removed::No
     }
-    fn seek(&self, offset: u64, _: SeekFor) -> io::Result<u64> {
-        Ok(offset)
-    }
-    fn sync(&self, _: bool) -> io::Result<()> {
-        Ok(())
-    }
-    fn flush(&self) -> io::Result<()> {
+    fn report_loss(&self) -> io::Result<()> {
         Ok(())
     }
 }

@@ -1,0 +1,27 @@
+//! The seam between programs' files and the place of their data.
+//!
+//! An agent has a [`DataStore`] beneath it, and an open file has an [`OpenData`]. The file cache implements both over
+//! a burst buffer of this machine, the remote client over a server's. A server serves any data store, so that another
+//! layer can stand between the two.
+//!
+//! What only some stores can do is asked for by type: [`DataStore::extensions`] and [`OpenData::passthrough`].
+
+mod command;
+mod file;
+mod open;
+mod status;
+mod store;
+
+pub use command::{Cleaned, CommandOutcome, DrainProgress, Keep, ORPHANED, StoreCommand, Stuck, Which};
+pub use file::{FileChange, FileState, NewTime, Overlay, Residency};
+pub use open::{
+    AcknowledgedBytes, DataVersion, Fared, FindMissing, Foresee, InPlace, InPlaceAs, OpenData, OpenHow, Passthrough,
+    ReadNotice, Removed, SeekFor, SyncScope, WindowFile, WindowTarget, WriteBack, WriteResult, WriteWhere,
+};
+pub use status::{ServerState, Status, StatusScope, StoreStatus, StuckStatus};
+pub use store::{
+    ChangeObserver, DataStore, Extensions, LocalIndex, Publication, RemovalObserver, StoreObserver, WindowStore,
+    WindowUsage,
+};
+
+pub use global_store::Anchor;
