@@ -12,7 +12,7 @@ use crate::ratchet::{FILE, Findings};
 use crate::sources::Sources;
 
 /// Crates that a program's data goes through.
-const DATA_PATH: [&str; 15] = [
+const DATA_PATH: [&str; 16] = [
     "agent",
     "window",
     "fuse",
@@ -20,6 +20,7 @@ const DATA_PATH: [&str; 15] = [
     "relay",
     "preload",
     "server",
+    "data-store",
     "file-cache",
     "catalogue",
     "wire",

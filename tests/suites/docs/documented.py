@@ -51,8 +51,8 @@ def metrics():
     text = page.read_text() + Path("docs/metrics.md").read_text()
     named = set(re.findall(r"`(?:\w+\.)?(\w+)`", text))
     for file, struct in (
-        ("crates/server/file-cache/src/status.rs", "Status"),
-        ("crates/server/file-cache/src/status.rs", "StuckStatus"),
+        ("crates/store/data-store/src/status.rs", "Status"),
+        ("crates/store/data-store/src/status.rs", "StuckStatus"),
         ("crates/agent/agent/src/windows/counters.rs", "WindowStatus"),
         ("crates/tools/cli/src/report.rs", "Report"),
         ("crates/tools/cli/src/report.rs", "Directory"),
