@@ -16,7 +16,7 @@ pub use command::{Cleaned, CommandOutcome, DrainProgress, Keep, ORPHANED, StoreC
 pub use file::{FileChange, FileState, NewTime, Overlay, Residency};
 pub use open::{
     AcknowledgedBytes, DataVersion, Fared, FindMissing, Foresee, InPlace, InPlaceAs, OpenData, OpenHow, Passthrough,
-    ReadNotice, Removed, SeekFor, SyncScope, WindowFile, WindowTarget, WriteBack, WriteResult, WriteWhere,
+    ReadNotice, Removed, SeekFor, StartWriteBack, SyncScope, WindowFile, WindowTarget, WriteResult, WriteWhere,
 };
 pub use status::{ServerState, Status, StatusScope, StoreStatus, StuckStatus};
 pub use store::{

@@ -204,7 +204,7 @@ pub enum AcknowledgedBytes<'a> {
 
 /// Callback that starts the write-back of a range of the replica, from any thread. It waits at most for the medium's
 /// queue and promises nothing: the range must still be synced. Errors: those of the write-back.
-pub type WriteBack = Box<dyn Fn(ByteRange) -> io::Result<()> + Send + Sync>;
+pub type StartWriteBack = Box<dyn Fn(ByteRange) -> io::Result<()> + Send + Sync>;
 
 /// Where acknowledged bytes of windows go, opened for one file.
 pub struct WindowFile {
@@ -215,7 +215,7 @@ pub struct WindowFile {
     /// Whether each write costs a round trip, so that several are better combined.
     pub is_remote: bool,
     /// Write-back of the replica. `None` if there is none, or if the kernel does it alone.
-    pub write_back: Option<WriteBack>,
+    pub write_back: Option<StartWriteBack>,
 }
 
 /// Whether a file has lost its last name while windows wait for their turn.

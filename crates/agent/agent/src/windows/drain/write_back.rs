@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, SyncSender};
 
-use data_store::WriteBack;
+use data_store::StartWriteBack;
 use types::ByteRange;
 
 use crate::limits::{
@@ -76,7 +76,7 @@ impl Runs {
 pub(super) struct KernelWriteBack {
     runs: Runs,
     /// Write-back handle; `None` if the data is not in a replica here, or no thread could be started.
-    way: Option<Arc<WriteBack>>,
+    way: Option<Arc<StartWriteBack>>,
     /// Whether the windows are ending: the rest is left to the kernel.
     ending: bool,
     /// Thread, started when write-back is first due. Most files need none.
@@ -84,7 +84,7 @@ pub(super) struct KernelWriteBack {
 }
 
 impl KernelWriteBack {
-    pub fn new(way: Option<WriteBack>) -> KernelWriteBack {
+    pub fn new(way: Option<StartWriteBack>) -> KernelWriteBack {
         KernelWriteBack { runs: Runs::default(), way: way.map(Arc::new), ending: false, thread: None }
     }
 
@@ -135,7 +135,7 @@ struct Thread {
 }
 
 impl Thread {
-    fn start(way: Arc<WriteBack>) -> std::io::Result<Thread> {
+    fn start(way: Arc<StartWriteBack>) -> std::io::Result<Thread> {
         let (ranges, received) = mpsc::sync_channel(WINDOW_BEHIND_QUEUE_MAX);
         let (alive, over) = mpsc::sync_channel(0);
         let ends = Arc::new(AtomicBool::new(false));
