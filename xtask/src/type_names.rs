@@ -12,8 +12,9 @@ use crate::ratchet::{FILE, Findings};
 use crate::sources::Sources;
 
 /// Crates that a program's data goes through.
-const DATA_PATH: [&str; 16] = [
+const DATA_PATH: [&str; 17] = [
     "agent",
+    "remote",
     "window",
     "fuse",
     "fuse-protocol",

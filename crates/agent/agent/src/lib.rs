@@ -24,7 +24,6 @@ mod opening;
 mod places;
 mod policy_table;
 mod reader;
-mod remote;
 mod rename;
 mod rights;
 mod set_id;
@@ -45,8 +44,6 @@ pub use node::Node;
 pub use open_file::OpenFile;
 pub use policy_table::{PolicyError, PolicyTable};
 pub use reader::ReadData;
-pub use remote::fault as remote_fault;
-pub use remote::{Drainer, Interruption, RemoteStore, Unsynced, Written, set_interruption};
 pub use set_id::CAPABILITY;
 pub use windows::own_tmpfs;
 pub use windows::{

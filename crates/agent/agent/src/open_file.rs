@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 use config::{Atime, Policy};
 use data_store::{
     DataStore, DataVersion, FileChange, InPlace, InPlaceAs, OpenData, Passthrough, SeekFor, SyncScope, WriteWhere,
+    patiently,
 };
 use rustix::fs;
 use types::{ByteRange, Version};
@@ -17,7 +18,6 @@ use crate::limits;
 use crate::mode::{Mode, WriteHow};
 use crate::node::Node;
 use crate::reader::{ReadData, ReadObserver};
-use crate::remote::patiently;
 use crate::windows::{CrashDurability, WindowRight, WindowRules, Windows};
 
 /// One open file description.

@@ -6,12 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use concurrency::Mutex;
 use config::Policy;
-use data_store::{Fared, OpenData, ReadNotice};
+use data_store::{Fared, OpenData, ReadNotice, read_ahead_bytes};
 use types::ByteRange;
 use window::attach::advice;
 use window::detector::{Advice, Detector, RequestOutcome};
-
-use crate::limits;
 
 /// Data found by a read.
 pub enum ReadData {
@@ -19,15 +17,6 @@ pub enum ReadData {
     Copied(usize),
     /// Parts of memory that hold the bytes.
     InPlace(Vec<Box<dyn AsRef<[u8]> + Send + Sync>>),
-}
-
-/// Returns the read-ahead budget of one open file, bytes; 0: none.
-pub(crate) fn budget(policy: &Policy) -> u64 {
-    match policy.read_ahead.wish() {
-        None => 0,
-        Some(0) => limits::READ_AHEAD_BYTES,
-        Some(bytes) => bytes,
-    }
 }
 
 /// Observer of the reads of one open file.
@@ -43,7 +32,7 @@ pub(crate) struct ReadObserver {
 impl ReadObserver {
     /// Creates an observer with the policy of the file's directory.
     pub fn new(policy: &Policy) -> ReadObserver {
-        ReadObserver { budget: budget(policy), off: AtomicBool::new(false), detector: Mutex::new(None) }
+        ReadObserver { budget: read_ahead_bytes(policy), off: AtomicBool::new(false), detector: Mutex::new(None) }
     }
 
     /// Notes that `range` is about to be read.

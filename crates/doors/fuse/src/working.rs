@@ -20,7 +20,7 @@ impl Door {
         }
         let (interrupted, thread) = (req.interruption(), req.pid);
         // A signal that the program handles must not fail a write; plain file systems never do that.
-        agent::set_interruption(Some(Rc::new(move || interrupted() && is_dying(thread))));
+        data_store::set_interruption(Some(Rc::new(move || interrupted() && is_dying(thread))));
         Some(CallerWatch(()))
     }
 }
@@ -31,14 +31,14 @@ impl Door {
     pub(crate) fn work_for_close(&self, req: &Request) -> Option<CallerWatch> {
         let working = self.work_for(req)?;
         let (interrupted, thread) = (req.interruption(), req.pid);
-        agent::set_interruption(Some(Rc::new(move || (interrupted() && is_dying(thread)) || was_killed(thread))));
+        data_store::set_interruption(Some(Rc::new(move || (interrupted() && is_dying(thread)) || was_killed(thread))));
         Some(working)
     }
 }
 
 impl Drop for CallerWatch {
     fn drop(&mut self) {
-        agent::set_interruption(None);
+        data_store::set_interruption(None);
     }
 }
 

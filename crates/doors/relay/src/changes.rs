@@ -3,9 +3,9 @@
 
 use std::collections::HashMap;
 
-use agent::Unsynced;
 use concurrency::Mutex;
 use fuse_protocol::{Envelope, Opcode};
+use remote::Unsynced;
 use transport::SessionInstance;
 
 use crate::manner;

@@ -19,11 +19,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use agent::{Caller, Written};
+use agent::Caller;
 use concurrency::{Instant, JoinHandle, Mutex};
 use fuse::Pages;
 use fuse_protocol::view::WriteView;
 use fuse_protocol::{Envelope, Errno, Given, NodeId, Opcode, Parked, Raw};
+use remote::Written;
 use transport::{Answer, Call, CallError, Client, SessionInstance};
 use types::Identity;
 use wire::limits::PIECE_BYTES_MAX;

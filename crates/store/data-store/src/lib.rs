@@ -8,15 +8,18 @@
 
 mod command;
 mod file;
+mod interruption;
 mod open;
 mod status;
 mod store;
 
 pub use command::{Cleaned, CommandOutcome, DrainProgress, Keep, ORPHANED, StoreCommand, Stuck, Which};
 pub use file::{FileChange, FileState, NewTime, Overlay, Residency};
+pub use interruption::{Interruption, is_interrupted, patiently, set_interruption};
 pub use open::{
     AcknowledgedBytes, DataVersion, Fared, FindMissing, Foresee, InPlace, InPlaceAs, OpenData, OpenHow, Passthrough,
     ReadNotice, Removed, SeekFor, StartWriteBack, SyncScope, WindowFile, WindowTarget, WriteResult, WriteWhere,
+    read_ahead_bytes,
 };
 pub use status::{ServerState, Status, StatusScope, StoreStatus, StuckStatus};
 pub use store::{

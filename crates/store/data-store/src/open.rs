@@ -34,6 +34,18 @@ pub struct OpenHow {
     pub policy: Arc<Policy>,
 }
 
+/// Bytes fetched ahead of one open file's reads before the rest of the file: some seconds of a slow store.
+pub const READ_AHEAD_BYTES: u64 = 32 << 20;
+
+/// Returns the read-ahead budget of one open file, bytes; 0: none.
+pub fn read_ahead_bytes(policy: &Policy) -> u64 {
+    match policy.read_ahead.wish() {
+        None => 0,
+        Some(0) => READ_AHEAD_BYTES,
+        Some(bytes) => bytes,
+    }
+}
+
 /// How a read of a file that is being staged in found its bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fared {

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent::RemoteStore;
 use clap::Args;
 use data_store::DataStore;
 use durable::sync_directory;
+use remote::RemoteStore;
 use transport::{Address, CallError, Client, Secret, SecretError, Who};
 use types::Shown;
 

@@ -367,7 +367,7 @@ impl Serving {
         }
         let agent = Arc::clone(&self.agent);
         let drained = requests.unless(move |asked| {
-            agent::set_interruption(Some(Rc::new(move || asked.load(Ordering::Acquire))));
+            data_store::set_interruption(Some(Rc::new(move || asked.load(Ordering::Acquire))));
             agent.drain_windows()
         });
         let drained = drained.and_then(|ended| {

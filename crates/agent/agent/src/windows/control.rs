@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use data_store::{StoreCommand, WindowFile, WindowUsage};
+use data_store::{StoreCommand, WindowFile, WindowUsage, patiently};
 use global_store::GlobalStore;
 use window::attach::{Command, Control, state};
 
@@ -15,7 +15,6 @@ use crate::agent::Agent;
 use crate::limits;
 use crate::node::Node;
 use crate::open_file::OpenFile;
-use crate::remote::patiently;
 
 fn errno<T>(errno: i32) -> io::Result<T> {
     Err(io::Error::from_raw_os_error(errno))

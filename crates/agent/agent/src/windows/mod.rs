@@ -38,6 +38,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use concurrency::{Mutex, MutexGuard};
+use data_store::is_interrupted;
 use types::{ByteRange, Identity};
 
 pub use control::attaches;
@@ -54,7 +55,6 @@ pub use window::WindowMedium;
 pub use window::attach::CONTROL;
 
 use crate::limits;
-use crate::remote::is_interrupted;
 use counters::WindowCounters;
 use damage::Damages;
 use drain::{Drain, Granted, Pending};

@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
-use agent::Drainer;
 use data_store::{DrainProgress, Stuck};
+use remote::Drainer;
 use transport::Call;
 use types::Identity;
 use wire::Message;

@@ -70,7 +70,7 @@ fn of_server() -> Vec<&'static str> {
 /// Returns the fault points of the agent.
 fn of_agent(door: Door) -> Vec<&'static str> {
     let windows = if door == Door::Preload { agent::windows::fault::POINTS } else { &[] };
-    agent::remote_fault::POINTS.iter().chain(windows).copied().collect()
+    remote::fault::POINTS.iter().chain(windows).copied().collect()
 }
 
 /// Plays a point until it is hit, in several stories and under each set of rules.

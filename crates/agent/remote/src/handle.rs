@@ -8,7 +8,7 @@ use std::time::Duration;
 use concurrency::{Instant, Mutex};
 use data_store::{
     AcknowledgedBytes, DataVersion, Foresee, InPlace, InPlaceAs, OpenData, OpenHow, Passthrough, Removed, SeekFor,
-    SyncScope, WindowTarget, WindowUsage, WriteResult, WriteWhere,
+    SyncScope, WindowTarget, WindowUsage, WriteResult, WriteWhere, read_ahead_bytes,
 };
 use global_store::Anchor;
 use transport::{CallError, Data};
@@ -16,21 +16,21 @@ use types::{ByteRange, Gathered, Timestamp};
 use wire::limits::DATA_BYTES_MAX;
 use wire::{Message, open, seek};
 
-use super::ahead::{self, Ahead, Reading};
-use super::asked::{PendingRequest, age_ns};
-use super::earned::Earned;
-use super::opened::RemoteFile;
-use super::opening::Opening;
-use super::pace::ReadPace;
-use super::scatter::at_once;
-use super::{Inner, fault, unexpected};
+use crate::ahead::{self, Ahead, Reading};
+use crate::asked::{PendingRequest, age_ns};
+use crate::convert::unexpected;
+use crate::earned::Earned;
+use crate::fault;
 use crate::limits::{SERVER_AHEAD_FILE_BYTES, SERVER_WANTED_MAX};
-use crate::reader;
+use crate::opened::RemoteFile;
+use crate::pace::ReadPace;
+use crate::scatter::at_once;
+use crate::shared::RemoteShared;
 
 /// A handle of an open file at the server.
-pub(super) struct RemoteHandle {
-    pub(super) opened: Arc<RemoteFile>,
-    pub(super) patience: Duration,
+pub(crate) struct RemoteHandle {
+    pub(crate) opened: Arc<RemoteFile>,
+    pub(crate) patience: Duration,
     /// Of an appender: a lower bound of the end of the file. No byte from here on was written by an append that was not
     /// answered.
     end: AtomicU64,
@@ -45,17 +45,17 @@ pub(super) struct RemoteHandle {
     /// Whether the server syncs the file at each close of a descriptor.
     durable_at_close: bool,
     /// Number of losses, by crashes of the server's machine, that a sync has reported.
-    pub(super) told: AtomicU64,
+    pub(crate) told: AtomicU64,
     /// Number of losses for which a write was refused.
-    pub(super) refused: AtomicU64,
+    pub(crate) refused: AtomicU64,
     /// Whether writes through this handle are kept here until they are synced.
-    pub(super) retained: bool,
+    pub(crate) retained: bool,
 }
 
 impl RemoteHandle {
     /// Opens a file at the server. `windows`: whose records will be applied through the handle.
-    pub(super) fn open(
-        inner: &Arc<Inner>,
+    pub(crate) fn open(
+        inner: &Arc<RemoteShared>,
         anchor: &dyn Anchor,
         how: &OpenHow,
         windows: Option<WindowUsage>,
@@ -74,7 +74,7 @@ impl RemoteHandle {
             turn: AtomicU64::new(0),
             pace: Mutex::new(ReadPace::new(Instant::now(), how.policy.revalidate)),
             wanted: Mutex::default(),
-            keep: (reader::budget(&how.policy), how.policy.revalidate),
+            keep: (read_ahead_bytes(&how.policy), how.policy.revalidate),
             durable_at_close: how.policy.durable_at_close,
             told: AtomicU64::new(0),
             refused: AtomicU64::new(0),
@@ -82,7 +82,7 @@ impl RemoteHandle {
         };
         let _opening = handle.writes().then(|| {
             inner.begin_write(&handle.opened.identity, &handle.opened.hint);
-            Opening::begin(inner)
+            inner.opening.begin(&inner.client)
         });
         // The open may have to wait for another node's dirty mark, or for the stage-in of a whole file.
         let within = (!handle.writes()).then(|| how.policy.io_timeout + how.policy.remote_wait);
@@ -102,7 +102,7 @@ impl RemoteHandle {
         Ok(handle)
     }
 
-    pub(super) fn writes(&self) -> bool {
+    pub(crate) fn writes(&self) -> bool {
         self.opened.flags & open::WRITE != 0
     }
 

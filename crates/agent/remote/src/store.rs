@@ -1,210 +1,37 @@
-//! A burst buffer at a server. Names are handled on this node; file data is read and written over the network.
-//!
-//! The server may be unreachable for a while, or be a new process. Reads and queries wait for it for `io_timeout` and
-//! then fail with `ETIMEDOUT`. Changes of data wait until the server is back or the program is interrupted. A handle
-//! that the server no longer knows is reopened under its number, and the request is sent again. Invariant: a write is
-//! reported done only after the server's answer.
-
-mod ahead;
-mod asked;
-mod buffers;
-mod drains;
-mod earned;
-pub mod fault;
-mod fetches;
-mod handle;
-mod interruption;
-mod kept;
-mod later;
-mod opened;
-mod opening;
-mod pace;
-mod scatter;
-mod unsynced;
-mod width;
-mod written;
+//! The data store of a server. Names are handled on this node; file data is read and written over the network.
 
 use std::io;
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use concurrency::Mutex;
-use config::{Policy, PolicySet};
+use config::Policy;
 use data_store::{
     CommandOutcome, DataStore, DrainProgress, Extensions, FileChange, FileState, NewTime, OpenData, OpenHow, Overlay,
-    Residency, ServerState, Status, StatusScope, StoreCommand, StoreStatus, Stuck, WindowFile, WindowStore,
-    WindowUsage,
+    ServerState, Status, StatusScope, StoreCommand, StoreStatus, Stuck, WindowFile, WindowStore, WindowUsage,
+    is_interrupted,
 };
 use global_store::Anchor;
-use transport::{Call, CallError, Client, SessionInstance};
+use transport::{Call, Client};
 use types::{ByteRange, Fingerprint, Identity};
 use wire::limits::DATA_BYTES_MAX;
-use wire::{Message, Text};
+use wire::{Message, job};
 
-use crate::limits;
-use ahead::ReadAheadVersions;
-use fetches::RemoteFetches;
-use handle::RemoteHandle;
-use kept::Reads;
-use later::DeferredMessages;
-use opened::AllMates;
-use width::Width;
-
-pub use drains::Drainer;
-pub(crate) use interruption::patiently;
-pub use interruption::{Interruption, is_interrupted, set_interruption};
-pub use unsynced::Unsynced;
-pub use written::Written;
+use crate::convert::{hint_of, new_time, unexpected};
+use crate::handle::RemoteHandle;
+use crate::kept::Reads;
+use crate::shared::RemoteShared;
+use crate::{ahead, fault, limits};
 
 /// The data store of a server.
 pub struct RemoteStore {
-    inner: Arc<Inner>,
-}
-
-struct Inner {
-    client: Arc<Client>,
-    /// Number of files being opened for writing.
-    opening: AtomicUsize,
-    width: Width,
-    /// How long a request that changes nothing waits.
-    patience: Duration,
-    /// Counter for handles and jobs.
-    numbers: AtomicU64,
-    staged_count: Mutex<Settled>,
-    written: Written,
-    later: DeferredMessages,
-    ahead: ReadAheadVersions,
-    mates: AllMates,
-    fetches: RemoteFetches,
-    /// Policies in the form in which they are sent.
-    policies: Mutex<Vec<(Policy, Text)>>,
-}
-
-/// The server's count of stage-outs.
-#[derive(Default)]
-struct Settled {
-    heard: u64,
-    /// Number of times that a different count was received.
-    moves: u64,
-}
-
-fn hint_of(path: &Path) -> wire::Path {
-    wire::Path::new(path.as_os_str().as_bytes()).unwrap_or_default()
-}
-
-fn unexpected(answer: &Message) -> io::Error {
-    tracing::error!(answer = answer.name(), "the server gave an answer to another question");
-    io::Error::from_raw_os_error(libc::EPROTO)
+    inner: Arc<RemoteShared>,
 }
 
 impl RemoteStore {
     /// Creates a data store over a connected client. `patience`: how long a request that changes nothing waits for an
     /// answer.
     pub fn new(client: Client, patience: Duration) -> RemoteStore {
-        RemoteStore {
-            inner: Arc::new(Inner {
-                client: Arc::new(client),
-                opening: AtomicUsize::new(0),
-                width: Width::default(),
-                patience,
-                numbers: AtomicU64::new(1),
-                staged_count: Mutex::default(),
-                written: Written::default(),
-                later: DeferredMessages::default(),
-                ahead: ReadAheadVersions::default(),
-                mates: AllMates::default(),
-                fetches: RemoteFetches::default(),
-                policies: Mutex::default(),
-            }),
-        }
-    }
-}
-
-impl Settled {
-    fn hear(&mut self, staged_count: u64) {
-        if staged_count != self.heard {
-            (self.heard, self.moves) = (staged_count, self.moves + 1);
-        }
-    }
-}
-
-impl Inner {
-    fn number(&self) -> u64 {
-        self.numbers.fetch_add(1, Ordering::Relaxed)
-    }
-
-    /// Sends a request that changes nothing.
-    fn ask(&self, message: &Message) -> Result<Message, CallError> {
-        let call = Call { within: Some(self.patience), interrupted: &is_interrupted, ..Call::new(message) };
-        self.client.call(call).map(|answer| answer.message)
-    }
-
-    /// Notifies the server of something that has happened already: at once, or when it is reachable again.
-    fn tell(self: &Arc<Inner>, message: Message) {
-        let call = Call { within: Some(limits::SERVER_RELEASE), ..Call::new(&message) };
-        // Must not overtake queued notices: the release of a file must come after the changes to it.
-        if self.is_telling() || matches!(self.client.call(call), Err(CallError::TimedOut)) {
-            self.tell_later(message);
-        }
-    }
-
-    /// Requests a change, and waits as long as it takes. Returns the session instance in which it was executed.
-    fn change(&self, message: &Message) -> io::Result<SessionInstance> {
-        let answer = self.client.call(Call { interrupted: &is_interrupted, ..Call::new(message) })?;
-        let Message::Done {} = answer.message else { return Err(unexpected(&answer.message)) };
-        Ok(answer.memory)
-    }
-
-    fn policy(&self, policy: &Policy) -> Text {
-        let mut known = self.policies.lock();
-        if let Some((_, text)) = known.iter().find(|(one, _)| one == policy) {
-            return text.clone();
-        }
-        if known.len() >= limits::SERVER_POLICIES_MAX {
-            known.clear();
-        }
-        let text = Text::cut(PolicySet::of(policy).to_toml());
-        known.push((policy.clone(), text.clone()));
-        text
-    }
-
-    fn drainer(&self) -> Drainer<'_> {
-        Drainer { client: &self.client, written: &self.written, numbers: &self.numbers, patience: self.patience }
-    }
-
-    fn resides(&self, identity: &Identity) -> Result<(Residency, bool), CallError> {
-        self.drainer().resides(identity, &is_interrupted)
-    }
-
-    /// Notes that a file is about to be written. The caller calls [`Written::end`] later.
-    fn begin_write(&self, identity: &Identity, hint: &Path) {
-        if self.written.begin(identity, hint) {
-            self.drainer().forget_clean(&is_interrupted);
-        }
-    }
-}
-
-fn residency(number: u8) -> Residency {
-    match number {
-        1 => Residency::Fetching,
-        2 => Residency::Clean,
-        3 => Residency::Dirty,
-        4 => Residency::Queued,
-        5 => Residency::Draining,
-        6 => Residency::Conflict,
-        7 => Residency::Failed,
-        _ => Residency::Absent,
-    }
-}
-
-fn new_time(time: Option<NewTime>) -> wire::TimeChange {
-    match time {
-        None => wire::TimeChange::Keep,
-        Some(NewTime::Now) => wire::TimeChange::Now,
-        Some(NewTime::At(at)) => wire::TimeChange::At(at),
+        RemoteStore { inner: RemoteShared::new(client, patience) }
     }
 }
 
@@ -316,7 +143,7 @@ impl DataStore for RemoteStore {
     fn command(&self, command: StoreCommand<'_>) -> io::Result<CommandOutcome> {
         let change = |message| self.inner.change(&message).map(drop);
         match command {
-            StoreCommand::StageIn(anchor, policy) => self.inner.stage_in(&**anchor, policy)?,
+            StoreCommand::StageIn(anchor, policy) => self.stage_in(&**anchor, policy)?,
             StoreCommand::Evict(identity) => change(Message::Evict { identity: identity.clone() })?,
             StoreCommand::Pin(identity, pinned) => change(Message::Pin { identity: identity.clone(), pinned })?,
             StoreCommand::SyncAll => self.sync_all()?,
@@ -399,6 +226,21 @@ impl WindowStore for RemoteStore {
 }
 
 impl RemoteStore {
+    fn stage_in(&self, anchor: &dyn Anchor, policy: &Arc<Policy>) -> io::Result<()> {
+        let job = self.inner.number();
+        let begin = Message::Begin {
+            job,
+            verb: job::STAGE_IN,
+            identity: anchor.identity().clone(),
+            hint: hint_of(&anchor.path_hint()),
+            policy: self.inner.policy(policy),
+        };
+        match self.inner.drainer().job(&begin, job, &is_interrupted)? {
+            Message::Done {} => Ok(()),
+            other => Err(unexpected(&other)),
+        }
+    }
+
     /// Drains all files. A file still being written (`EBUSY`) is durable as far as it was written when it was staged
     /// out.
     fn sync_all(&self) -> io::Result<()> {

@@ -9,7 +9,7 @@ use window::limits::{BLOCK, STREAMS_MAX};
 
 /// Bytes earned by reads, bytes fetched ahead, and bytes of these that reads have found.
 #[derive(Debug, Default)]
-pub(super) struct Earned {
+pub(crate) struct Earned {
     earned: u64,
     fetched: u64,
     used: u64,

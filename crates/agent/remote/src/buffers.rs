@@ -13,11 +13,11 @@ use crate::limits::SERVER_FREE_BUFFERS;
 
 /// Free buffers.
 #[derive(Debug, Default)]
-pub(super) struct Buffers(Mutex<Vec<Vec<u8>>>);
+pub(crate) struct Buffers(Mutex<Vec<Vec<u8>>>);
 
 /// Memory for one fetch.
 #[derive(Debug)]
-pub(super) struct Buffer {
+pub(crate) struct Buffer {
     bytes: Vec<u8>,
     len: usize,
     /// Pool to which the buffer returns; `None` if it is too small to be kept.

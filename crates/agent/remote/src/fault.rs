@@ -6,7 +6,7 @@ pub const POINTS: &[&str] =
     &["remote.opened", "remote.written", "remote.cut", "remote.closed", "remote.removing", "remote.unlinked"];
 
 /// Passes a fault point; see [`faults`].
-pub(super) fn point(name: &'static str) {
+pub(crate) fn point(name: &'static str) {
     debug_assert!(POINTS.contains(&name), "{name} is not listed");
     faults::pass(name);
 }

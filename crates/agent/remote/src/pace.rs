@@ -10,7 +10,7 @@ use crate::limits::SERVER_AHEAD_LEAST;
 
 /// Bytes requested by an open file's reads, in periods of half the time for which fetched data may be used.
 #[derive(Debug)]
-pub(super) struct ReadPace {
+pub(crate) struct ReadPace {
     period: Duration,
     began: Instant,
     /// Bytes in this period.

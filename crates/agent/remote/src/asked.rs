@@ -8,11 +8,12 @@ use transport::{Call, CallError, Data};
 use types::Timestamp;
 use wire::Message;
 
-use super::handle::RemoteHandle;
-use super::{is_interrupted, unexpected};
+use crate::convert::unexpected;
+use crate::handle::RemoteHandle;
+use data_store::is_interrupted;
 
 /// A request about a handle, the buffer for its answer, and how long it waits.
-pub(super) struct PendingRequest<'a> {
+pub(crate) struct PendingRequest<'a> {
     pub message: Message,
     pub data: Data<'a>,
     pub into: &'a mut [u8],
@@ -140,6 +141,6 @@ impl RemoteHandle {
 }
 
 /// Returns the age of a time by this node's clock, nanoseconds; 0 for a time in the future.
-pub(super) fn age_ns(at: Timestamp) -> u64 {
+pub(crate) fn age_ns(at: Timestamp) -> u64 {
     at.age(Timestamp::from_nanos(window::clock::now_ns())).as_nanos() as u64
 }

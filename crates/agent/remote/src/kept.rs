@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use concurrency::{Instant, Mutex};
 use data_store::Fared;
 
-use super::buffers::Buffers;
+use crate::buffers::Buffers;
 use crate::limits::{SERVER_AHEAD_SHARE_FOR, SERVER_AHEAD_SHARE_MIN, SERVER_AHEAD_SHARED_BYTES};
 
 /// Counters of reads of files that are read ahead.
@@ -33,7 +33,7 @@ struct Turn {
 
 /// Read-ahead data of all files of an agent.
 #[derive(Debug)]
-pub(super) struct RetainedReads {
+pub(crate) struct RetainedReads {
     /// Bytes kept.
     bytes: AtomicU64,
     hits: AtomicU64,

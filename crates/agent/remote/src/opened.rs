@@ -15,9 +15,12 @@ use transport::{Call, CallError, SessionInstance};
 use types::{Identity, Shown};
 use wire::{Message, Text, open};
 
-use super::ahead::{self, Reading};
-use super::unsynced::Unsynced;
-use super::{Inner, hint_of, is_interrupted, unexpected};
+use crate::ahead::{self, Reading};
+use crate::convert::hint_of;
+use crate::convert::unexpected;
+use crate::shared::RemoteShared;
+use crate::unsynced::Unsynced;
+use data_store::is_interrupted;
 
 /// Open version of a file's data, as numbered by a server in one session instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -29,8 +32,8 @@ struct KnownVersion {
 }
 
 /// An open file at the server.
-pub(super) struct RemoteFile {
-    pub inner: Arc<Inner>,
+pub(crate) struct RemoteFile {
+    pub inner: Arc<RemoteShared>,
     pub number: u64,
     pub identity: Identity,
     pub hint: PathBuf,
@@ -49,20 +52,20 @@ pub(super) struct RemoteFile {
 
 /// Open files of one file that share the same bytes.
 #[derive(Default)]
-pub(super) struct Mates {
+pub(crate) struct Mates {
     told: Mutex<KnownVersion>,
     members: Mutex<Vec<Weak<RemoteFile>>>,
     /// Session instance to which the members were last moved.
     followed: Mutex<SessionInstance>,
-    pub(super) unsynced: Unsynced,
+    pub(crate) unsynced: Unsynced,
 }
 
 /// Groups of open files that share bytes, by file.
 #[derive(Default)]
-pub(super) struct AllMates(Mutex<HashMap<Identity, Vec<Weak<Mates>>>>);
+pub(crate) struct AllMates(Mutex<HashMap<Identity, Vec<Weak<Mates>>>>);
 
 impl RemoteFile {
-    pub fn new(inner: &Arc<Inner>, identity: &Identity, hint: PathBuf, flags: u32, policy: Text) -> RemoteFile {
+    pub fn new(inner: &Arc<RemoteShared>, identity: &Identity, hint: PathBuf, flags: u32, policy: Text) -> RemoteFile {
         RemoteFile {
             inner: Arc::clone(inner),
             number: inner.number(),

@@ -7,7 +7,7 @@
 //!    at the latest then.
 //! 4. The end of a file is never reported from here: a read that finds no byte asks the server.
 //!
-//! Lock order: the versions or the fetches ([`super::fetches`]), then the state of one version.
+//! Lock order: the versions or the fetches ([`crate::fetches`]), then the state of one version.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
@@ -21,20 +21,20 @@ use types::{ByteRange, Identity, RangeSet};
 use window::limits::BLOCK;
 use window::read_queue::{FetchTicket, Part, Purge, ReadQueue, SharedBytes};
 
-use super::buffers::{Buffer, Buffers};
-use super::earned::Earned;
-use super::is_interrupted;
-use super::kept::RetainedReads;
+use crate::buffers::{Buffer, Buffers};
+use crate::earned::Earned;
+use crate::kept::RetainedReads;
 use crate::limits::SERVER_AHEAD_READ_BYTES;
+use data_store::is_interrupted;
 
 /// Interval at which a reader that waits for a fetch checks for an interrupt.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Range of a whole file.
-pub(super) const ALL: ByteRange = ByteRange { start: 0, end: u64::MAX };
+pub(crate) const ALL: ByteRange = ByteRange { start: 0, end: u64::MAX };
 
 /// Data kept of one version of a file.
-pub(super) struct Ahead {
+pub(crate) struct Ahead {
     state: Mutex<State>,
     /// Signalled when a fetch has ended.
     ended: Condvar,
@@ -47,7 +47,7 @@ pub(super) struct Ahead {
 }
 
 /// An open file's use of the data kept of its version.
-pub(super) struct Reading(Arc<Ahead>);
+pub(crate) struct Reading(Arc<Ahead>);
 
 impl Reading {
     pub fn of(ahead: Arc<Ahead>) -> Reading {
@@ -399,7 +399,7 @@ type OfFile = Vec<(u64, Weak<Ahead>)>;
 
 /// Data kept of all files that are read ahead.
 #[derive(Default)]
-pub(super) struct ReadAheadVersions {
+pub(crate) struct ReadAheadVersions {
     files: Mutex<HashMap<Identity, OfFile>>,
     /// Number of files, so that writers of other files need to check one word only.
     known: AtomicUsize,

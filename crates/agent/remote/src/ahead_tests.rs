@@ -6,8 +6,8 @@ use std::sync::Barrier;
 
 use testkit::{PATIENCE, Random, wait_until};
 
-use super::super::set_interruption;
 use super::*;
+use data_store::set_interruption;
 
 const HOUR: Duration = Duration::from_secs(3600);
 

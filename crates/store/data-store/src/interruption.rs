@@ -35,7 +35,7 @@ impl Drop for Former {
 
 /// Runs `work` for this thread's program, with a limit of `patience` for all waits in it. `ETIMEDOUT` if the limit is
 /// exceeded.
-pub(crate) fn patiently<T>(patience: Duration, work: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+pub fn patiently<T>(patience: Duration, work: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
     let until = Instant::now() + patience;
     let former = Former(CURRENT.take());
     let asked = former.0.clone();

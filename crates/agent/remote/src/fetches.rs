@@ -11,9 +11,10 @@ use window::read_queue::FetchTicket;
 use wire::Message;
 use wire::limits::DATA_BYTES_MAX;
 
-use super::ahead::Ahead;
-use super::{Inner, is_interrupted};
+use crate::ahead::Ahead;
 use crate::limits::{SERVER_AHEAD_BYTES, SERVER_FETCHER_RESTS, SERVER_FETCHERS, SERVER_FETCHES_MAX};
+use crate::shared::RemoteShared;
+use data_store::is_interrupted;
 
 /// A fetch.
 struct Fetch {
@@ -43,7 +44,7 @@ impl Queue {
 
 /// Queue of fetches.
 #[derive(Default)]
-pub(super) struct RemoteFetches {
+pub(crate) struct RemoteFetches {
     queue: Mutex<Queue>,
     more: Condvar,
 }
@@ -96,9 +97,9 @@ fn part(queue: &mut VecDeque<Fetch>, which: &impl Fn(&Fetch) -> bool) -> VecDequ
     taken
 }
 
-impl Inner {
+impl RemoteShared {
     /// Queues fetches of `ranges` through an open file, as far as there is memory.
-    pub(super) fn fetch(self: &Arc<Inner>, ahead: &Arc<Ahead>, handle: u64, ranges: &[ByteRange]) {
+    pub(crate) fn fetch(self: &Arc<RemoteShared>, ahead: &Arc<Ahead>, handle: u64, ranges: &[ByteRange]) {
         if ranges.is_empty() {
             return;
         }
@@ -132,7 +133,7 @@ impl Inner {
     /// nobody waits for. The order stays the same, because the reader will need the others next. If the wait is already
     /// `long`, the reader runs the queued fetches of `range` itself, for at most `patience`, because all threads may be
     /// held up by other files.
-    pub(super) fn sooner(&self, ahead: &Arc<Ahead>, range: ByteRange, patience: Duration, long: bool) {
+    pub(crate) fn sooner(&self, ahead: &Arc<Ahead>, range: ByteRange, patience: Duration, long: bool) {
         if !long {
             return self.fetches.hurry(ahead);
         }
@@ -173,8 +174,8 @@ impl Inner {
 mod tests {
     use types::Identity;
 
-    use super::super::ahead::ReadAheadVersions;
     use super::*;
+    use crate::ahead::ReadAheadVersions;
 
     #[test] // S47
     fn what_somebody_waits_for_is_fetched_first_and_what_was_closed_is_not() {

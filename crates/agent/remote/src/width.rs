@@ -10,8 +10,8 @@ use std::time::Duration;
 use concurrency::{Condvar, Instant, Mutex};
 use transport::{CallError, Lane};
 
-use super::interruption::is_interrupted;
 use crate::limits::SERVER_WIDTH;
+use data_store::is_interrupted;
 
 /// Interval at which a waiting write checks for an interrupt.
 const LOOK: Duration = Duration::from_millis(20);
@@ -29,7 +29,7 @@ const QUEUED: (f64, f64) = (4.0, 8.0);
 const FORGETS: f64 = 1.0 / 4096.0;
 
 /// Limit of the large writes from all windows of a server's client.
-pub(super) struct Width {
+pub(crate) struct Width {
     state: Mutex<State>,
     freed: Condvar,
 }
@@ -155,8 +155,8 @@ mod tests {
 
     use testkit::wait_until;
 
-    use super::super::interruption::set_interruption;
     use super::*;
+    use data_store::set_interruption;
 
     const LARGE: usize = 1 << 20;
 

@@ -2,20 +2,19 @@
 
 use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use config::Policy;
 use data_store::{DrainProgress, Residency, Stuck};
-use global_store::Anchor;
 use transport::{Call, CallError, Client};
 use types::Identity;
 use wire::{Message, Text, job};
 
-use super::written::Written;
-use super::{Inner, hint_of, residency, unexpected};
+use crate::convert::hint_of;
+use crate::convert::residency;
+use crate::convert::unexpected;
 use crate::limits;
+use crate::written::Written;
 
 /// Drains the files that a client of a server has written.
 pub struct Drainer<'a> {
@@ -40,7 +39,7 @@ impl Drainer<'_> {
     }
 
     /// Returns the state of a file's replica, and whether it is dirty.
-    pub(super) fn resides(
+    pub(crate) fn resides(
         &self,
         identity: &Identity,
         interrupted: &dyn Fn() -> bool,
@@ -63,7 +62,12 @@ impl Drainer<'_> {
     }
 
     /// Runs a job to its end. If the server has forgotten it, begins it anew.
-    fn job(&self, begin: &Message, number: u64, interrupted: &dyn Fn() -> bool) -> Result<Message, CallError> {
+    pub(crate) fn job(
+        &self,
+        begin: &Message,
+        number: u64,
+        interrupted: &dyn Fn() -> bool,
+    ) -> Result<Message, CallError> {
         let ask = |message: &Message| {
             self.client.call(Call { interrupted, ..Call::new(message) }).map(|answer| answer.message)
         };
@@ -150,22 +154,5 @@ impl Drainer<'_> {
             stuck.push(self.stuck(&identity, libc::EBUSY, busy.to_string()));
         }
         stuck
-    }
-}
-
-impl Inner {
-    pub(super) fn stage_in(&self, anchor: &dyn Anchor, policy: &Arc<Policy>) -> io::Result<()> {
-        let job = self.number();
-        let begin = Message::Begin {
-            job,
-            verb: job::STAGE_IN,
-            identity: anchor.identity().clone(),
-            hint: hint_of(&anchor.path_hint()),
-            policy: self.policy(policy),
-        };
-        match self.drainer().job(&begin, job, &super::is_interrupted)? {
-            Message::Done {} => Ok(()),
-            other => Err(unexpected(&other)),
-        }
     }
 }

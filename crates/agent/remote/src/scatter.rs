@@ -6,15 +6,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use super::interruption::{is_interrupted, set_interruption};
 use crate::limits::SERVER_WRITES_AT_ONCE;
+use data_store::{is_interrupted, set_interruption};
 
 /// Interval at which the thread that waits for the others checks for an interrupt.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// Calls `each` for the numbers below `count`, several at once. Returns the first error; the rest is not begun then,
 /// but some calls may have succeeded. An interrupt of this thread interrupts all.
-pub(super) fn at_once(count: usize, each: &(dyn Fn(usize) -> io::Result<()> + Sync)) -> io::Result<()> {
+pub(crate) fn at_once(count: usize, each: &(dyn Fn(usize) -> io::Result<()> + Sync)) -> io::Result<()> {
     let helpers = count.min(SERVER_WRITES_AT_ONCE).saturating_sub(1);
     if helpers == 0 {
         return (0..count).try_for_each(each);

@@ -4,10 +4,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use concurrency::Mutex;
-use transport::Call;
+use transport::{Call, Client};
 use wire::Message;
-
-use super::Inner;
 
 #[derive(Default)]
 struct Queue {
@@ -18,41 +16,41 @@ struct Queue {
 }
 
 /// Queue of deferred notices.
-#[derive(Default)]
-pub(super) struct DeferredMessages(Mutex<Queue>);
+#[derive(Default, Clone)]
+pub(crate) struct DeferredMessages(Arc<Mutex<Queue>>);
 
-impl Inner {
+impl DeferredMessages {
     /// Sends a notice to the server when it is reachable.
-    pub(super) fn tell_later(self: &Arc<Inner>, message: Message) {
-        let mut queue = self.later.0.lock();
+    pub fn tell(&self, client: &Arc<Client>, message: Message) {
+        let mut queue = self.0.lock();
         queue.messages.push_back(message);
         if queue.told {
             return;
         }
-        let inner = Arc::clone(self);
-        match concurrency::spawn("tell", move || inner.tell_all()) {
+        let (all, client) = (self.clone(), Arc::clone(client));
+        match concurrency::spawn("tell", move || all.send(&client)) {
             Ok(_) => queue.told = true,
             Err(error) => {
-                tracing::error!(%error, "could not notify the server of a closed or removed file; retried with the next one")
+                tracing::error!(%error, "could not notify the server of a closed or removed file; retried with the next one");
             }
         }
     }
 
     /// Whether deferred notices are being sent.
-    pub(super) fn is_telling(&self) -> bool {
-        self.later.0.lock().told
+    pub fn is_telling(&self) -> bool {
+        self.0.lock().told
     }
 
-    fn tell_all(&self) {
+    fn send(&self, client: &Client) {
         loop {
             let message = {
-                let mut queue = self.later.0.lock();
+                let mut queue = self.0.lock();
                 queue.told = !queue.messages.is_empty();
                 let Some(message) = queue.messages.pop_front() else { return };
                 message
             };
             // Waits however long. A refused notice would be refused again, so it is not repeated.
-            if let Err(error) = self.client.call(Call::new(&message)) {
+            if let Err(error) = client.call(Call::new(&message)) {
                 tracing::error!(%error, message = message.name(), "the server refused a notice, which is dropped");
             }
         }
