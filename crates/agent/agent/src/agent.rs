@@ -14,12 +14,11 @@ use global_store::posix::PosixStore;
 use rustix::fs::{self, Mode, OFlags};
 use types::{Identity, Timestamp};
 
-use crate::attributes::of_stat;
 use crate::caller::Impersonator;
-use crate::locking::LockScope;
-use crate::locks::{LockTable, StoreLocks};
+use crate::locks::{LockScope, LockTable, StoreLocks};
 use crate::node::Node;
 use crate::policy_table::PolicyTable;
+use crate::stat::of_stat;
 use crate::windows::Windows;
 
 /// POSIX meaning on one node over one accelerated directory. All methods may be called from any thread.
@@ -53,7 +52,7 @@ impl Agent {
         let root = fs::openat(store.root(), ".", flags, Mode::empty())?;
         let stat = fs::fstat(&root)?;
         let root = Arc::new(Node::new(&store, root, stat.st_mode, stat.st_ino)?);
-        let lock_scope = Agent::own_lock_scope(&store);
+        let lock_scope = LockScope::of_node(&store);
         Ok(Agent {
             data,
             store,

@@ -27,17 +27,19 @@ mod reader;
 mod rename;
 mod rights;
 mod set_id;
+mod stat;
+mod window_control;
 pub mod windows;
 mod xattr;
 
 pub use agent::Agent;
-pub use attributes::{Attributes, FileSystemSpace, NewAttributes};
+pub use attributes::NewAttributes;
 pub use caller::{Caller, groups_of, set_groups_of_callers};
 pub use directory::{DirectoryEntry, OpenDirectory};
 pub use flags::is_of_flags;
 pub use global_store::calls::{OutstandingCall, RequestId, Store};
 pub use global_store::descriptors;
-pub use locking::LockScope;
+pub use locks::LockScope;
 pub use mode::{Mode, WriteHow};
 pub use names::{FoundNode, NewMode};
 pub use node::Node;
@@ -45,6 +47,8 @@ pub use open_file::OpenFile;
 pub use policy_table::{PolicyError, PolicyTable};
 pub use reader::ReadData;
 pub use set_id::CAPABILITY;
+pub use stat::{Attributes, FileSystemSpace};
+pub use window_control::attaches;
 pub use windows::own_tmpfs;
 pub use windows::{
     Announced, LeftWindows, OutOfSight, Replayed, WindowMedium, WindowService, WindowSettings, WindowStatus,

@@ -4,23 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use config::Lock;
-use global_store::GlobalStore;
 use rustix::io::Errno;
 
 use crate::agent::Agent;
-use crate::locks::{LockOwner, LockRequest, LockTicket, OnGranted, RangeLock, StoreLocks};
+use crate::locks::{LockOwner, LockRequest, LockScope, LockTicket, OnGranted, RangeLock, StoreLocks};
 use crate::node::Node;
-
-/// Scope of a lock: the programs that it excludes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum LockScope {
-    /// All programs that see the directory; no node but this one does.
-    Node,
-    /// The programs of all nodes that mount the global store, which keeps the locks.
-    Store,
-    /// The programs of this node, although other nodes may have the same file open; with the reason.
-    NodeAlone(String),
-}
 
 impl Agent {
     /// Takes locks in the global store as well, if it excludes the programs of all nodes. For an agent whose data is at
@@ -38,15 +26,6 @@ impl Agent {
     /// Scope of locks under the policy `lock=auto`.
     pub fn lock_scope(&self) -> &LockScope {
         &self.lock_scope
-    }
-
-    /// Returns the scope of an agent that keeps its data on this node.
-    pub(crate) fn own_lock_scope(store: &impl GlobalStore) -> LockScope {
-        if store.is_shared() {
-            LockScope::NodeAlone("each node has a burst buffer of its own".into())
-        } else {
-            LockScope::Node
-        }
     }
 
     /// Returns the lock table of the global store, if a lock is taken there as well. `ENOLCK`: the policy requires

@@ -17,10 +17,10 @@ use rustix::io::Errno;
 use types::Identity;
 
 use crate::agent::Agent;
-use crate::attributes::{Attributes, of_stat};
 use crate::caller::{Caller, Judge, names_in, with_umask};
 use crate::limits;
 use crate::node::Node;
+use crate::stat::{Attributes, of_stat};
 
 /// A node and its attributes at the moment of lookup or creation.
 pub struct FoundNode {

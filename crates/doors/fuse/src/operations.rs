@@ -410,7 +410,7 @@ impl Filesystem for Door {
         let exclusive = state.is_all_windowed() && !self.nodes.is_split(&known);
         // The lock is held, so that nobody opens the file while it gets a window. Giving one back may wait for a
         // server, so no lock is held then.
-        let _held = agent::windows::attaches(input).then_some(state);
+        let _held = agent::attaches(input).then_some(state);
         Ok((0, self.agent.window_control(&file.open, req.pid, exclusive, input)?))
     }
 

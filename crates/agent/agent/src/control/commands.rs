@@ -16,7 +16,7 @@ use super::staging::Staging;
 use super::{ControlRequest, Item, Keep, Reply, Stall, stuck_item};
 use crate::agent::Agent;
 use crate::limits;
-use crate::locking::LockScope;
+use crate::locks::LockScope;
 use crate::node::Node;
 use crate::policy_table::{PolicyError, inside};
 

@@ -6,11 +6,13 @@
 //! programs.
 
 mod ranges;
+mod scope;
 mod store;
 mod table;
 mod whole;
 
 pub use ranges::{RangeLock, RangeLocks};
+pub use scope::LockScope;
 pub(crate) use store::StoreLocks;
 pub use table::{LockRequest, LockTable, LockTicket, OnGranted};
 pub use whole::WholeLocks;

@@ -51,7 +51,7 @@ pub struct WindowStatus {
 
 impl WindowStatus {
     /// Adds the bytes that windows of earlier agents held of removed files.
-    pub(super) fn and_lost(self, bytes: u64) -> WindowStatus {
+    pub(crate) fn and_lost(self, bytes: u64) -> WindowStatus {
         WindowStatus { lost_bytes: self.lost_bytes + bytes, ..self }
     }
 }

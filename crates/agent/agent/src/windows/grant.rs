@@ -25,7 +25,7 @@ impl Windows {
     /// Makes a ring for an open file of the process `pid`. Returns the token to fetch it, and its bytes. `EAGAIN` if
     /// the node's budget is spent, the open file has a ring, a window of the file is switched off, or records of the
     /// file cannot be applied now.
-    pub(super) fn attach(
+    pub fn attach(
         self: &Arc<Windows>,
         right: &WindowRight,
         pid: u32,
@@ -87,7 +87,7 @@ impl Windows {
 
     /// Returns why open files of a file get no window. `EOPNOTSUPP`: the file was read. `EAGAIN`: an open file is
     /// switched off or may be mapped. Either ends at the latest when all have closed the file.
-    pub(super) fn refusal(&self, identity: &Identity) -> Option<io::Error> {
+    pub fn refusal(&self, identity: &Identity) -> Option<io::Error> {
         let table = self.table.lock();
         let entry = table.get(identity)?;
         let errno = if entry.barred { libc::EOPNOTSUPP } else { libc::EAGAIN };

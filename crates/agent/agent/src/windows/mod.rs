@@ -10,7 +10,6 @@
 //! ([`Windows::rings`]), and ending the windows of a closed file never waits.
 
 mod budget;
-mod control;
 mod counters;
 mod damage;
 mod directory;
@@ -41,13 +40,13 @@ use concurrency::{Mutex, MutexGuard};
 use data_store::is_interrupted;
 use types::{ByteRange, Identity};
 
-pub use control::attaches;
 pub use counters::WindowStatus;
 pub use directory::{fits as fits_windows, provide as provide_for_windows};
+pub(crate) use drain::Pending;
 pub use leftover::{LeftWindows, left_windows};
 pub use out_of_sight::{OutOfSight, forget_windows, has_windows_in};
 pub use processes::Announced;
-pub(crate) use replay::replay;
+pub(crate) use replay::{ReplayTarget, replay};
 pub use replay::{Replayed, windows_left};
 pub(crate) use right::{WindowRight, WindowRules};
 pub use service::WindowService;
@@ -57,7 +56,7 @@ pub use window::attach::CONTROL;
 use crate::limits;
 use counters::WindowCounters;
 use damage::Damages;
-use drain::{Drain, Granted, Pending};
+use drain::{Drain, Granted};
 use file::FileWindow;
 use session::{AgentRun, SOCKET};
 
@@ -147,8 +146,8 @@ pub(crate) struct Windows {
     session: AgentRun,
     /// Whether the burst buffer is at a server, which may be unreachable for a while.
     behind_server: bool,
-    medium: WindowMedium,
-    service: Arc<WindowService>,
+    pub(crate) medium: WindowMedium,
+    pub(crate) service: Arc<WindowService>,
     counters: Arc<WindowCounters>,
     table: Mutex<HashMap<Identity, Entry>>,
     /// Number of files in the table, so that an agent without windows checks one word only.
@@ -450,5 +449,14 @@ impl Windows {
             table.remove(identity);
         }
         self.known.store(table.len(), Ordering::Release);
+    }
+
+    /// Returns the size of the window that an open file has now, bytes.
+    pub fn capacity_of(&self, right: &WindowRight) -> Option<u64> {
+        let window = self.table.lock().get(&right.identity)?.window.clone()?;
+        // Behind a server, records may be under way to it while `drain` is locked.
+        let wait = limits::WINDOW_STATUS_WAIT;
+        let drain = if self.behind_server { window.drain.try_lock_for(wait)? } else { window.drain.lock() };
+        drain.as_ref()?.capacity_of(right.id)
     }
 }

@@ -5,7 +5,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use data_store::{AcknowledgedBytes, StoreCommand, WindowTarget, WindowUsage};
+use config::Policy;
+use data_store::{AcknowledgedBytes, DataStore, StoreCommand, WindowTarget, WindowUsage};
 use global_store::GlobalStore;
 use types::{ByteRange, Epoch, Identity, RangeSet, Shown, Timestamp};
 use window::drained::Drained;
@@ -18,11 +19,20 @@ use window::{Mapping, Memory, WindowMedium, clock};
 use super::fault;
 use super::place::{CutRecord, FilePlace, HeldBack, RingRecord, is_damage};
 use super::session::AgentRun;
-use crate::agent::Agent;
 
 const LOST: &str = "acknowledged writes are lost";
 /// Epoch of data written after all records, which themselves carry epoch 0.
 const NEWER: Epoch = Epoch(1);
+
+/// Where records are replayed to.
+pub(crate) struct ReplayTarget<'a> {
+    /// Store of the files' data.
+    pub data: &'a dyn DataStore,
+    /// Store in which the files are found.
+    pub store: &'a dyn GlobalStore,
+    /// Lookup of the policy of a path.
+    pub policy: &'a dyn Fn(&Path) -> Arc<Policy>,
+}
 
 /// Outcome of the replay of one file's rings.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -131,7 +141,7 @@ impl Replay for ToNowhere<'_> {
 
 /// Replays every unfinished session of a burst buffer. `tell` is called with the outcome of each file before its rings
 /// are removed. On an error, records that could not be replayed stay, and nothing is lost but what was reported.
-pub(crate) fn replay(agent: &Agent, burst_buffer: &Path, tell: &mut dyn FnMut(Replayed)) -> io::Result<()> {
+pub(crate) fn replay(to: &ReplayTarget<'_>, burst_buffer: &Path, tell: &mut dyn FnMut(Replayed)) -> io::Result<()> {
     let (list, lines) = AgentRun::strange(burst_buffer)?;
     if !lines.is_empty() {
         let why = |line| {
@@ -156,13 +166,13 @@ pub(crate) fn replay(agent: &Agent, burst_buffer: &Path, tell: &mut dyn FnMut(Re
             );
         }
         for place in if whole { session.left()? } else { Vec::new() } {
-            one(agent, &session, &place, tell).map_err(|error| named(&place, &error))?;
+            one(to, &session, &place, tell).map_err(|error| named(&place, &error))?;
             fault::point("window.removed");
         }
         let client = if whole { session.client()? } else { None };
         session.end(burst_buffer)?;
         if let Some(client) = &client {
-            agent.data.command(StoreCommand::ForgetClient(client))?;
+            to.data.command(StoreCommand::ForgetClient(client))?;
         }
     }
     Ok(())
@@ -174,9 +184,9 @@ fn named(place: &FilePlace, error: &io::Error) -> io::Error {
 
 /// Replays the directory of one file. If something in it is damaged, or there is no target, the directory is kept for
 /// administrators.
-fn one(agent: &Agent, session: &AgentRun, place: &FilePlace, tell: &mut dyn FnMut(Replayed)) -> io::Result<()> {
+fn one(to: &ReplayTarget<'_>, session: &AgentRun, place: &FilePlace, tell: &mut dyn FnMut(Replayed)) -> io::Result<()> {
     let replayed = loop {
-        match bring(agent, session, place) {
+        match bring(to, session, place) {
             Err(error) if error.get_ref().is_some_and(|error| error.is::<Crashed>()) => {
                 tracing::warn!(%error, windows = %place.path().shown(), "the records of windows are applied once more");
             }
@@ -205,11 +215,11 @@ fn one(agent: &Agent, session: &AgentRun, place: &FilePlace, tell: &mut dyn FnMu
 }
 
 /// Replays all that can be replayed. `None`: there are no records.
-fn bring(agent: &Agent, session: &AgentRun, place: &FilePlace) -> io::Result<Option<Replayed>> {
+fn bring(to: &ReplayTarget<'_>, session: &AgentRun, place: &FilePlace) -> io::Result<Option<Replayed>> {
     match left(place)? {
         None => Ok(None),
         Some(Left { hint, grants, known: Ok(known) }) => {
-            file(agent, (session, place), Replayed { path: hint, ..Replayed::default() }, &grants, known)
+            file(to, (session, place), Replayed { path: hint, ..Replayed::default() }, &grants, known)
         }
         Some(Left { hint, grants, known: Err(damage) }) => {
             // The programs then write through the kernel.
@@ -257,7 +267,7 @@ fn mark(place: &FilePlace) -> io::Result<Drained<Mapping>> {
 /// Replays the rings of one file. Mappings need not be flushed: nothing is served before the session has ended durably,
 /// and until then the same records are replayed again.
 fn file(
-    agent: &Agent,
+    to: &ReplayTarget<'_>,
     (session, place): (&AgentRun, &FilePlace),
     mut replayed: Replayed,
     grants: &[Granted],
@@ -268,7 +278,7 @@ fn file(
     let hint = replayed.path.clone();
     // The path is that of the file's first window. If a renamed file were taken for a removed one, its records would be
     // lost.
-    let found = agent.store.locate(&identity, &hint, !agent.store.finds_by_identity())?;
+    let found = to.store.locate(&identity, &hint, !to.store.finds_by_identity())?;
     if found.is_none() && place.was_removed() {
         tracing::info!(file = %hint.shown(), "dropped the windows of a file that was removed on this node");
         return Ok(None);
@@ -281,12 +291,12 @@ fn file(
         fault::point("window.drained");
         return Ok(Some(replayed));
     };
-    let policy = agent.policies().for_path(&hint);
-    let Some(windows) = agent.data.extensions().windows else {
+    let policy = (to.policy)(&hint);
+    let Some(windows) = to.data.extensions().windows else {
         return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
     };
     let target = match windows.open_for_windows(anchor, &policy, WindowUsage::Replay) {
-        Err(_) if agent.data.state(&identity).lost => {
+        Err(_) if to.data.state(&identity).lost => {
             rings.iter_mut().for_each(RingReader::revoke);
             replayed.unreadable.push("its data in the burst buffer is lost, and its windows with it".to_owned());
             return Ok(Some(replayed));
@@ -304,7 +314,7 @@ fn file(
         target.set_len(cut.len)?;
     }
     let bounds = Bounds { cut: keep, fences: &fences };
-    let mut to = ToReplica {
+    let mut replica = ToReplica {
         target,
         place,
         boot_verifier,
@@ -313,8 +323,8 @@ fn file(
         held_back: RangeSet::new(),
         granted_ns: place.granted_ns(),
     };
-    recover(&mut rings, &drained, bounds, &mut to)?;
-    drop(to);
+    recover(&mut rings, &drained, bounds, &mut replica)?;
+    drop(replica);
     fault::point("window.drained");
     if let (0, Ok(Some(held))) = (replayed.lost_bytes, place.held_back()) {
         // An earlier replay held back bytes, and its agent was killed before it had reported and kept them.

@@ -37,10 +37,10 @@ impl WindowRules {
 
 /// Permission of one open file to have a window. The window ends when this is dropped.
 pub(crate) struct WindowRight {
-    pub(super) windows: Arc<Windows>,
-    pub(super) identity: Identity,
+    pub(crate) windows: Arc<Windows>,
+    pub(crate) identity: Identity,
     /// Number of the open file.
-    pub(super) id: u64,
+    pub(crate) id: u64,
     /// Whether the program has switched windows off. Changes only with the table locked, which counts such rights.
     pub(super) off: AtomicBool,
     /// Whether windows were ever switched off, so that the file may have been mapped.
@@ -51,7 +51,7 @@ pub(crate) struct WindowRight {
     /// Whether a refusal for lack of memory was counted.
     pub(super) denied: AtomicBool,
     /// Whether this open file has had a window.
-    pub(super) used: AtomicBool,
+    pub(crate) used: AtomicBool,
     wish: AtomicU64,
     lazy: bool,
     told: DamageNotice,
@@ -88,7 +88,7 @@ impl WindowRight {
     }
 
     /// Switches windows off, or on again, for the program. Does not end the file's present windows.
-    pub(super) fn switch(&self, off: bool) {
+    pub(crate) fn switch(&self, off: bool) {
         let mut table = self.windows.table.lock();
         self.was_off.fetch_or(off, Ordering::AcqRel);
         if self.off.swap(off, Ordering::AcqRel) == off {
@@ -101,7 +101,7 @@ impl WindowRight {
 
     /// Notes that the program may map the file. Pages of a mapping are this node's, and records applied at a server do
     /// not reach them. Does not end the file's present windows.
-    pub(super) fn may_be_mapped(&self) {
+    pub(crate) fn may_be_mapped(&self) {
         let mut table = self.windows.table.lock();
         if let (false, Some(entry)) = (self.mapped.swap(true, Ordering::AcqRel), table.get_mut(&self.identity)) {
             entry.mapped += 1;
@@ -109,7 +109,7 @@ impl WindowRight {
     }
 
     /// Whether the program uses the kernel instead of windows: for good, or until they are switched on.
-    pub(super) fn is_given_back(&self) -> bool {
+    pub(crate) fn is_given_back(&self) -> bool {
         self.off.load(Ordering::Acquire) || self.mapped.load(Ordering::Acquire)
     }
 
@@ -119,14 +119,14 @@ impl WindowRight {
     }
 
     /// Size of the next window, bytes.
-    pub(super) fn bytes(&self) -> u64 {
+    pub(crate) fn bytes(&self) -> u64 {
         match self.wish.load(Ordering::Relaxed) {
             0 => self.windows.settings.window_bytes,
             wish => wish,
         }
     }
 
-    pub(super) fn set_bytes(&self, wish: u64) {
+    pub(crate) fn set_bytes(&self, wish: u64) {
         self.wish.store(wish, Ordering::Relaxed);
     }
 }

@@ -39,6 +39,11 @@ impl WindowService {
         })
     }
 
+    /// Returns the registered process of a thread.
+    pub(crate) fn process_of(&self, thread: u32) -> Option<u32> {
+        self.processes.process_of(thread)
+    }
+
     /// Adds an agent. The socket is in the first agent's session.
     pub(super) fn join(self: &Arc<WindowService>, windows: &Arc<Windows>) -> io::Result<()> {
         let mut agents = self.agents.write();

@@ -9,12 +9,14 @@ use data_store::{StoreCommand, WindowFile, WindowUsage, patiently};
 use global_store::GlobalStore;
 use window::attach::{Command, Control, state};
 
-use super::drain::Pending;
-use super::{Announced, Replayed, WindowRight, WindowService, WindowSettings, WindowStatus, Windows, replay};
 use crate::agent::Agent;
 use crate::limits;
 use crate::node::Node;
 use crate::open_file::OpenFile;
+use crate::windows::{
+    Announced, Pending, ReplayTarget, Replayed, WindowRight, WindowService, WindowSettings, WindowStatus, Windows,
+    replay,
+};
 
 fn errno<T>(errno: i32) -> io::Result<T> {
     Err(io::Error::from_raw_os_error(errno))
@@ -25,7 +27,9 @@ impl Agent {
     /// served. On an error, some records could not be replayed now and may be later: nothing must be served then.
     /// `tell` is called with the outcome of each file in any case.
     pub fn recover_windows(&self, burst_buffer: &std::path::Path, tell: &mut dyn FnMut(Replayed)) -> io::Result<()> {
-        replay(self, burst_buffer, &mut |file| {
+        let policy = |path: &std::path::Path| self.policies.for_path(path);
+        let to = ReplayTarget { data: &*self.data, store: &self.store, policy: &policy };
+        replay(&to, burst_buffer, &mut |file| {
             self.lost_windows.fetch_add(file.lost_bytes, Ordering::Relaxed);
             tell(file);
         })
@@ -200,7 +204,7 @@ impl Agent {
         if right.is_given_back() {
             return errno(libc::EOPNOTSUPP);
         }
-        let Some(pid) = right.windows.service.processes.process_of(thread).filter(|_| exclusive) else {
+        let Some(pid) = right.windows.service.process_of(thread).filter(|_| exclusive) else {
             return errno(libc::EAGAIN);
         };
         if bytes > 0 {
@@ -245,14 +249,4 @@ fn answer(right: Option<&WindowRight>, attached: Option<(u64, u64)>, exclusive: 
         }
     }
     answer.to_bytes().to_vec()
-}
-
-impl Windows {
-    fn capacity_of(&self, right: &WindowRight) -> Option<u64> {
-        let window = self.table.lock().get(&right.identity)?.window.clone()?;
-        // Behind a server, records may be under way to it while `drain` is locked.
-        let wait = limits::WINDOW_STATUS_WAIT;
-        let drain = if self.behind_server { window.drain.try_lock_for(wait)? } else { window.drain.lock() };
-        drain.as_ref()?.capacity_of(right.id)
-    }
 }
