@@ -17,17 +17,17 @@ use serde_json::Value;
 use types::Shown;
 
 use crate::apart;
-use crate::commands::check;
 use crate::dead;
 use crate::drain::{self, Left};
 use crate::exit::{self, Failure, reason};
+use crate::findings;
 use crate::holders;
 use crate::limits::{POLL, RELEASE_TRIES};
 use crate::log;
 use crate::mounts::{self, Mount};
 use crate::place;
 use crate::progress::{Progress, State};
-use crate::serving;
+use crate::served;
 use crate::shell;
 
 /// Accelerated directory and the connection to its agent.
@@ -63,7 +63,7 @@ pub fn targets(buffer: Option<&Path>) -> Result<Vec<Target>, Failure> {
     if let Some(buffer) = buffer {
         let buffer = fs::canonicalize(buffer).map_err(|e| Failure::io(format_args!("use {}", buffer.shown()), &e))?;
         for burst_buffer in place::formatted(&buffer) {
-            let dir = serving::directory_of(&burst_buffer).unwrap_or_default();
+            let dir = served::directory_of(&burst_buffer).unwrap_or_default();
             found.push(Target { dir, burst_buffer });
         }
     }
@@ -212,7 +212,7 @@ fn no_agent(target: &Target, error: &io::Error) -> Failure {
             Failure::new(exit::NO_PERMISSION, format!("the agent of {} belongs to another user", target.dir.shown()))
         }
         _ => Failure::new(exit::UNAVAILABLE, format!("no agent serves {}: {}", target.dir.shown(), reason(error)))
-            .remedy(match check::undrained(&target.burst_buffer) {
+            .remedy(match findings::undrained(&target.burst_buffer) {
                 Ok(0) => "all that it holds is in the global store: end the mount if there is one".to_owned(),
                 _ => format!(
                     "end the mount if there is one, then drain what it left: forebay recover {}",

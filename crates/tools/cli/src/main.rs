@@ -8,6 +8,7 @@ mod dead;
 mod doctor;
 mod drain;
 mod exit;
+mod findings;
 mod forget;
 mod guest;
 mod heap;
@@ -37,7 +38,7 @@ use std::process::ExitCode;
 use args::Command;
 use exit::Failure;
 // Modules of the library, under the names that the modules of this program use.
-use placement::{aside, claim, count, left, mounts, neighbours, place, replaced};
+use placement::{aside, claim, count, left, mounts, neighbours, place, replaced, served};
 
 fn main() -> ExitCode {
     let cli = match args::parse() {

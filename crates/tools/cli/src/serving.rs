@@ -17,8 +17,7 @@ use file_cache::{FileCache, OpenError, Settings};
 use global_store::posix::{PosixStore, StoreOptions};
 use types::Shown;
 
-pub use placement::served::directory_of;
-use placement::served::remember_directory;
+use placement::served::{directory_of, remember_directory};
 
 use crate::drain::{self, Requests};
 use crate::exit::{self, Failure, reason, say};
