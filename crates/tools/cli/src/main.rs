@@ -2,6 +2,7 @@
 
 mod apart;
 mod args;
+mod burst_buffer;
 mod channel;
 mod commands;
 mod dead;

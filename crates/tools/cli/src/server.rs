@@ -12,7 +12,7 @@ use durable::sync_directory;
 use transport::{Address, CallError, Client, Secret, SecretError, Who};
 use types::Shown;
 
-use crate::args;
+use crate::burst_buffer;
 use crate::exit::{self, Failure};
 use crate::left;
 use crate::shell;
@@ -60,7 +60,7 @@ impl ServerArgs {
 
     /// Returns the directory for the agent's own files: the burst buffer, or with a server a directory of this
     /// process.
-    pub fn directory(&self, burst_buffer: &args::BurstBuffer) -> Result<PathBuf, Failure> {
+    pub fn directory(&self, burst_buffer: &burst_buffer::BurstBuffer) -> Result<PathBuf, Failure> {
         if self.server.is_some() { own_directory() } else { burst_buffer.required() }
     }
 }

@@ -1,47 +1,22 @@
 //! `forebay serve`: serves a burst buffer to the agents of other processes and machines.
 
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use agent::control::{ControlListener, SOCKET};
-use clap::Args;
 use relay::{Names, RecoveryRecords};
 use server::{BootVerifier, Files};
 use transport::{Address, AllowedPeers, Server};
 use types::Shown;
 
-use crate::args::{BurstBuffer, Rules};
+use crate::args::ServeArgs;
 use crate::exit::{self, Failure, say};
 use crate::limits::POLL;
 use crate::server::read_secret;
 use crate::serving::{self, How};
 use crate::signals::Signals;
 use crate::{claim, drain, heap, log, lower, open_files, privilege};
-
-/// `forebay serve`
-#[derive(Debug, Args)]
-pub struct ServeArgs {
-    /// The directory that is accelerated, as it is mounted here
-    pub dir: PathBuf,
-    #[command(flatten)]
-    pub burst_buffer: BurstBuffer,
-    /// Where to listen, unix:PATH or tcp:HOST:PORT; may be repeated
-    #[arg(long, value_name = "ADDR", required = true)]
-    pub listen: Vec<Address>,
-    /// The secret that agents on the network must have; a file that only its owner may read
-    #[arg(long, value_name = "FILE")]
-    pub secret: Option<PathBuf>,
-    /// Serve whoever reaches the TCP port, without a secret
-    #[arg(long, conflicts_with = "secret")]
-    pub anonymous: bool,
-    #[command(flatten)]
-    pub rules: Rules,
-    /// No other machine changes the directory but through this server: leave no marks on files
-    #[arg(long)]
-    pub exclusive: bool,
-}
 
 /// Serves until asked to end; then drains.
 pub fn run(args: &ServeArgs) -> Result<u8, Failure> {
