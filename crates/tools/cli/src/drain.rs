@@ -166,9 +166,7 @@ pub fn resolve_words(file: &Path, orphaned: bool, there: bool, burst_buffer: Opt
 pub struct Left<'a> {
     /// Path of the file below the directory.
     pub path: &'a Path,
-    /// State of the file.
     pub state: &'a str,
-    /// Reason, in words.
     pub reason: &'a str,
     /// Path of the file's data, and whether this process can check that it exists.
     pub data: Option<(&'a Path, bool)>,

@@ -17,7 +17,6 @@ use crate::{forget, served, shell};
 /// Directory of the catalogue in a burst buffer.
 pub const CATALOGUE: &str = "catalogue";
 
-/// Findings in one burst buffer.
 #[derive(Debug, Default)]
 pub struct Findings {
     pub clean: u64,

@@ -16,7 +16,6 @@ use crate::mounts::{self, Mount};
 /// Process that uses a mount, and its uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Holder {
-    /// Process id.
     pub pid: i32,
     /// Name of the process, at most 15 bytes.
     pub name: String,
@@ -58,7 +57,6 @@ pub fn inside(dir: &Path) -> Vec<Holder> {
     processes().into_iter().filter(|pid| *pid != own).filter_map(here).collect()
 }
 
-/// Lists all processes.
 pub fn processes() -> Vec<i32> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     let mut pids: Vec<i32> = entries.flatten().filter_map(|e| e.file_name().to_str()?.parse().ok()).collect();

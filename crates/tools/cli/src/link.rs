@@ -32,9 +32,7 @@ use crate::shell;
 
 /// Accelerated directory and the connection to its agent.
 pub struct Link {
-    /// Accelerated directory.
     pub dir: PathBuf,
-    /// Burst buffer of the directory.
     pub burst_buffer: PathBuf,
     /// Descriptor of the burst buffer, if it is not found by its path.
     held: Option<OwnedFd>,
@@ -46,7 +44,6 @@ pub struct Link {
 pub struct Target {
     /// Accelerated directory.
     pub dir: PathBuf,
-    /// Burst buffer of the directory.
     pub burst_buffer: PathBuf,
 }
 
@@ -151,7 +148,6 @@ pub fn to(path: &Path, buffer: Option<&Path>) -> Result<(Link, PathBuf), Failure
     Ok((connect(target)?, inside))
 }
 
-/// Connects to an agent.
 pub fn connect(target: Target) -> Result<Link, Failure> {
     let found = ControlClient::connect(&target.burst_buffer).map(|client| (client, None));
     let is_missing = |error: &io::Error| matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ECONNREFUSED));

@@ -115,7 +115,6 @@ impl Relaying {
         }
     }
 
-    /// Returns the server's address.
     pub fn address(&self) -> String {
         self.relay.server().address().to_string()
     }

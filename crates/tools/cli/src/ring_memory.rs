@@ -21,7 +21,6 @@ pub enum RingMemory {
         /// Whether the tmpfs is mounted already. If not, the first process that serves windows mounts it.
         mounted: bool,
     },
-    /// `/dev/shm`.
     Shared {
         /// Reason for not using a tmpfs of our own, in words.
         why: String,
@@ -66,7 +65,6 @@ impl RingMemory {
         Ok(())
     }
 
-    /// Returns the directory.
     pub fn dir(&self) -> PathBuf {
         let dir = match self {
             RingMemory::Own { .. } => own_tmpfs::OWN_TMPFS,

@@ -60,9 +60,7 @@ pub struct How {
 
 /// Opened cache with an agent, not yet served.
 pub struct Prepared {
-    /// Directory and burst buffer.
     pub place: Place,
-    /// Burst buffer with the data.
     pub cache: Arc<dyn BurstBuffer>,
     /// Agent, which serves names.
     pub agent: Arc<Agent>,
@@ -95,11 +93,8 @@ impl Below {
 
 /// Opened cache with the directory below it.
 pub struct Opened {
-    /// Cache with the data.
     pub cache: FileCache,
-    /// Directory below.
     pub store: PosixStore,
-    /// Identity of that directory.
     pub identity: String,
     policies: PolicyTable,
 }
@@ -261,9 +256,7 @@ fn cannot_open(place: &Place, error: &OpenError) -> Failure {
 
 /// Served directory.
 pub struct Serving {
-    /// Directory and burst buffer.
     pub place: Place,
-    /// Burst buffer with the data.
     pub cache: Arc<dyn BurstBuffer>,
     ended: Arc<AtomicBool>,
     asked_to_end: Arc<AtomicBool>,

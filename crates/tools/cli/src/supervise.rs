@@ -135,7 +135,6 @@ impl<'a> Supervised<'a> {
 pub struct Lingered {
     /// Processes that still hold files.
     pub left: Vec<Holder>,
-    /// Duration of the wait.
     pub took: Duration,
     /// Whether a request to end arrived that has had no effect yet.
     pub asked: bool,

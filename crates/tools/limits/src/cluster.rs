@@ -19,7 +19,6 @@ pub use media::{Media, RedundancyAt};
 use crate::bounds::{COUNT_MAX, DOCUMENT_MAX};
 use crate::units::Rate;
 
-/// The complete document.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cluster {
@@ -60,7 +59,6 @@ pub struct Clients {
     /// Name for `--what-if`.
     #[serde(default)]
     pub name: String,
-    /// Number of nodes.
     pub count: u64,
     /// Processes that do I/O on each node.
     #[serde(default = "one")]
@@ -78,7 +76,6 @@ pub struct IoNodes {
     /// Name for `--what-if`.
     #[serde(default)]
     pub name: String,
-    /// Number of nodes.
     pub count: u64,
     /// The transport-network interface of one node.
     pub link: Link,
@@ -116,7 +113,6 @@ pub enum StorageKind {
     Separate,
 }
 
-/// The storage network.
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StorageNetwork {
@@ -163,26 +159,13 @@ pub struct Documented {
 /// Reason why a document is rejected.
 #[derive(Debug, thiserror::Error)]
 pub enum ClusterError {
-    /// The file cannot be read.
     #[error("cannot read {path}: {source}")]
-    Read {
-        /// Path of the document.
-        path: PathBuf,
-        /// Error of the operating system.
-        source: std::io::Error,
-    },
+    Read { path: PathBuf, source: std::io::Error },
     /// The file is not a cluster document; the message names line and key.
     #[error("{path}: {message}")]
-    Parse {
-        /// Path of the document.
-        path: PathBuf,
-        /// Line, column, key and problem.
-        message: String,
-    },
-    /// A value is impossible.
+    Parse { path: PathBuf, message: String },
     #[error("{path}: {field} {problem}")]
     Value {
-        /// Path of the document.
         path: PathBuf,
         /// Name of the key.
         field: String,

@@ -46,9 +46,7 @@ impl Cpu {
 /// Traffic of a block device.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Disk {
-    /// Number of bytes read.
     pub read_bytes: u64,
-    /// Number of bytes written.
     pub written_bytes: u64,
     /// Number of requests completed, reads and writes.
     pub requests: u64,
@@ -59,9 +57,7 @@ pub struct Disk {
 /// Traffic of a network interface.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Interface {
-    /// Number of bytes received.
     pub received_bytes: u64,
-    /// Number of bytes sent.
     pub sent_bytes: u64,
 }
 
@@ -73,11 +69,9 @@ pub struct Counters {
     /// Number of processors; 0 if unknown.
     #[serde(default)]
     pub processors: u64,
-    /// Time of the processors.
     pub cpu: Cpu,
     /// Block devices by name, partitions included.
     pub disks: BTreeMap<String, Disk>,
-    /// Network interfaces by name.
     pub interfaces: BTreeMap<String, Interface>,
 }
 
@@ -227,7 +221,6 @@ fn interfaces(text: &str) -> BTreeMap<String, Interface> {
 pub struct Behind {
     /// Type of the file system: `ext4`, `nfs4`, `fuse.forebay`.
     pub file_system: String,
-    /// Mount point.
     pub mount: PathBuf,
     /// Name of the block device in the counters; none for networks, memory and FUSE.
     pub device: Option<String>,
@@ -240,11 +233,9 @@ pub enum Medium {
     Device,
     /// The memory of this machine: there is nothing faster below.
     Memory,
-    /// The network.
     Network,
     /// A process of this machine, with unknown storage below.
     Fuse,
-    /// Unknown.
     Unknown,
 }
 

@@ -207,7 +207,6 @@ fn table(rows: &[Row]) -> Table {
     table
 }
 
-/// Prints a message on stderr.
 fn warn(words: &str) {
     let _ = writeln!(std::io::stderr(), "forebay limits: {words}");
 }

@@ -44,14 +44,12 @@ pub struct Level {
     pub space_bytes: Option<u64>,
 }
 
-/// One factor.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Factor {
     /// Name of the factor: `block size, writing`.
     pub name: String,
     /// Whether rates are bytes per second; otherwise operations per second.
     pub data: bool,
-    /// Settings of the factor.
     pub levels: Vec<Level>,
     /// Best rate divided by the worst; none with fewer than two rates.
     pub effect: Option<f64>,
@@ -62,9 +60,7 @@ pub struct Factor {
 /// Results of `factors`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Factors {
-    /// Directory that was tested.
     pub target: PathBuf,
-    /// File system and device of the directory.
     pub behind: Behind,
     /// Options of the run; none in files of earlier versions.
     #[serde(default)]
@@ -75,14 +71,12 @@ pub struct Factors {
     /// Directory in use; left behind if the run was killed.
     #[serde(default)]
     pub scratch: Option<PathBuf>,
-    /// Factors that were measured.
     pub factors: Vec<Factor>,
 }
 
 /// Options of a run. A run continues an earlier one only if all options are equal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Options {
-    /// Directory to test.
     pub target: PathBuf,
     /// Length of one measurement.
     pub seconds: f64,

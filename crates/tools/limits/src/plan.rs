@@ -45,7 +45,6 @@ pub struct Direction {
 }
 
 impl Direction {
-    /// Returns one of the four limits.
     pub fn ceiling(&self, symbol: Symbol) -> &Ceiling {
         &self.ceilings[symbol as usize]
     }
@@ -54,9 +53,7 @@ impl Direction {
 /// Results of `plan`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Plan {
-    /// Name of the document.
     pub name: String,
-    /// Currency of the prices.
     pub currency: String,
     /// Total price of everything with a price; 0 without prices.
     pub price: f64,
@@ -102,12 +99,10 @@ impl Plan {
         plan
     }
 
-    /// Returns the limits for programs that write.
     pub fn write(&self) -> &Direction {
         &self.directions[0]
     }
 
-    /// Returns the limits for programs that read.
     pub fn read(&self) -> &Direction {
         &self.directions[1]
     }

@@ -35,13 +35,10 @@ use crate::workload::Launcher;
 /// Prefix of a finding about a requested part that is missing.
 const MISSING: &str = "missing: ";
 
-/// Unit of a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Unit {
-    /// Bytes per second.
     BytesPerSecond,
-    /// Operations per second.
     OperationsPerSecond,
     /// Nanoseconds of one operation, the median.
     Nanoseconds,
@@ -70,22 +67,18 @@ pub enum Component {
 /// One number.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Measurement {
-    /// Component that was measured.
     pub component: Component,
     /// Directory of a medium; none for other components.
     pub directory: Option<PathBuf>,
     /// Operation that was measured: `write 1 MiB, fsync, 1 stream`.
     pub what: String,
-    /// Measured value.
     pub value: f64,
-    /// Unit of the value.
     pub unit: Unit,
 }
 
 /// Comparison of a documented rate with the measurement.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Promise {
-    /// Field of the document.
     pub field: String,
     /// Documented rate, bytes per second.
     pub promised_bytes_per_s: f64,
@@ -98,9 +91,7 @@ pub struct Promise {
 /// Results for a directory.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Medium {
-    /// Path of the directory.
     pub directory: PathBuf,
-    /// File system and device of the directory.
     pub behind: Behind,
     /// Best sequential write rate, durable at the end, bytes per second.
     pub write_bytes_per_s: f64,
@@ -120,7 +111,6 @@ pub struct Probe {
     /// Directory in use; left behind if the run was killed.
     #[serde(default)]
     pub scratch: Option<PathBuf>,
-    /// All measurements.
     pub measurements: Vec<Measurement>,
     /// Best rates of the directories, which are limits for `sweep`.
     pub media: Vec<Medium>,
@@ -136,7 +126,6 @@ pub struct Probe {
 /// Options of a run. A run continues an earlier one only if all options are equal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Options {
-    /// Directories to be measured.
     pub media: Vec<PathBuf>,
     /// Devices to be measured; they are only read.
     pub devices: Vec<PathBuf>,
@@ -163,7 +152,6 @@ impl Options {
         format!("memory, checksums, network, FUSE, preload library; {media}\nabout {}", format_seconds(seconds))
     }
 
-    /// Length of each measurement.
     pub fn time(&self) -> Duration {
         Duration::from_secs_f64(self.seconds)
     }

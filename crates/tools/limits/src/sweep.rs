@@ -32,7 +32,6 @@ use traffic::Observers;
 /// Options of a sweep. A run continues an earlier one only if all options are equal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Options {
-    /// Directory to test.
     pub target: PathBuf,
     /// Subdirectories over which files are distributed; empty: the target itself.
     #[serde(default)]
@@ -41,7 +40,6 @@ pub struct Options {
     pub groups: Vec<u64>,
     /// Values of N.
     pub processes: Vec<u64>,
-    /// Pattern of the processes.
     pub pattern: Pattern,
     /// Length of a phase.
     pub seconds: f64,
@@ -64,9 +62,7 @@ pub struct Options {
 /// Limits from the plan, the probe or the command line, in bytes per second.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Known {
-    /// Limit for writing.
     pub write_bytes_per_s: Option<f64>,
-    /// Limit for reading.
     pub read_bytes_per_s: Option<f64>,
     /// Rate of one client node's link.
     pub client_bytes_per_s: Option<f64>,
@@ -75,7 +71,6 @@ pub struct Known {
 }
 
 impl Known {
-    /// Returns the limit for a phase.
     pub fn limit(&self, kind: Kind) -> Option<f64> {
         match kind {
             Kind::Write => self.write_bytes_per_s,
@@ -94,7 +89,6 @@ pub struct Run {
     pub processes: u64,
     /// Number of the repetition, from 0.
     pub repetition: u64,
-    /// Kind of the phase.
     pub kind: Kind,
     /// Number of bytes for data, of operations for metadata.
     pub amount: u64,
@@ -143,18 +137,14 @@ pub struct Hole {
     pub groups: u64,
     /// N.
     pub processes: u64,
-    /// Number of the repetition.
     pub repetition: u64,
-    /// Reason for the failure.
     pub why: String,
 }
 
 /// Results of a sweep so far.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Sweep {
-    /// Options of the sweep.
     pub options: Options,
-    /// File system and device of the target.
     pub behind: Behind,
     /// Counters that could not be read. Without them a cache cannot be recognised by the devices' traffic.
     #[serde(default)]
@@ -173,7 +163,6 @@ pub struct Sweep {
     pub further: Vec<PathBuf>,
     /// Completed runs.
     pub runs: Vec<Run>,
-    /// Failed runs with their reasons.
     pub holes: Vec<Hole>,
 }
 
@@ -290,7 +279,6 @@ impl Sweep {
         self.options.plan().into_iter().filter(|run| !done.contains(run)).collect()
     }
 
-    /// Returns whether all runs are done.
     pub fn is_done(&self) -> bool {
         self.left().is_empty()
     }

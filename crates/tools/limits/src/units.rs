@@ -56,7 +56,6 @@ impl Rate {
         Ok(Rate(bytes_per_s))
     }
 
-    /// Returns the rate in bytes per second.
     pub fn bytes_per_s(self) -> f64 {
         self.0
     }

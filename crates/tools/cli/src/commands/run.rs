@@ -67,7 +67,6 @@ pub fn run(args: &RunArgs) -> Result<u8, Failure> {
 /// Working directory and report path of the caller.
 pub struct Here {
     cwd: PathBuf,
-    /// Path of the report, if one is wanted.
     pub report: Option<PathBuf>,
 }
 
@@ -152,7 +151,6 @@ pub fn mounts_of(command: Pid, places: &[Place]) -> Vec<Mount> {
 /// Outcome of the command, before the drain.
 pub struct Outcome {
     status: u8,
-    /// Duration of the command.
     pub took: Duration,
     lingered: Lingered,
 }

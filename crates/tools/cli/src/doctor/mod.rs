@@ -35,11 +35,8 @@ pub enum Verdict {
 /// Result of one check.
 #[derive(Debug, Clone, Serialize)]
 pub struct Check {
-    /// Name of the check.
     pub name: &'static str,
-    /// Verdict of the check.
     pub verdict: Verdict,
-    /// Finding, in words.
     pub found: String,
     /// Remedy, in words; empty if nothing needs to be done.
     pub remedy: String,

@@ -20,7 +20,6 @@ struct Side {
     read: Vec<f64>,
 }
 
-/// The three sides.
 struct Sides {
     store: Side,
     buffer: Side,

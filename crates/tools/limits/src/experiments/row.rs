@@ -25,7 +25,6 @@ pub struct Row {
     /// Required maximum; `None` without a requirement.
     #[serde(default)]
     pub bar_most: Option<f64>,
-    /// The paper's figure.
     pub paper: Option<f64>,
     /// Origin of the figure, in words.
     pub what: String,

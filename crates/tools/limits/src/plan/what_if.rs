@@ -11,7 +11,6 @@ use crate::units::Rate;
 pub struct Scenario {
     /// The change, as requested.
     pub change: String,
-    /// Result for programs that write.
     #[serde(flatten)]
     pub write: Outcome,
     /// Result for programs that read; none in files of earlier versions.

@@ -24,7 +24,6 @@ svg text{font-size:13px;fill:var(--ink)}svg text.on{fill:var(--paper)}.bar{fill:
 .bad{fill:var(--mark)}.axis{fill:none;stroke:var(--rule)}.limit{fill:none;stroke:var(--mark);stroke-dasharray:6 4}\
 ul.verdict{font-size:1.05em}summary{cursor:pointer}small{opacity:.7}";
 
-/// Returns the page.
 pub fn html(report: &Report) -> String {
     let mut page = format!(
         "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>Limits of a storage system</title>\n\

@@ -39,7 +39,6 @@ impl Cell {
 /// Analysis of a phase's table.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Analysis {
-    /// Kind of the phase.
     pub kind: Kind,
     /// Cell with the highest rate among those that count.
     pub best: Cell,
@@ -58,7 +57,6 @@ pub struct Analysis {
     pub saturation: Option<Saturation>,
     /// Difference between the fastest and the slowest group of the best cell, as a share of their mean.
     pub imbalance: f64,
-    /// The analysis in words.
     pub words: Vec<String>,
 }
 

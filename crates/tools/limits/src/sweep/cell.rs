@@ -40,7 +40,6 @@ impl Scratch {
         Ok(Scratch { path })
     }
 
-    /// Returns the path of the directory.
     pub fn path(&self) -> &Path {
         &self.path
     }

@@ -12,7 +12,6 @@ use crate::workload::Kind;
 /// Shades from zero to the best.
 const SHADES: [char; 5] = ['.', '░', '▒', '▓', '█'];
 
-/// Returns the complete text.
 pub fn render(sweep: &Sweep) -> String {
     let mut text = String::new();
     let options = &sweep.options;

@@ -63,12 +63,10 @@ impl Launcher {
         }
     }
 
-    /// Returns the path of the program.
     pub fn program(&self) -> &Path {
         &self.program
     }
 
-    /// Returns the arguments of the program.
     pub fn words(&self) -> &[OsString] {
         &self.words
     }

@@ -25,14 +25,12 @@ impl Histogram {
         self.counts[bucket] += count;
     }
 
-    /// Adds all counts of another histogram.
     pub fn merge(&mut self, other: &Histogram) {
         for (bucket, count) in other.counts.iter().enumerate().filter(|(_, count)| **count > 0) {
             self.add_many(bucket, *count);
         }
     }
 
-    /// Returns the number of durations counted.
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }

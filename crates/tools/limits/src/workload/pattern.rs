@@ -105,7 +105,6 @@ impl fmt::Display for Kind {
 /// A complete pattern. Sizes in bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pattern {
-    /// Name of the preset.
     pub name: String,
     /// Timed phases, in order.
     pub phases: Vec<Kind>,
@@ -115,7 +114,6 @@ pub struct Pattern {
     pub size_max: u64,
     /// Most files that a process creates in one phase.
     pub files_max: u64,
-    /// File that a process uses, and its position in the file.
     pub layout: Layout,
     /// Whether all small files are in one directory.
     pub shared_directory: bool,
@@ -123,9 +121,7 @@ pub struct Pattern {
     pub random: bool,
     /// Whether files are opened with O_DIRECT.
     pub direct: bool,
-    /// Time when written data is made durable.
     pub sync: Sync,
-    /// Advice that a reader gives the kernel.
     #[serde(default)]
     pub read_ahead: ReadAhead,
 }

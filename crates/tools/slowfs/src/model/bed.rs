@@ -23,7 +23,6 @@ pub struct Transfer {
 /// An operation on the store.
 #[derive(Debug, Clone, Copy)]
 pub enum Operation {
-    /// A read or write.
     Transfer(Transfer),
     /// An operation on a name or an attribute.
     Metadata,

@@ -7,17 +7,12 @@ use super::Ns;
 /// Kind of a resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// A client's processor.
     ClientCpu,
-    /// A client's link.
     ClientLink,
     /// The core network, which all data crosses.
     Core,
-    /// A server's link.
     ServerLink,
-    /// A target.
     Target,
-    /// The metadata server.
     Metadata,
     /// The lock protocol: the manager's work, and the time that operations waited for grants.
     Lock,
@@ -40,9 +35,7 @@ pub struct Use {
     pub kind: Kind,
     /// Number of the resource among those of its kind, from 0.
     pub number: usize,
-    /// Number of operations.
     pub operations: u64,
-    /// Number of bytes.
     pub bytes: u64,
     /// Busy time; for [`Kind::Metadata`] the sum over all threads.
     pub busy: Ns,

@@ -218,7 +218,6 @@ impl Network {
     }
 }
 
-/// Returns the address of an I/O node.
 pub fn io_node(number: usize) -> Ipv4Addr {
     Ipv4Addr::new(10, 78, 0, 101 + number as u8)
 }

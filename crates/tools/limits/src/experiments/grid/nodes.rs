@@ -32,7 +32,6 @@ pub struct Disk {
 
 /// The complete bed.
 pub struct Nodes {
-    /// Nodes and the wires between them.
     pub network: Network,
     pub disks: Vec<Slow>,
     /// Directory that the clients see, with a subdirectory for each I/O node.

@@ -44,9 +44,7 @@ pub struct Like {
 /// Settings for the programs of one side.
 #[derive(Debug, Clone, Default)]
 pub struct Side {
-    /// Policy rules of the directory.
     pub policies: Vec<String>,
-    /// Whether windows are used.
     pub windows: bool,
 }
 
@@ -84,7 +82,6 @@ impl Fared {
 /// Limit of the memory of all windows: all memory of the bed for them.
 const WINDOWS: &str = "2GiB";
 
-/// The nodes.
 pub struct Nodes {
     _bed: Bed,
     launcher: Launcher,
