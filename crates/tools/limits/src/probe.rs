@@ -14,8 +14,10 @@ mod tools;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::process::Output;
 use std::time::Duration;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 pub use crossing::serve as serve_crossing;
@@ -74,6 +76,13 @@ pub struct Measurement {
     pub what: String,
     pub value: f64,
     pub unit: Unit,
+}
+
+impl Measurement {
+    /// Creates the measurement of a component that is no directory.
+    fn new(component: Component, what: impl Into<String>, value: f64, unit: Unit) -> Measurement {
+        Measurement { component, directory: None, what: what.into(), value, unit }
+    }
 }
 
 /// Comparison of a documented rate with the measurement.
@@ -313,9 +322,7 @@ impl Probe {
                 let scratch = Scratch::make(directory)?;
                 self.scratch = Some(scratch.path().to_path_buf());
                 save(self)?;
-                let all = media::measure(directory, scratch.path(), options, interrupt)?;
-                (found.measurements, found.findings) = (all.measurements, all.findings);
-                found.medium = Some(all.medium);
+                found = media::measure(directory, scratch.path(), options, interrupt)?;
             }
             Part::Device(path) => found = Found::new(device::measure(path, time)?),
             Part::Peer(peer) => found = Found::new(wire(peer, time)?),
@@ -341,6 +348,15 @@ impl Probe {
         let rates = self.measurements.iter().filter(|m| m.component == component && m.unit == Unit::BytesPerSecond);
         rates.map(|measurement| measurement.value).reduce(f64::max)
     }
+}
+
+/// Reads what a child process measured and printed as JSON. Errors: the last line that a failed child said.
+fn printed<T: DeserializeOwned>(output: &Output) -> Result<T, String> {
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        return Err(said.lines().last().unwrap_or("the measurement failed").to_string());
+    }
+    serde_json::from_slice(&output.stdout).map_err(|error| format!("its result is not understood: {error}"))
 }
 
 /// Measures the wire to another host, by `forebay limits peer` there or by iperf3. Errors: neither answers; the other
