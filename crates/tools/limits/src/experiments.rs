@@ -15,6 +15,7 @@ mod book;
 mod grid;
 mod locks;
 mod page;
+mod place;
 mod planted;
 mod remote;
 mod row;

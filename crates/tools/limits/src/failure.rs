@@ -41,6 +41,11 @@ impl Failure {
     }
 }
 
+/// Creates the failure of a step (69), with the reason.
+pub fn failed(what: impl fmt::Display, error: impl fmt::Display) -> Failure {
+    Failure::unavailable(format!("{what}: {error}"))
+}
+
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.message)

@@ -13,12 +13,12 @@ use serde::Deserialize;
 use slowfs::model::share;
 
 use self::instruments::{Alone, Record, load};
-use self::network::failed;
 use self::nodes::{Disk, Nodes};
+use super::place::Place;
 use super::{Row, Run};
 use crate::bounds::LIMIT_SLACK;
 use crate::diagnosis::{Observed, diagnose};
-use crate::failure::Failure;
+use crate::failure::{Failure, failed};
 use crate::results::{Results, Stage};
 use crate::sweep::{Analysis, Sweep, analyse, render};
 use crate::units::{format_rate, format_share};
@@ -243,7 +243,7 @@ fn swept(nodes: &Nodes, name: &str, cells: &Cells, words: &[String]) -> Result<S
     let launcher = Launcher::own()?;
     let results = nodes.scratch.join(format!("{name}.json"));
     let list = |numbers: &[u64]| numbers.iter().map(u64::to_string).collect::<Vec<_>>().join(",");
-    let hosts = |places: &[network::Place]| places.iter().map(network::Place::host).collect::<Vec<_>>().join(",");
+    let hosts = |places: &[Place]| places.iter().map(Place::host).collect::<Vec<_>>().join(",");
     let mut command = nodes.network.clients[0].command(launcher.program());
     command
         .args(launcher.stage("sweep"))
