@@ -4,9 +4,12 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::statvfs;
 use serde::{Deserialize, Serialize};
 
+use crate::bounds::FREE_SHARE;
 use crate::clock::now_ns;
+use crate::failure::Failure;
 
 /// Bytes of a sector in the kernel's counters, whatever the device's sector size.
 const SECTOR: u64 = 512;
@@ -299,6 +302,12 @@ pub fn interface_speeds() -> Vec<(String, f64)> {
 /// Returns whether a block device is not a partition. A disk's traffic includes that of its partitions.
 pub fn is_whole_disk(name: &str) -> bool {
     Path::new("/sys/block").join(name).exists()
+}
+
+/// Returns how many bytes a measurement may fill in a directory: a share of those that are free there.
+pub fn free_bytes(directory: &Path) -> Result<u64, Failure> {
+    let space = statvfs(directory).map_err(|error| Failure::input(format!("cannot ask for free space: {error}")))?;
+    Ok((space.f_bavail.saturating_mul(space.f_frsize) as f64 * FREE_SHARE) as u64)
 }
 
 /// Returns the bytes of memory of this machine; 0 if unknown.

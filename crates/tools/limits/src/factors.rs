@@ -14,8 +14,8 @@ use serde::{Deserialize, Serialize};
 
 pub use show::{render, value};
 
-use crate::bounds::{BLOCK_MAX, BLOCK_MIN, FREE_SHARE};
-use crate::counters::Behind;
+use crate::bounds::{BLOCK_MAX, BLOCK_MIN};
+use crate::counters::{Behind, free_bytes};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::sweep::{Scratch, median, spread};
@@ -148,9 +148,7 @@ impl Factors {
             return save(self);
         }
         let scratch = Scratch::make(&options.target)?;
-        let space =
-            statvfs(scratch.path()).map_err(|error| Failure::input(format!("cannot ask for free space: {error}")))?;
-        let free = (space.f_bavail.saturating_mul(space.f_frsize) as f64 * FREE_SHARE) as u64;
+        let free = free_bytes(scratch.path())?;
         if free < 256 << 20 {
             let target = options.target.display();
             return Err(Failure::output(format!("{target} has too little room: 512 MiB free are needed")));

@@ -123,12 +123,7 @@ fn known(sources: &[Source]) -> Known {
         _ => None,
     });
     let Some((plan, source)) = plan else { return Known::default() };
-    Known {
-        write_bytes_per_s: Some(plan.write().minimum_bytes_per_s),
-        read_bytes_per_s: Some(plan.read().minimum_bytes_per_s),
-        client_bytes_per_s: Some(plan.client_link_bytes_per_s),
-        source: source.path.display().to_string(),
-    }
+    Known::of_plan(plan, &source.path)
 }
 
 #[cfg(test)]

@@ -11,21 +11,22 @@ mod suspicion;
 mod traffic;
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-pub use analysis::{Analysis, Cell, analyse, cells};
+pub use analysis::{Analysis, analyse, cells};
 pub use cell::{Scratch, generator_ns};
 pub use estimate::{estimate, uncached_seconds};
 pub use show::render;
-pub use statistics::{median, spread};
+pub use statistics::{distinct, median, spread};
 pub use traffic::Traffic;
 
 use crate::bounds::PROCESSES_MAX;
 use crate::counters::{Behind, Counters};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
+use crate::plan::Plan;
 use crate::workload::{Kind, Launcher, Pattern, Task};
 use traffic::Observers;
 
@@ -71,6 +72,16 @@ pub struct Known {
 }
 
 impl Known {
+    /// Returns the limits of a plan from the file `source`.
+    pub fn of_plan(plan: &Plan, source: &Path) -> Known {
+        Known {
+            write_bytes_per_s: Some(plan.write().minimum_bytes_per_s),
+            read_bytes_per_s: Some(plan.read().minimum_bytes_per_s),
+            client_bytes_per_s: Some(plan.client_link_bytes_per_s),
+            source: source.display().to_string(),
+        }
+    }
+
     pub fn limit(&self, kind: Kind) -> Option<f64> {
         match kind {
             Kind::Write => self.write_bytes_per_s,
@@ -81,7 +92,7 @@ impl Known {
 }
 
 /// One phase of one run of one cell.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Run {
     /// M.
     pub groups: u64,
@@ -258,6 +269,17 @@ impl Sweep {
             runs: Vec::new(),
             holes: Vec::new(),
         }
+    }
+
+    /// Returns the kinds of the phases that were run, in their order.
+    pub fn kinds(&self) -> Vec<Kind> {
+        let mut kinds = Vec::new();
+        for run in &self.runs {
+            if !kinds.contains(&run.kind) {
+                kinds.push(run.kind);
+            }
+        }
+        kinds
     }
 
     /// Continues an earlier sweep; `None` if it had other options. Failed runs are repeated.

@@ -166,13 +166,8 @@ pub fn run(run: &Run<'_>, grid: &Grid, tell: &mut dyn FnMut(&str)) -> Result<Vec
     let most = processes.iter().max().copied().unwrap_or(1);
     let limits = nodes.scratch.join("bed.toml");
     fs::write(&limits, alone.document(grid, most)).map_err(|error| failed("the bed's document", error))?;
-    let words = [
-        "--read".to_string(),
-        "--transfer".to_string(),
-        grid.transfer.to_string(),
-        "--plan".to_string(),
-        limits.display().to_string(),
-    ];
+    let (transfer, plan) = (grid.transfer.to_string(), limits.display().to_string());
+    let words = ["--read", "--transfer", &transfer, "--plan", &plan].map(String::from);
     let cells = Cells { groups, processes, seconds: grid.seconds, repeat };
     let sweep = swept(&nodes, "grid", &cells, &words)?;
     render(&sweep).lines().for_each(&mut *tell);

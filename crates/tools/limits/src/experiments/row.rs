@@ -96,7 +96,7 @@ pub fn append(path: &Path, rows: &[Row]) -> Result<(), Failure> {
     }
     let mut text = String::new();
     for row in rows {
-        text += &serde_json::to_string(row).map_err(|error| Failure::defect(error.to_string()))?;
+        text += &serde_json::to_string(row).map_err(Failure::defect)?;
         text.push('\n');
     }
     let mut file = fs::File::options().create(true).append(true).open(path).map_err(failed)?;

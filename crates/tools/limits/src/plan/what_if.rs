@@ -116,15 +116,9 @@ enum Operator {
 }
 
 fn apply(cluster: &mut Cluster, part: &str) -> Result<(), String> {
-    let (key, operator, value) = if let Some((key, value)) = part.split_once("*=") {
-        (key, Operator::Times, value)
-    } else if let Some((key, value)) = part.split_once("+=") {
-        (key, Operator::Plus, value)
-    } else if let Some((key, value)) = part.split_once('=') {
-        (key, Operator::Set, value)
-    } else {
-        return Err(format!("no `=`: {SYNTAX}"));
-    };
+    let operators = [("*=", Operator::Times), ("+=", Operator::Plus), ("=", Operator::Set)];
+    let halves = operators.into_iter().find_map(|(sign, operator)| Some((part.split_once(sign)?, operator)));
+    let ((key, value), operator) = halves.ok_or_else(|| format!("no `=`: {SYNTAX}"))?;
     let (key, value) = (key.trim(), value.trim());
     if key == "storage_network" {
         return separate(cluster, value);

@@ -8,10 +8,9 @@ use crate::factors::{Factors, value as level_value};
 use crate::plan::Plan;
 use crate::probe::{self, Probe, Unit};
 use crate::results::Stage;
-use crate::sweep::{Sweep, analyse, cells};
+use crate::sweep::{Sweep, analyse, cells, distinct};
 use crate::units::{format_operations, format_rate};
 use crate::watch::Watch;
-use crate::workload::Kind;
 
 /// Style sheet of every page that this crate writes.
 pub const STYLE: &str = "\
@@ -131,23 +130,12 @@ fn probe_plots(probe: &Probe) -> String {
 
 fn sweep_plots(sweep: &Sweep) -> String {
     let mut plots = String::new();
-    let mut kinds: Vec<Kind> = Vec::new();
-    for run in &sweep.runs {
-        if !kinds.contains(&run.kind) {
-            kinds.push(run.kind);
-        }
-    }
     let analyses = analyse(sweep);
-    for kind in kinds {
+    for kind in sweep.kinds() {
         let table = cells(&sweep.runs, kind);
         let best = analyses.iter().find(|analysis| analysis.kind == kind).map_or(0.0, |analysis| analysis.best.rate);
-        let axis = |of: fn(&crate::sweep::Cell) -> u64| {
-            let mut values: Vec<u64> = table.iter().map(of).collect();
-            values.sort_unstable();
-            values.dedup();
-            values
-        };
-        let (rows, columns) = (axis(|cell| cell.groups), axis(|cell| cell.processes));
+        let rows = distinct(table.iter().map(|cell| cell.groups));
+        let columns = distinct(table.iter().map(|cell| cell.processes));
         let place = |values: &[u64], value: u64| values.iter().position(|known| *known == value).unwrap_or(0);
         let warm: Vec<Heat> = (table.iter())
             .map(|cell| Heat {

@@ -113,13 +113,7 @@ fn always_slow(runs: &[&Run]) -> Vec<usize> {
 
 /// Analyses every phase with a cell that counts.
 pub fn analyse(sweep: &Sweep) -> Vec<Analysis> {
-    let mut kinds: Vec<Kind> = Vec::new();
-    for run in &sweep.runs {
-        if !kinds.contains(&run.kind) {
-            kinds.push(run.kind);
-        }
-    }
-    let found = kinds.into_iter().filter_map(|kind| of(kind, &cells(&sweep.runs, kind), &sweep.options.known));
+    let found = sweep.kinds().into_iter().filter_map(|kind| of(kind, &cells(&sweep.runs, kind), &sweep.options.known));
     let with_traffic = found.map(|mut found| {
         let cell = (found.best.groups, found.best.processes);
         found.words.extend(best::words(sweep, found.kind, cell));

@@ -138,16 +138,16 @@ pub struct Sample {
 }
 
 pub fn send<T: Serialize>(to: &mut impl Write, message: &T) -> Result<(), Failure> {
-    let mut line = serde_json::to_vec(message).map_err(|error| Failure::defect(error.to_string()))?;
+    let mut line = serde_json::to_vec(message).map_err(Failure::defect)?;
     line.push(b'\n');
-    to.write_all(&line).and_then(|()| to.flush()).map_err(|error| Failure::unavailable(error.to_string()))
+    to.write_all(&line).and_then(|()| to.flush()).map_err(Failure::unavailable)
 }
 
 /// Receives one message; `None` at the end of the stream.
 pub fn receive<T: DeserializeOwned>(from: &mut impl BufRead) -> Result<Option<T>, Failure> {
     let mut line = Vec::new();
     let read = from.by_ref().take(LINE_MAX as u64).read_until(b'\n', &mut line);
-    read.map_err(|error| Failure::unavailable(error.to_string()))?;
+    read.map_err(Failure::unavailable)?;
     if line.is_empty() {
         return Ok(None);
     }

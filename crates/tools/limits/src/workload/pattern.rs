@@ -62,10 +62,11 @@ pub enum ReadAhead {
 }
 
 /// Kind of a timed phase.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
     /// Writing data to new files.
+    #[default]
     Write,
     /// Reading data that another process wrote.
     Read,

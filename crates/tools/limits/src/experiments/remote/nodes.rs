@@ -102,7 +102,7 @@ impl Nodes {
             .map_err(|error| failed(format_args!("cannot create {}", copies.1.display()), error))?;
         let ways = vec![((THERE, TO_SERVER).into(), SERVER), ((THERE, TO_COPIES).into(), COPIES)];
         let wire = Wire { ways, delay_us: like.delay_us, bandwidth: like.bandwidth, copies };
-        let words = serde_json::to_string(&wire).map_err(|error| Failure::defect(error.to_string()))?;
+        let words = serde_json::to_string(&wire).map_err(Failure::defect)?;
         bed.start(there.command(launcher.program()).args(launcher.words()).arg("--wire").arg(words))?;
         let nodes = Nodes { _bed: bed, launcher, store, rings, scratch, here };
         nodes.inside(|| wire::wait_for((THERE, TO_COPIES).into(), PATIENCE))?;
@@ -147,7 +147,7 @@ impl Nodes {
             command.arg("--no-preload");
         }
         command.arg("--").arg(self.launcher.program()).args(self.launcher.words());
-        let words = serde_json::to_string(work).map_err(|error| Failure::defect(error.to_string()))?;
+        let words = serde_json::to_string(work).map_err(Failure::defect)?;
         let output = command.arg("--program").arg(words).output().map_err(|error| failed("the program", error))?;
         if !output.status.success() {
             let said = String::from_utf8_lossy(&output.stderr);
