@@ -4,12 +4,12 @@ use std::fmt::Write;
 
 use super::svg::{Bar, Curve, Heat, bars, curves, escaped, heat};
 use super::{Report, stage_text, steps_table};
-use crate::factors::{Factors, value as level_value};
+use crate::factors::{Factors, Level, value as level_value};
 use crate::plan::Plan;
-use crate::probe::{self, Probe, Unit};
+use crate::probe::{self, Measurement, Probe, Unit};
 use crate::results::Stage;
 use crate::sweep::{Sweep, analyse, cells, distinct};
-use crate::units::{format_operations, format_rate};
+use crate::units::{format_operations, format_rate, format_share};
 use crate::watch::Watch;
 
 /// Style sheet of every page that this crate writes.
@@ -65,12 +65,8 @@ pub fn html(report: &Report) -> String {
 
 fn step_bars(step: &super::Step) -> Vec<Bar> {
     let bar = |direction: &str, rate: Option<f64>| {
-        rate.map(|rate| Bar {
-            label: format!("{} {direction}: {}", step.stage, shortened(&step.what)),
-            value: rate,
-            text: format_rate(rate),
-            marked: false,
-        })
+        let label = format!("{} {direction}: {}", step.stage, shortened(&step.what));
+        rate.map(|rate| Bar::new(label, rate, format_rate(rate)))
     };
     [bar("write", step.write_bytes_per_s), bar("read", step.read_bytes_per_s)].into_iter().flatten().collect()
 }
@@ -112,14 +108,8 @@ fn probe_plots(probe: &Probe) -> String {
         // Different units have separate axes.
         for unit in [Unit::BytesPerSecond, Unit::OperationsPerSecond, Unit::Nanoseconds] {
             let of_unit = probe.measurements.iter().filter(|m| m.unit == unit && probe::component(m) == component);
-            let all: Vec<Bar> = of_unit
-                .map(|measurement| Bar {
-                    label: measurement.what.clone(),
-                    value: measurement.value,
-                    text: probe::value(measurement),
-                    marked: false,
-                })
-                .collect();
+            let bar = |one: &Measurement| Bar::new(one.what.clone(), one.value, probe::value(one));
+            let all: Vec<Bar> = of_unit.map(bar).collect();
             if !all.is_empty() {
                 plots.push_str(&bars(&component, &all));
             }
@@ -172,10 +162,8 @@ fn watch_plots(watch: &Watch) -> String {
     let full: Vec<Bar> = (watch.busy.iter())
         .filter_map(|busy| busy.share.map(|share| (busy, share)))
         .map(|(busy, share)| Bar {
-            label: busy.name.clone(),
-            value: share,
-            text: format!("{:.1} % full", share * 100.0),
             marked: share >= 0.85,
+            ..Bar::new(&*busy.name, share, format!("{} full", format_share(share)))
         })
         .collect();
     let mut plots = bars("how full each resource was", &full);
@@ -209,14 +197,8 @@ fn watch_plots(watch: &Watch) -> String {
 fn factor_plots(factors: &Factors) -> String {
     let mut plots = String::new();
     for factor in &factors.factors {
-        let all: Vec<Bar> = (factor.levels.iter())
-            .map(|level| Bar {
-                label: level.name.clone(),
-                value: level.rate.unwrap_or(0.0),
-                text: level_value(factor, level),
-                marked: false,
-            })
-            .collect();
+        let bar = |level: &Level| Bar::new(&*level.name, level.rate.unwrap_or(0.0), level_value(factor, level));
+        let all: Vec<Bar> = factor.levels.iter().map(bar).collect();
         let (name, words) = (escaped(&factor.name), escaped(&factor.words));
         let _ = write!(plots, "<h3>{name}</h3>\n<p>{words}</p>\n{}", bars(&factor.name, &all));
     }

@@ -17,6 +17,12 @@ pub struct Bar {
     pub marked: bool,
 }
 
+impl Bar {
+    pub fn new(label: impl Into<String>, value: f64, text: String) -> Bar {
+        Bar { label: label.into(), value, text, marked: false }
+    }
+}
+
 /// Escapes text for HTML and SVG.
 pub fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use clap::ValueEnum;
+use clap::builder::PossibleValue;
 use serde::{Deserialize, Serialize};
 
 use crate::bounds::TRANSFER_MAX;
@@ -62,7 +63,7 @@ pub enum ReadAhead {
 }
 
 /// Kind of a timed phase.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
     /// Writing data to new files.
@@ -91,15 +92,7 @@ impl Kind {
 
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Kind::Write => "write",
-            Kind::Read => "read",
-            Kind::Create => "create",
-            Kind::Stat => "stat",
-            Kind::Fetch => "fetch",
-            Kind::Delete => "delete",
-            Kind::Walk => "walk",
-        })
+        f.write_str(self.to_possible_value().as_ref().map_or("", PossibleValue::get_name))
     }
 }
 
