@@ -14,7 +14,7 @@ use types::Shown;
 
 use crate::burst_buffer::BurstBuffer;
 use crate::exit::{self, Failure};
-use crate::server::{NamesAt, ServerArgs};
+use crate::server::ServerArgs;
 use crate::window::WindowArgs;
 
 pub use files::{DrainArgs, PolicyCommand, StageArgs, StageCommand};
@@ -148,9 +148,6 @@ pub struct RunArgs {
     pub burst_buffer: BurstBuffer,
     #[command(flatten)]
     pub server: ServerArgs,
-    /// Where the names of files are known
-    #[arg(long, value_enum, default_value_t, value_name = "WHO", requires_if("server", "server"))]
-    pub names: NamesAt,
     /// Directory to accelerate; may be repeated [default: the current one] [env: FOREBAY_DIRS, colon-separated]
     #[arg(long = "dir", value_name = "DIR")]
     pub dirs: Vec<PathBuf>,
@@ -196,9 +193,6 @@ pub struct MountArgs {
     pub burst_buffer: BurstBuffer,
     #[command(flatten)]
     pub server: ServerArgs,
-    /// Where the names of files are known
-    #[arg(long, value_enum, default_value_t, value_name = "WHO", requires_if("server", "server"))]
-    pub names: NamesAt,
     #[command(flatten)]
     pub rules: Rules,
     #[command(flatten)]

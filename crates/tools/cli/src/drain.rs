@@ -115,12 +115,10 @@ pub fn with_progress(
     drain: impl FnOnce(&mut dyn FnMut(DrainProgress)) -> Vec<Stuck>,
 ) -> (Vec<Stuck>, Duration) {
     let mut progress = Progress::new("draining", quiet);
-    let stuck = drain(&mut |now| progress.update(state(now)));
+    let stuck = drain(&mut |DrainProgress { files_done, files_left, bytes_left, .. }| {
+        progress.update(State { files_done, files_left, bytes_left });
+    });
     (stuck, progress.finish().1)
-}
-
-fn state(now: DrainProgress) -> State {
-    State { files_done: now.files_done, files_left: now.files_left, bytes_left: now.bytes_left }
 }
 
 /// Returns the advice how to stage out the contents of a burst buffer.

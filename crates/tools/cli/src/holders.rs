@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Mode, OFlags};
 use types::Shown;
 
+use crate::limits::LISTED_MAX;
 use crate::mounts::{self, Mount};
 
 /// Process that uses a mount, and its uses.
@@ -55,6 +56,15 @@ pub fn inside(dir: &Path) -> Vec<Holder> {
         Some(Holder { pid, name, uses: vec![("cwd".to_string(), cwd)] })
     };
     processes().into_iter().filter(|pid| *pid != own).filter_map(here).collect()
+}
+
+/// Lists the first [`LISTED_MAX`] of them, a line each, and how many more there are.
+pub fn listed(holders: &[Holder]) -> String {
+    let mut lines: Vec<String> = holders.iter().take(LISTED_MAX).map(|holder| format!("  {holder}")).collect();
+    if holders.len() > LISTED_MAX {
+        lines.push(format!("  and {} more", holders.len() - LISTED_MAX));
+    }
+    lines.join("\n")
 }
 
 pub fn processes() -> Vec<i32> {

@@ -282,9 +282,24 @@ impl Link {
         Ok(self.held)
     }
 
-    /// Lists the files that did not reach the global store.
+    /// Lists files whose data is only in the burst buffer.
     pub fn list(&self, stuck: &[Item]) {
-        list(&self.dir, stuck);
+        let dir = &*self.dir;
+        let left = stuck.iter().map(|item| {
+            let orphaned = item.state == ORPHANED;
+            let decide = orphaned || matches!(item.state.as_str(), "conflict" | "failed" | "damaged");
+            let file = item.identity.as_ref().map_or_else(|| dir.join(&item.path), PathBuf::from);
+            // The data may be another user's, where this process cannot look.
+            let words = || drain::resolve_words(&file, orphaned, true, None);
+            Left {
+                path: &item.path,
+                state: &item.state,
+                reason: item.error.as_deref().unwrap_or("in use"),
+                data: item.replica.as_deref().map(|replica| (replica, false)),
+                resolve: decide.then(words),
+            }
+        });
+        drain::list_left(dir, stuck.len(), left);
     }
 }
 
@@ -300,25 +315,6 @@ fn mute(dir: &Path, burst_buffer: &Path, agent: Option<i32>) -> Failure {
          no acknowledged data is lost by that",
         log.shown()
     ))
-}
-
-/// Lists files whose data is only in the burst buffer.
-fn list(dir: &Path, stuck: &[Item]) {
-    let left = stuck.iter().map(|item| {
-        let orphaned = item.state == ORPHANED;
-        let decide = orphaned || matches!(item.state.as_str(), "conflict" | "failed" | "damaged");
-        let file = item.identity.as_ref().map_or_else(|| dir.join(&item.path), PathBuf::from);
-        // The data may be another user's, where this process cannot look.
-        let words = || drain::resolve_words(&file, orphaned, true, None);
-        Left {
-            path: &item.path,
-            state: &item.state,
-            reason: item.error.as_deref().unwrap_or("in use"),
-            data: item.replica.as_deref().map(|replica| (replica, false)),
-            resolve: decide.then(words),
-        }
-    });
-    drain::list_left(dir, stuck.len(), left);
 }
 
 fn refused(errno: i32, message: &str) -> Failure {

@@ -8,6 +8,7 @@ mod commands;
 mod dead;
 mod doctor;
 mod drain;
+mod ending;
 mod exit;
 mod findings;
 mod forget;

@@ -12,7 +12,6 @@ use types::Shown;
 use crate::count::files;
 use crate::drain::plain;
 use crate::exit::{Failure, say};
-use crate::holders::Holder;
 
 /// Shortest wait that is reported, seconds: the end of a namespace alone takes a part of it.
 const TOLD_WAIT_S: f64 = 0.5;
@@ -163,10 +162,5 @@ impl Report {
         let text = serde_json::to_string_pretty(self).map_err(std::io::Error::other);
         let written = text.and_then(|text| std::fs::write(file, text + "\n"));
         written.map_err(|e| Failure::io(format_args!("write the report {}", file.shown()), &e))
-    }
-
-    /// Describes the processes that were left behind.
-    pub fn left(holders: &[Holder]) -> Vec<String> {
-        holders.iter().map(ToString::to_string).collect()
     }
 }

@@ -30,7 +30,7 @@ pub enum RingMemory {
 impl RingMemory {
     /// Finds the memory without changing anything.
     pub fn look() -> RingMemory {
-        if !may_mount() {
+        if !(geteuid().is_root() && privilege::administrates_machine()) {
             return RingMemory::Shared { why: "only root of the machine mounts a tmpfs for them".to_owned() };
         }
         own_tmpfs::look().map_or_else(|unfit| shared(&unfit), |mounted| RingMemory::Own { mounted })
@@ -72,10 +72,6 @@ impl RingMemory {
         };
         Path::new(dir).to_owned()
     }
-}
-
-fn may_mount() -> bool {
-    geteuid().is_root() && privilege::administrates_machine()
 }
 
 fn shared(unfit: &Unfit) -> RingMemory {

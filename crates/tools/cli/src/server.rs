@@ -32,6 +32,9 @@ pub struct ServerArgs {
     /// The secret that the server on the network and its agents share; a file that only its owner may read
     #[arg(long, value_name = "FILE", requires = "server")]
     secret: Option<PathBuf>,
+    /// Where the names of files are known
+    #[arg(long, value_enum, default_value_t, value_name = "WHO", requires_if("server", "server"))]
+    pub names: NamesAt,
 }
 
 /// Where the names are known.

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use file_cache::{Cleaned, Which};
 use indicatif::HumanBytes;
-use serde_json::{Value, json};
+use serde_json::json;
 use types::Shown;
 
 use crate::args::CleanArgs;
@@ -49,8 +49,7 @@ pub fn run(args: &CleanArgs) -> Result<u8, Failure> {
         code = failure.map_or(code, |failure| code.max(failure.code));
     }
     if args.json {
-        let text = serde_json::to_string_pretty(&Value::Array(told));
-        out!("{}", text.map_err(|e| Failure::new(exit::SOFTWARE, e.to_string()))?);
+        exit::out_json(&told)?;
     }
     Ok(code)
 }

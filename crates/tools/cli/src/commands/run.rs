@@ -28,7 +28,7 @@ use crate::{heap, log, lower, open_files, preload, privilege};
 
 /// Runs the command. Returns the command's exit status, or 75 if data could not be drained.
 pub fn run(args: &RunArgs) -> Result<u8, Failure> {
-    if args.names == NamesAt::Server {
+    if args.server.names == NamesAt::Server {
         return run_names::run(args);
     }
     let buffer = args.server.directory(&args.burst_buffer)?;
@@ -184,7 +184,7 @@ impl Outcome {
             command_status: self.status,
             command_s: self.took.as_secs_f64(),
             linger_s: self.lingered.took.as_secs_f64(),
-            left_behind: Report::left(&self.lingered.left),
+            left_behind: self.lingered.left.iter().map(ToString::to_string).collect(),
             drain_s: drained.as_secs_f64(),
             directories,
         };

@@ -2,15 +2,15 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
-use agent::control::{ControlListener, SOCKET};
+use agent::control::ControlListener;
 use relay::{Names, RecoveryRecords};
 use server::{BootVerifier, Files};
 use transport::{Address, AllowedPeers, Server};
 use types::Shown;
 
 use crate::args::ServeArgs;
+use crate::ending::{Ending, stop_listening};
 use crate::exit::{self, Failure, say};
 use crate::limits::POLL;
 use crate::server::read_secret;
@@ -45,11 +45,9 @@ pub fn run(args: &ServeArgs) -> Result<u8, Failure> {
     prepared.can_keep_policies()?;
     prepared.lock_note().iter().for_each(|note| say!("forebay: {note}"));
     drop(claim);
-    let asked = Arc::new(AtomicBool::new(false));
-    let on_shutdown = {
-        let asked = Arc::clone(&asked);
-        Box::new(move |_force| asked.store(true, Ordering::Release))
-    };
+    let asked = Arc::new(Ending::default());
+    let theirs = Arc::clone(&asked);
+    let on_shutdown = Box::new(move |force| theirs.ask(force));
     let control = ControlListener::start(Arc::clone(&prepared.agent), &place.burst_buffer, on_shutdown)
         .map_err(|e| Failure::io("listen for commands", &e))?;
     // For nodes that see the global store, and for nodes that do not.
@@ -64,7 +62,7 @@ pub fn run(args: &ServeArgs) -> Result<u8, Failure> {
         say!("forebay: serving {} at {address}", place.dir.shown());
         tracing::info!("serving {} at {address}", place.dir.shown());
     }
-    while !asked.swap(false, Ordering::AcqRel) && !signals.next(POLL).is_some_and(|signal| signal.asks_to_end()) {}
+    while !asked.is_asked() && !signals.next(POLL).is_some_and(|signal| signal.asks_to_end()) {}
     // Files that agents had open are closed with the server, and staged out with the rest.
     let requests = drain::Requests::one(&signals, false);
     let closed = requests.unless(move |_| drop(server)).map_err(|e| Failure::io("start a thread", &e))?;
@@ -82,9 +80,7 @@ pub fn run(args: &ServeArgs) -> Result<u8, Failure> {
         tracing::warn!(%error, "should this machine end now, the next server takes it that it has crashed");
     }
     drain::let_go(&*prepared.cache, &place.burst_buffer, synced.is_none());
-    let _ = std::fs::remove_file(place.burst_buffer.join(SOCKET));
-    // Not dropped: that would wait for its thread, which the end of this process stops at once.
-    std::mem::forget(control);
+    stop_listening(control, &place.burst_buffer);
     Ok(if stuck.is_empty() { 0 } else { exit::UNDRAINED })
 }
 

@@ -15,7 +15,7 @@ use crate::commands::mount;
 use crate::count::files;
 use crate::exit::{self, Failure, say};
 use crate::holders;
-use crate::limits::{FORCED_DRAIN, FORCED_WAIT, LISTED_MAX, POLL, UNMOUNT_TRIES};
+use crate::limits::{FORCED_DRAIN, FORCED_WAIT, POLL, UNMOUNT_TRIES};
 use crate::link::{self, Link, Target};
 use crate::{findings, log, mounts, place, relaying, shell};
 
@@ -222,11 +222,7 @@ fn busy(dir: &Path) -> Option<Failure> {
     if held.is_empty() {
         return None;
     }
-    let mut lines: Vec<String> = held.iter().take(LISTED_MAX).map(|holder| format!("  {holder}")).collect();
-    if held.len() > LISTED_MAX {
-        lines.push(format!("  and {} more", held.len() - LISTED_MAX));
-    }
-    let message = format!("{} is in use by\n{}", dir.shown(), lines.join("\n"));
+    let message = format!("{} is in use by\n{}", dir.shown(), holders::listed(&held));
     Some(
         Failure::new(exit::UNAVAILABLE, message)
             .remedy("end these processes, or let them leave the directory, and try again"),
