@@ -10,7 +10,7 @@ use placement::lock::lock;
 use types::{Identity, Shown};
 
 use crate::drain::{plain, resolve_words};
-use crate::exit::Failure;
+use crate::exit::{self, Failure};
 use crate::limits::LISTED_MAX;
 use crate::{forget, served, shell};
 
@@ -98,6 +98,14 @@ pub fn holds_nothing(buffer: &Path) -> bool {
             Ok(mut parts) => parts.all(|part| part.is_ok_and(|part| empty(part.path()))),
             Err(error) => missing(&error),
         }
+}
+
+/// Returns the directory that a burst buffer says it serves.
+pub fn served(buffer: &Path) -> Result<PathBuf, Failure> {
+    served::directory_of(buffer).ok_or_else(|| {
+        Failure::new(exit::NO_INPUT, format!("{} does not say which directory it serves", buffer.shown()))
+            .remedy("name it: --dir DIR")
+    })
 }
 
 fn mend(buffer: &Path) -> String {

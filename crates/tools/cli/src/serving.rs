@@ -118,7 +118,6 @@ pub fn open(place: &Place, below: OwnedFd, how: &How) -> Result<Opened, Failure>
 }
 
 impl Opened {
-    /// Adds an agent.
     pub fn prepared(self, place: &Place, how: &How) -> Result<Prepared, Failure> {
         prepared(place, Arc::new(self.cache), self.store, self.policies, how, &self.identity)
     }

@@ -14,11 +14,11 @@ use crate::args::CheckArgs;
 use crate::commands::recover::existing;
 use crate::count::files_were;
 use crate::exit::{self, Failure, out};
-use crate::findings::{CATALOGUE, Findings, catalogue, look};
+use crate::findings::{self, CATALOGUE, Findings, catalogue, look};
 use crate::guest::Place;
 use crate::limits::LISTED_MAX;
 use crate::serving::{self, How};
-use crate::{lower, place, served, shell};
+use crate::{lower, place, shell};
 
 /// Checks every burst buffer in the directory. Returns 69 if one has a problem that `--repair` did not fix.
 pub fn run(args: &CheckArgs) -> Result<u8, Failure> {
@@ -44,11 +44,7 @@ fn one(buffer: &Path, args: &CheckArgs) -> Result<u8, Failure> {
 /// compares everything with the global store and repairs what it can. Stages nothing out and never changes dirty
 /// data.
 fn repair(buffer: &Path, asked: Option<&Path>) -> Result<(), Failure> {
-    let no_dir = || {
-        Failure::new(exit::NO_INPUT, format!("{} does not say which directory it serves", buffer.shown()))
-            .remedy("name it: --dir DIR")
-    };
-    let dir = asked.map(Path::to_path_buf).or_else(|| served::directory_of(buffer)).ok_or_else(no_dir)?;
+    let dir = asked.map_or_else(|| findings::served(buffer), |asked| Ok(asked.to_path_buf()))?;
     let cannot = |e: &io::Error| {
         Failure::io(format_args!("use {}, whose data this is", dir.shown()), e)
             .remedy("if it is elsewhere now, name it: --dir DIR")

@@ -86,10 +86,7 @@ fn directory(buffer: &Path, asked: Option<&Path>, single: bool) -> Result<Option
         if known.is_none() && findings::holds_nothing(buffer) {
             return Ok(None);
         }
-        return known.map(Some).ok_or_else(|| {
-            Failure::new(exit::NO_INPUT, format!("{} does not say which directory it serves", buffer.shown()))
-                .remedy("name it: --dir DIR")
-        });
+        return findings::served(buffer).map(Some);
     };
     let dir = std::fs::canonicalize(asked).map_err(|e| Failure::io(format_args!("use {}", asked.shown()), &e))?;
     // A store may be mounted elsewhere now: with a single burst buffer the cache itself checks whether the directory
