@@ -112,7 +112,6 @@ impl Shape {
         self.origin.elapsed().as_nanos() as Ns
     }
 
-    /// Counts a request.
     pub fn count(&self, call: Call) {
         self.requests[call as usize].fetch_add(1, Ordering::Relaxed);
     }

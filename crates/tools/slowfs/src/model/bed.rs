@@ -30,7 +30,6 @@ pub enum Operation {
     Message,
 }
 
-/// The resources of one client.
 #[derive(Debug)]
 struct Client {
     number: usize,
