@@ -115,7 +115,6 @@ impl Options {
 }
 
 impl Factors {
-    /// Creates a run with no factor measured.
     pub fn new(options: Options) -> Factors {
         let left = levels::all(options.size_max, options.block).iter().map(|plan| plan.name.to_string()).collect();
         let (target, behind) = (options.target.clone(), Behind::of(&options.target));

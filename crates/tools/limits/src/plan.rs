@@ -15,9 +15,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::bounds::MEDIUM_DOUBTED_BYTES_PER_S;
 use crate::cluster::{Cluster, Figures, Link, StorageKind};
+use crate::failure::Failure;
 pub use ceiling::{Ceiling, Symbol};
 pub use show::render;
-pub use what_if::{Outcome, Scenario, WhatIfError};
+pub use what_if::{Outcome, Scenario};
 
 use crate::units::{Rate, format_rate};
 
@@ -71,7 +72,7 @@ pub struct Plan {
 
 impl Plan {
     /// Computes the limits of a cluster and of each what-if (`io_nodes*=2`, several joined by commas).
-    pub fn of(cluster: &Cluster, what_ifs: &[String]) -> Result<Plan, WhatIfError> {
+    pub fn of(cluster: &Cluster, what_ifs: &[String]) -> Result<Plan, Failure> {
         let mut plan = Plan::bare(cluster);
         plan.scenarios =
             what_ifs.iter().map(|text| what_if::scenario(cluster, &plan, text)).collect::<Result<Vec<_>, _>>()?;

@@ -227,7 +227,6 @@ impl Found {
 }
 
 impl Probe {
-    /// Creates a run with nothing measured.
     pub fn new(options: Options) -> Probe {
         let left = options.parts().iter().map(Part::name).collect();
         Probe { left, options: Some(options), ..Probe::default() }
@@ -336,7 +335,6 @@ impl Probe {
         self.media.extend(found.medium);
     }
 
-    /// Compares the measurements with a document.
     pub fn compare(&mut self, cluster: &Cluster) {
         self.promises.clear();
         self.differences.clear();

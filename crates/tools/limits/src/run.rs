@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::args::{FactorsArgs, LimitsArgs, PlanArgs, ProbeArgs, ReportArgs, SweepArgs, WatchArgs};
 use crate::bounds::{BLOCK_MAX, BLOCK_MIN};
+use crate::cluster::Cluster;
 use crate::experiments;
 use crate::factors::{self, Factors};
 use crate::failure::Failure;
@@ -64,8 +65,8 @@ fn execute(args: LimitsArgs) -> Result<ExitCode, Failure> {
 fn plan(args: &PlanArgs) -> Result<ExitCode, Failure> {
     let mut kept = Kept::new(args.output.as_deref());
     kept.only(|stage| matches!(stage, Stage::Plan(_)))?;
-    let cluster = wanted::cluster(&args.cluster)?;
-    let plan = Plan::of(&cluster, &args.what_if).map_err(Failure::usage)?;
+    let cluster = Cluster::read(&args.cluster)?;
+    let plan = Plan::of(&cluster, &args.what_if)?;
     let text = plan::render(&plan);
     let saved = kept.save(Stage::Plan(plan));
     print(&if args.json { kept.text()? } else { text });
@@ -98,7 +99,7 @@ fn sweep(args: &SweepArgs) -> Result<ExitCode, Failure> {
 }
 
 fn probe(args: &ProbeArgs) -> Result<ExitCode, Failure> {
-    let cluster = args.cluster.as_deref().map(wanted::cluster).transpose()?;
+    let cluster = args.cluster.as_deref().map(Cluster::read).transpose()?;
     let mut media = args.media.clone();
     let documented = cluster.iter().flat_map(|cluster| &cluster.media).filter_map(|medium| medium.dir.clone());
     media.extend(documented.filter(|directory| !args.media.contains(directory)));

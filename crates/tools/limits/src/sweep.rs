@@ -254,7 +254,6 @@ impl Options {
 }
 
 impl Sweep {
-    /// Creates a sweep without runs.
     pub fn new(options: Options) -> Sweep {
         let behind = Behind::of(options.bases().first().unwrap_or(&options.target));
         Sweep {

@@ -73,11 +73,6 @@ fn pattern(mut pattern: Pattern, change: &PatternArgs) -> Result<Pattern, Failur
     Ok(pattern)
 }
 
-/// Reads a cluster's document. Errors: the path, the line and the problem.
-pub fn cluster(path: &Path) -> Result<Cluster, Failure> {
-    Cluster::read(path).map_err(Failure::input)
-}
-
 fn known(args: &SweepArgs, target: &Path) -> Result<Known, Failure> {
     if let Some(limit) = args.limit.map(|limit| limit.bytes_per_s()) {
         let both = Some(limit);
@@ -88,7 +83,7 @@ fn known(args: &SweepArgs, target: &Path) -> Result<Known, Failure> {
         return measured(path, target);
     }
     let Some(path) = &args.plan else { return Ok(Known::default()) };
-    let plan = Plan::of(&cluster(path)?, &[]).map_err(Failure::usage)?;
+    let plan = Plan::of(&Cluster::read(path)?, &[])?;
     Ok(Known::of_plan(&plan, path))
 }
 

@@ -286,15 +286,14 @@ fn planted(
     let network = &nodes.network;
     // Rate needed by the whole, divided by the strength.
     let less = grid.whole() / strength;
-    match plant {
-        Bottleneck::ClientLinks => {
-            network.client_links.iter().try_for_each(|wire| wire.cap(less / grid.clients as f64))?
-        }
-        Bottleneck::Core => network.core.cap(less)?,
-        Bottleneck::IoLinks => network.io_links.iter().try_for_each(|wire| wire.cap(less / grid.io_nodes as f64))?,
-        Bottleneck::SlowNode => network.io_links[slow].cap(less / grid.io_nodes as f64)?,
-        Bottleneck::Nothing | Bottleneck::Disks | Bottleneck::Cache => {}
-    }
+    let (wires, plan, share) = match plant {
+        Bottleneck::ClientLinks => (&network.client_links[..], grid.client_link, less / grid.clients as f64),
+        Bottleneck::Core => (std::slice::from_ref(&network.core), grid.core, less),
+        Bottleneck::IoLinks => (&network.io_links[..], grid.io_link, less / grid.io_nodes as f64),
+        Bottleneck::SlowNode => (&network.io_links[slow..=slow], grid.io_link, less / grid.io_nodes as f64),
+        Bottleneck::Nothing | Bottleneck::Disks | Bottleneck::Cache => (&[][..], 0.0, 0.0),
+    };
+    wires.iter().try_for_each(|wire| wire.cap(share))?;
     let mut seen = observed(grid, nodes, &format!("planted{number}"));
     for again in 1..TRIES {
         if !seen.as_ref().is_ok_and(|seen| diagnose(seen).binds.is_none()) {
@@ -303,14 +302,7 @@ fn planted(
         seen = observed(grid, nodes, &format!("planted{number}.{again}"));
     }
     // Restore the plan for the next plant.
-    match plant {
-        Bottleneck::ClientLinks => network.client_links.iter().try_for_each(|wire| wire.cap(grid.client_link))?,
-        Bottleneck::Core => network.core.cap(grid.core)?,
-        Bottleneck::IoLinks | Bottleneck::SlowNode => {
-            network.io_links.iter().try_for_each(|wire| wire.cap(grid.io_link))?
-        }
-        Bottleneck::Nothing | Bottleneck::Disks | Bottleneck::Cache => {}
-    }
+    wires.iter().try_for_each(|wire| wire.cap(plan))?;
     let observed = seen?;
     let verdict = diagnose(&observed);
     let (named, culprit) = (verdict.alarm.map(|culprit| culprit.to_string()), plant.culprit(slow));

@@ -43,7 +43,6 @@ impl Unfinished {
         &self.done
     }
 
-    /// Marks a page as finished.
     pub fn finish(&mut self, id: &str, kept: bool) -> Result<(), Failure> {
         self.done.push(id.to_string());
         self.kept &= kept;

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Direction, Plan, Symbol};
 use crate::cluster::{Cluster, Link, StorageKind};
+use crate::failure::Failure;
 use crate::units::Rate;
 
 /// One what-if and its outcome.
@@ -52,21 +53,13 @@ impl Outcome {
     }
 }
 
-/// Error for a what-if that is not understood.
-#[derive(Debug, thiserror::Error)]
-#[error("--what-if `{change}`: {problem}")]
-pub struct WhatIfError {
-    change: String,
-    problem: String,
-}
-
 /// Prefix of the name of a replaced part.
 pub(super) const OTHER: &str = "other ";
 
 const SYNTAX: &str = "write for example io_nodes*=2, io_nodes.oss.links*=2, clients.rate=200 Gbit/s, media+=24 or storage_network=separate";
 
-pub fn scenario(cluster: &Cluster, before: &Plan, text: &str) -> Result<Scenario, WhatIfError> {
-    let fail = |problem: String| WhatIfError { change: text.to_string(), problem };
+pub fn scenario(cluster: &Cluster, before: &Plan, text: &str) -> Result<Scenario, Failure> {
+    let fail = |problem: String| Failure::usage(format!("--what-if `{text}`: {problem}"));
     let mut changed = cluster.clone();
     if text.split(',').all(|part| part.trim().is_empty()) {
         return Err(fail(format!("changes nothing: {SYNTAX}")));

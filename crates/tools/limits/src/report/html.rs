@@ -167,12 +167,11 @@ fn watch_plots(watch: &Watch) -> String {
         })
         .collect();
     let mut plots = bars("how full each resource was", &full);
-    let mut at = 0.0;
-    let mut times = Vec::new();
-    for sample in &watch.samples {
-        at += sample.seconds();
-        times.push(at);
-    }
+    let ends = watch.samples.iter().scan(0.0, |at, sample| {
+        *at += sample.seconds();
+        Some(*at)
+    });
+    let times: Vec<f64> = ends.collect();
     let series = |name: String, of: &dyn Fn(&crate::counters::Counters) -> f64| Curve {
         name,
         points: watch.samples.iter().zip(&times).map(|(s, at)| (*at, of(s) / s.seconds().max(1e-9) / 1e6)).collect(),

@@ -56,16 +56,5 @@ fn sweep(path: &Path, runs: Vec<Run>, known: Known) -> Sweep {
         io_nodes: Vec::new(),
     };
     let behind = Behind { file_system: "as reported".to_string(), ..Behind::default() };
-    Sweep {
-        options,
-        behind,
-        missing: Vec::new(),
-        generator_ns: 0.0,
-        quiet: Vec::new(),
-        complete: true,
-        scratch: None,
-        further: Vec::new(),
-        runs,
-        holes: Vec::new(),
-    }
+    Sweep { behind, missing: Vec::new(), complete: true, runs, ..Sweep::new(options) }
 }

@@ -85,7 +85,6 @@ impl Observers {
         grown(&self.names, &before, &after)
     }
 
-    /// Returns the growth since earlier counters.
     pub fn since(&mut self, before: &[Option<Counters>]) -> Vec<Traffic> {
         let after = self.look();
         grown(&self.names, before, &after)
