@@ -2,6 +2,7 @@
 
 mod files;
 mod left;
+mod serve;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -11,13 +12,14 @@ use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use config::PolicySet;
 use types::Shown;
 
-use crate::commands::serve::ServeArgs;
+use crate::burst_buffer::BurstBuffer;
 use crate::exit::{self, Failure};
-use crate::server::{NamesAt, ServerArgs};
+use crate::server::ServerArgs;
 use crate::window::WindowArgs;
 
 pub use files::{DrainArgs, PolicyCommand, StageArgs, StageCommand};
 pub use left::{CheckArgs, CleanArgs, RecoverArgs};
+pub use serve::ServeArgs;
 
 /// The whole command line.
 #[derive(Debug, Parser)]
@@ -113,30 +115,6 @@ pub enum Command {
     },
 }
 
-/// Where replicas are kept.
-#[derive(Debug, Args)]
-pub struct BurstBuffer {
-    /// Directory on a fast device that keeps files' data [env: FOREBAY_BURST_BUFFER]
-    #[arg(long = "burst-buffer", value_name = "BB")]
-    burst_buffer: Option<PathBuf>,
-}
-
-impl BurstBuffer {
-    /// Returns the directory from the option or the environment.
-    pub fn get(&self) -> Option<PathBuf> {
-        let from_env = || std::env::var_os("FOREBAY_BURST_BUFFER").filter(|v| !v.is_empty()).map(PathBuf::from);
-        self.burst_buffer.clone().or_else(from_env)
-    }
-
-    /// Returns the directory. Errors: a usage error if neither option nor environment names one.
-    pub fn required(&self) -> Result<PathBuf, Failure> {
-        self.get().ok_or_else(|| {
-            Failure::new(exit::USAGE, "no burst buffer is named")
-                .remedy("add --burst-buffer BB, or set FOREBAY_BURST_BUFFER, to a directory on a fast device")
-        })
-    }
-}
-
 /// `KEY=VALUE` rules.
 #[derive(Debug, Args)]
 pub struct Rules {
@@ -170,9 +148,6 @@ pub struct RunArgs {
     pub burst_buffer: BurstBuffer,
     #[command(flatten)]
     pub server: ServerArgs,
-    /// Where the names of files are known
-    #[arg(long, value_enum, default_value_t, value_name = "WHO", requires_if("server", "server"))]
-    pub names: NamesAt,
     /// Directory to accelerate; may be repeated [default: the current one] [env: FOREBAY_DIRS, colon-separated]
     #[arg(long = "dir", value_name = "DIR")]
     pub dirs: Vec<PathBuf>,
@@ -218,9 +193,6 @@ pub struct MountArgs {
     pub burst_buffer: BurstBuffer,
     #[command(flatten)]
     pub server: ServerArgs,
-    /// Where the names of files are known
-    #[arg(long, value_enum, default_value_t, value_name = "WHO", requires_if("server", "server"))]
-    pub names: NamesAt,
     #[command(flatten)]
     pub rules: Rules,
     #[command(flatten)]

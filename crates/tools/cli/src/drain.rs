@@ -114,12 +114,10 @@ pub fn with_progress(
     drain: impl FnOnce(&mut dyn FnMut(DrainProgress)) -> Vec<Stuck>,
 ) -> (Vec<Stuck>, Duration) {
     let mut progress = Progress::new("draining", quiet);
-    let stuck = drain(&mut |now| progress.update(state(now)));
+    let stuck = drain(&mut |DrainProgress { files_done, files_left, bytes_left, .. }| {
+        progress.update(State { files_done, files_left, bytes_left });
+    });
     (stuck, progress.finish().1)
-}
-
-fn state(now: DrainProgress) -> State {
-    State { files_done: now.files_done, files_left: now.files_left, bytes_left: now.bytes_left }
 }
 
 /// Returns the advice how to stage out the contents of a burst buffer.
@@ -165,9 +163,7 @@ pub fn resolve_words(file: &Path, orphaned: bool, there: bool, burst_buffer: Opt
 pub struct Left<'a> {
     /// Path of the file below the directory.
     pub path: &'a Path,
-    /// State of the file.
     pub state: &'a str,
-    /// Reason, in words.
     pub reason: &'a str,
     /// Path of the file's data, and whether this process can check that it exists.
     pub data: Option<(&'a Path, bool)>,

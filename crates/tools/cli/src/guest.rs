@@ -32,7 +32,6 @@ pub struct Plan<'a> {
     pub places: &'a [Place],
     /// Program and arguments, at least one.
     pub command: &'a [OsString],
-    /// Path of the working directory.
     pub cwd: &'a Path,
     /// Signal mask to restore.
     pub signals: &'a Signals,

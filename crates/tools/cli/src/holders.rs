@@ -11,12 +11,12 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Mode, OFlags};
 use types::Shown;
 
+use crate::limits::LISTED_MAX;
 use crate::mounts::{self, Mount};
 
 /// Process that uses a mount, and its uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Holder {
-    /// Process id.
     pub pid: i32,
     /// Name of the process, at most 15 bytes.
     pub name: String,
@@ -58,7 +58,15 @@ pub fn inside(dir: &Path) -> Vec<Holder> {
     processes().into_iter().filter(|pid| *pid != own).filter_map(here).collect()
 }
 
-/// Lists all processes.
+/// Lists the first [`LISTED_MAX`] of them, a line each, and how many more there are.
+pub fn listed(holders: &[Holder]) -> String {
+    let mut lines: Vec<String> = holders.iter().take(LISTED_MAX).map(|holder| format!("  {holder}")).collect();
+    if holders.len() > LISTED_MAX {
+        lines.push(format!("  and {} more", holders.len() - LISTED_MAX));
+    }
+    lines.join("\n")
+}
+
 pub fn processes() -> Vec<i32> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     let mut pids: Vec<i32> = entries.flatten().filter_map(|e| e.file_name().to_str()?.parse().ok()).collect();

@@ -21,6 +21,8 @@ const JOB: [&str; 10] = [
 /// Names of batch systems' control groups, for jobs whose environment was cleaned: Slurm, PBS, LSF, HTCondor, Grid
 /// Engine.
 const GROUPS: [&str; 5] = ["slurm", "pbs", "lsf", "htcondor", "sge"];
+/// Beginnings of the rest of such a name.
+const SUFFIXES: [&str; 5] = [".", "_", "-", "stepd", "pro"];
 /// First number of ordinary users. Lower ones are the system's, and logind leaves their data alone.
 const FIRST_USER: u32 = 1000;
 
@@ -39,13 +41,8 @@ fn group_of_job(groups: &str) -> Option<&'static str> {
     let mut parts = paths.flat_map(|path| path.split('/'));
     parts.find_map(|part| {
         let is_of = |name: &&&str| {
-            let rest = part.strip_prefix(**name);
-            rest.is_some_and(|rest| {
-                rest.is_empty()
-                    || rest.starts_with(['.', '_', '-'])
-                    || rest.starts_with("stepd")
-                    || rest.starts_with("pro")
-            })
+            let begins = |rest: &str| SUFFIXES.iter().any(|suffix| rest.starts_with(suffix));
+            part.strip_prefix(**name).is_some_and(|rest| rest.is_empty() || begins(rest))
         };
         GROUPS.iter().find(is_of).copied()
     })
@@ -74,16 +71,8 @@ fn removes_ipc(root: &Path) -> bool {
     }
     let said = |text: &str, before: &str| {
         let of = |line: &str| {
-            Some(
-                line.trim()
-                    .strip_prefix(before)?
-                    .trim_start()
-                    .strip_prefix("RemoveIPC")?
-                    .trim_start()
-                    .strip_prefix('=')?
-                    .trim()
-                    .to_lowercase(),
-            )
+            let rest = line.trim().strip_prefix(before)?.trim_start().strip_prefix("RemoveIPC")?;
+            Some(rest.trim_start().strip_prefix('=')?.trim().to_lowercase())
         };
         text.lines().filter_map(of).next_back()
     };

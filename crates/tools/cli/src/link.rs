@@ -17,24 +17,22 @@ use serde_json::Value;
 use types::Shown;
 
 use crate::apart;
-use crate::commands::check;
 use crate::dead;
 use crate::drain::{self, Left};
 use crate::exit::{self, Failure, reason};
+use crate::findings;
 use crate::holders;
 use crate::limits::{POLL, RELEASE_TRIES};
 use crate::log;
 use crate::mounts::{self, Mount};
 use crate::place;
 use crate::progress::{Progress, State};
-use crate::serving;
+use crate::served;
 use crate::shell;
 
 /// Accelerated directory and the connection to its agent.
 pub struct Link {
-    /// Accelerated directory.
     pub dir: PathBuf,
-    /// Burst buffer of the directory.
     pub burst_buffer: PathBuf,
     /// Descriptor of the burst buffer, if it is not found by its path.
     held: Option<OwnedFd>,
@@ -46,7 +44,6 @@ pub struct Link {
 pub struct Target {
     /// Accelerated directory.
     pub dir: PathBuf,
-    /// Burst buffer of the directory.
     pub burst_buffer: PathBuf,
 }
 
@@ -63,7 +60,7 @@ pub fn targets(buffer: Option<&Path>) -> Result<Vec<Target>, Failure> {
     if let Some(buffer) = buffer {
         let buffer = fs::canonicalize(buffer).map_err(|e| Failure::io(format_args!("use {}", buffer.shown()), &e))?;
         for burst_buffer in place::formatted(&buffer) {
-            let dir = serving::directory_of(&burst_buffer).unwrap_or_default();
+            let dir = served::directory_of(&burst_buffer).unwrap_or_default();
             found.push(Target { dir, burst_buffer });
         }
     }
@@ -151,7 +148,6 @@ pub fn to(path: &Path, buffer: Option<&Path>) -> Result<(Link, PathBuf), Failure
     Ok((connect(target)?, inside))
 }
 
-/// Connects to an agent.
 pub fn connect(target: Target) -> Result<Link, Failure> {
     let found = ControlClient::connect(&target.burst_buffer).map(|client| (client, None));
     let is_missing = |error: &io::Error| matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ECONNREFUSED));
@@ -212,7 +208,7 @@ fn no_agent(target: &Target, error: &io::Error) -> Failure {
             Failure::new(exit::NO_PERMISSION, format!("the agent of {} belongs to another user", target.dir.shown()))
         }
         _ => Failure::new(exit::UNAVAILABLE, format!("no agent serves {}: {}", target.dir.shown(), reason(error)))
-            .remedy(match check::undrained(&target.burst_buffer) {
+            .remedy(match findings::undrained(&target.burst_buffer) {
                 Ok(0) => "all that it holds is in the global store: end the mount if there is one".to_owned(),
                 _ => format!(
                     "end the mount if there is one, then drain what it left: forebay recover {}",
@@ -286,9 +282,24 @@ impl Link {
         Ok(self.held)
     }
 
-    /// Lists the files that did not reach the global store.
+    /// Lists files whose data is only in the burst buffer.
     pub fn list(&self, stuck: &[Item]) {
-        list(&self.dir, stuck);
+        let dir = &*self.dir;
+        let left = stuck.iter().map(|item| {
+            let orphaned = item.state == ORPHANED;
+            let decide = orphaned || matches!(item.state.as_str(), "conflict" | "failed" | "damaged");
+            let file = item.identity.as_ref().map_or_else(|| dir.join(&item.path), PathBuf::from);
+            // The data may be another user's, where this process cannot look.
+            let words = || drain::resolve_words(&file, orphaned, true, None);
+            Left {
+                path: &item.path,
+                state: &item.state,
+                reason: item.error.as_deref().unwrap_or("in use"),
+                data: item.replica.as_deref().map(|replica| (replica, false)),
+                resolve: decide.then(words),
+            }
+        });
+        drain::list_left(dir, stuck.len(), left);
     }
 }
 
@@ -304,25 +315,6 @@ fn mute(dir: &Path, burst_buffer: &Path, agent: Option<i32>) -> Failure {
          no acknowledged data is lost by that",
         log.shown()
     ))
-}
-
-/// Lists files whose data is only in the burst buffer.
-fn list(dir: &Path, stuck: &[Item]) {
-    let left = stuck.iter().map(|item| {
-        let orphaned = item.state == ORPHANED;
-        let decide = orphaned || matches!(item.state.as_str(), "conflict" | "failed" | "damaged");
-        let file = item.identity.as_ref().map_or_else(|| dir.join(&item.path), PathBuf::from);
-        // The data may be another user's, where this process cannot look.
-        let words = || drain::resolve_words(&file, orphaned, true, None);
-        Left {
-            path: &item.path,
-            state: &item.state,
-            reason: item.error.as_deref().unwrap_or("in use"),
-            data: item.replica.as_deref().map(|replica| (replica, false)),
-            resolve: decide.then(words),
-        }
-    });
-    drain::list_left(dir, stuck.len(), left);
 }
 
 fn refused(errno: i32, message: &str) -> Failure {

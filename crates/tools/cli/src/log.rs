@@ -46,7 +46,6 @@ impl Write for Rotating {
     }
 }
 
-/// Name of the file.
 const FILE: &str = "agent.log";
 
 /// Returns the log of the agent that serves a place in a burst buffer. A `run` with several directories has one log

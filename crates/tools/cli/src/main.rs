@@ -2,12 +2,15 @@
 
 mod apart;
 mod args;
+mod burst_buffer;
 mod channel;
 mod commands;
 mod dead;
 mod doctor;
 mod drain;
+mod ending;
 mod exit;
+mod findings;
 mod forget;
 mod guest;
 mod heap;
@@ -37,7 +40,7 @@ use std::process::ExitCode;
 use args::Command;
 use exit::Failure;
 // Modules of the library, under the names that the modules of this program use.
-use placement::{aside, claim, count, left, mounts, neighbours, place, replaced};
+use placement::{aside, claim, count, left, mounts, neighbours, place, replaced, served};
 
 fn main() -> ExitCode {
     let cli = match args::parse() {

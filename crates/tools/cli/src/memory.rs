@@ -14,7 +14,8 @@ pub fn available() -> Option<u64> {
     of_machine("MemAvailable:").into_iter().chain(of_groups(Group::available)).min()
 }
 
-fn of_machine(what: &str) -> Option<u64> {
+/// Returns a line of `/proc/meminfo` in bytes.
+pub fn of_machine(what: &str) -> Option<u64> {
     let info = fs::read_to_string("/proc/meminfo").ok()?;
     let kib = info.lines().find_map(|line| line.strip_prefix(what))?;
     kib.trim().trim_end_matches(" kB").parse::<u64>().ok().map(|kib| kib << 10)

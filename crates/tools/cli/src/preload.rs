@@ -23,7 +23,6 @@ pub enum Library {
     Ours(PathBuf),
     /// A library of another version, or another file of that name.
     Other(PathBuf),
-    /// No library.
     Missing,
 }
 

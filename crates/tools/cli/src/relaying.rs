@@ -1,7 +1,6 @@
 //! The server's directory on a node that does not see the global store, in this process: the relay, its session with
 //! the kernel and its control socket.
 
-use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -9,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use agent::control::{Commanded, ControlListener, ControlRequest, Reply, SOCKET, Say};
+use agent::control::{Commanded, ControlListener, ControlRequest, Reply, Say};
 use config::{Policy, PolicySet};
 use fuse_protocol::{Session, ThreadCounts};
 use relay::Relay;
@@ -17,6 +16,7 @@ use serde_json::{Value, json};
 use transport::Call;
 
 use crate::drain::{self, Requests};
+use crate::ending::{Ending, stop_listening};
 use crate::exit::{self, Failure};
 use crate::guest::Place;
 use crate::limits::{SERVER_STATUS, START_LOOK};
@@ -50,7 +50,7 @@ pub fn patience(rules: &PolicySet, window: &WindowArgs, exclusive: bool) -> Resu
 pub struct Prepared {
     place: Place,
     relay: Arc<Relay>,
-    asked: Arc<Asked>,
+    asked: Arc<Ending>,
     control: ControlListener,
 }
 
@@ -59,7 +59,8 @@ pub struct Relaying {
     /// Directory that is served, and the directory of this process's files.
     pub place: Place,
     relay: Arc<Relay>,
-    asked: Arc<Asked>,
+    /// Requests to end on the control socket.
+    pub asked: Arc<Ending>,
     control: ControlListener,
     ended: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
@@ -68,7 +69,7 @@ pub struct Relaying {
 /// Connects to the server and listens for commands.
 pub fn prepare(place: &Place, server: &ServerAt, patience: Duration) -> Result<Prepared, Failure> {
     let relay = Relay::new(server.client("", &serving::agent_id())?, patience);
-    let asked = Arc::new(Asked::default());
+    let asked = Arc::new(Ending::default());
     let commands = Commands { relay: Arc::clone(&relay), asked: Arc::clone(&asked) };
     let control = ControlListener::serve(&place.burst_buffer, Arc::new(commands))
         .map_err(|e| Failure::io("listen for commands", &e))?;
@@ -115,7 +116,6 @@ impl Relaying {
         }
     }
 
-    /// Returns the server's address.
     pub fn address(&self) -> String {
         self.relay.server().address().to_string()
     }
@@ -123,16 +123,6 @@ impl Relaying {
     /// Returns whether the mount is gone and every request was answered.
     pub fn has_ended(&self) -> bool {
         self.ended.load(Ordering::Acquire)
-    }
-
-    /// Returns true once after each request to end on the control socket.
-    pub fn asked_to_end(&self) -> bool {
-        self.asked.to_end.swap(false, Ordering::AcqRel)
-    }
-
-    /// Returns whether a request asked to end even if files are in use.
-    pub fn is_forced(&self) -> bool {
-        self.asked.by_force.load(Ordering::Acquire)
     }
 
     /// Has the server stage out everything that was written here, until there are enough `requests` to end.
@@ -150,22 +140,13 @@ impl Relaying {
 
     /// Stops taking commands. Afterwards this process should end.
     pub fn stop(self) {
-        let _ = fs::remove_file(self.place.burst_buffer.join(SOCKET));
-        // Not dropped: that would wait for its thread, which the end of this process stops at once.
-        std::mem::forget(self.control);
+        stop_listening(self.control, &self.place.burst_buffer);
     }
-}
-
-/// Requests to end.
-#[derive(Default)]
-struct Asked {
-    to_end: AtomicBool,
-    by_force: AtomicBool,
 }
 
 struct Commands {
     relay: Arc<Relay>,
-    asked: Arc<Asked>,
+    asked: Arc<Ending>,
 }
 
 impl Commands {
@@ -184,8 +165,7 @@ impl Commanded for Commands {
             ControlRequest::Ping => json!({ "pid": std::process::id(), "names": NAMES }),
             ControlRequest::Status => self.status(),
             ControlRequest::Shutdown { force } => {
-                self.asked.by_force.fetch_or(*force, Ordering::AcqRel);
-                self.asked.to_end.store(true, Ordering::Release);
+                self.asked.ask(*force);
                 Value::Null
             }
             _ => {

@@ -12,12 +12,10 @@ use types::Shown;
 use crate::count::files;
 use crate::drain::plain;
 use crate::exit::{Failure, say};
-use crate::holders::Holder;
 
 /// Shortest wait that is reported, seconds: the end of a namespace alone takes a part of it.
 const TOLD_WAIT_S: f64 = 0.5;
 
-/// Report of one run.
 #[derive(Debug, Serialize)]
 pub struct Report {
     /// The command's exit status, 128 + n for a signal.
@@ -37,9 +35,7 @@ pub struct Report {
 /// Report on one accelerated directory.
 #[derive(Debug, Serialize)]
 pub struct Directory {
-    /// Path of the directory.
     pub dir: PathBuf,
-    /// Path of the burst buffer.
     pub burst_buffer: PathBuf,
     /// Bytes staged out divided by the command's seconds, bytes/s: the rate as the command saw it.
     pub perceived_bytes_per_s: f64,
@@ -60,11 +56,8 @@ pub struct Directory {
 pub struct StuckFile {
     /// Path as last known.
     pub path: PathBuf,
-    /// State of the file.
     pub state: String,
-    /// Reason, in words.
     pub reason: String,
-    /// Path of the replica.
     pub replica: PathBuf,
 }
 
@@ -169,10 +162,5 @@ impl Report {
         let text = serde_json::to_string_pretty(self).map_err(std::io::Error::other);
         let written = text.and_then(|text| std::fs::write(file, text + "\n"));
         written.map_err(|e| Failure::io(format_args!("write the report {}", file.shown()), &e))
-    }
-
-    /// Describes the processes that were left behind.
-    pub fn left(holders: &[Holder]) -> Vec<String> {
-        holders.iter().map(ToString::to_string).collect()
     }
 }

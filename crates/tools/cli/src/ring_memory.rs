@@ -21,7 +21,6 @@ pub enum RingMemory {
         /// Whether the tmpfs is mounted already. If not, the first process that serves windows mounts it.
         mounted: bool,
     },
-    /// `/dev/shm`.
     Shared {
         /// Reason for not using a tmpfs of our own, in words.
         why: String,
@@ -31,7 +30,7 @@ pub enum RingMemory {
 impl RingMemory {
     /// Finds the memory without changing anything.
     pub fn look() -> RingMemory {
-        if !may_mount() {
+        if !(geteuid().is_root() && privilege::administrates_machine()) {
             return RingMemory::Shared { why: "only root of the machine mounts a tmpfs for them".to_owned() };
         }
         own_tmpfs::look().map_or_else(|unfit| shared(&unfit), |mounted| RingMemory::Own { mounted })
@@ -66,7 +65,6 @@ impl RingMemory {
         Ok(())
     }
 
-    /// Returns the directory.
     pub fn dir(&self) -> PathBuf {
         let dir = match self {
             RingMemory::Own { .. } => own_tmpfs::OWN_TMPFS,
@@ -74,10 +72,6 @@ impl RingMemory {
         };
         Path::new(dir).to_owned()
     }
-}
-
-fn may_mount() -> bool {
-    geteuid().is_root() && privilege::administrates_machine()
 }
 
 fn shared(unfit: &Unfit) -> RingMemory {

@@ -13,7 +13,7 @@ use remote::RemoteStore;
 use transport::{Address, CallError, Client, Secret, SecretError, Who};
 use types::Shown;
 
-use crate::args;
+use crate::burst_buffer;
 use crate::exit::{self, Failure};
 use crate::left;
 use crate::shell;
@@ -33,6 +33,9 @@ pub struct ServerArgs {
     /// The secret that the server on the network and its agents share; a file that only its owner may read
     #[arg(long, value_name = "FILE", requires = "server")]
     secret: Option<PathBuf>,
+    /// Where the names of files are known
+    #[arg(long, value_enum, default_value_t, value_name = "WHO", requires_if("server", "server"))]
+    pub names: NamesAt,
 }
 
 /// Where the names are known.
@@ -61,7 +64,7 @@ impl ServerArgs {
 
     /// Returns the directory for the agent's own files: the burst buffer, or with a server a directory of this
     /// process.
-    pub fn directory(&self, burst_buffer: &args::BurstBuffer) -> Result<PathBuf, Failure> {
+    pub fn directory(&self, burst_buffer: &burst_buffer::BurstBuffer) -> Result<PathBuf, Failure> {
         if self.server.is_some() { own_directory() } else { burst_buffer.required() }
     }
 }

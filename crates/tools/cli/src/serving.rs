@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use agent::control::{ControlListener, SOCKET};
+use agent::control::ControlListener;
 use agent::{Agent, LockScope, PolicyTable, Replayed};
 use config::{Lock, Policy, PolicySet};
 use data_store::{DataStore, StoreCommand};
@@ -18,10 +18,10 @@ use file_cache::{FileCache, OpenError, Settings};
 use global_store::posix::{PosixStore, StoreOptions};
 use types::Shown;
 
-pub use placement::served::directory_of;
-use placement::served::remember_directory;
+use placement::served::{directory_of, remember_directory};
 
 use crate::drain::{self, Requests};
+use crate::ending::{Ending, stop_listening};
 use crate::exit::{self, Failure, reason, say};
 use crate::forget;
 use crate::guest::Place;
@@ -62,9 +62,7 @@ pub struct How {
 
 /// Opened cache with an agent, not yet served.
 pub struct Prepared {
-    /// Directory and burst buffer.
     pub place: Place,
-    /// Burst buffer with the data.
     pub cache: Arc<dyn DataStore>,
     /// Agent, which serves names.
     pub agent: Arc<Agent>,
@@ -97,11 +95,8 @@ impl Below {
 
 /// Opened cache with the directory below it.
 pub struct Opened {
-    /// Cache with the data.
     pub cache: FileCache,
-    /// Directory below.
     pub store: PosixStore,
-    /// Identity of that directory.
     pub identity: String,
     policies: PolicyTable,
 }
@@ -124,7 +119,6 @@ pub fn open(place: &Place, below: OwnedFd, how: &How) -> Result<Opened, Failure>
 }
 
 impl Opened {
-    /// Adds an agent.
     pub fn prepared(self, place: &Place, how: &How) -> Result<Prepared, Failure> {
         prepared(place, Arc::new(self.cache), self.store, self.policies, how, &self.identity)
     }
@@ -264,13 +258,11 @@ fn cannot_open(place: &Place, error: &OpenError) -> Failure {
 
 /// Served directory.
 pub struct Serving {
-    /// Directory and burst buffer.
     pub place: Place,
-    /// Burst buffer with the data.
     pub cache: Arc<dyn DataStore>,
     ended: Arc<AtomicBool>,
-    asked_to_end: Arc<AtomicBool>,
-    forced: Arc<AtomicBool>,
+    /// Requests to end on the control socket.
+    pub asked: Arc<Ending>,
     /// Whether the drain of its windows did not end.
     left: AtomicBool,
     agent: Arc<Agent>,
@@ -306,13 +298,9 @@ impl Prepared {
             only_user: privilege::only_user(),
             ..fuse::DoorOptions::default()
         };
-        let asked_to_end = Arc::new(AtomicBool::new(false));
-        let forced = Arc::new(AtomicBool::new(false));
-        let (asked, force) = (Arc::clone(&asked_to_end), Arc::clone(&forced));
-        let on_shutdown = Box::new(move |with_force| {
-            force.fetch_or(with_force, Ordering::AcqRel);
-            asked.store(true, Ordering::Release);
-        });
+        let asked = Arc::new(Ending::default());
+        let theirs = Arc::clone(&asked);
+        let on_shutdown = Box::new(move |force| theirs.ask(force));
         let control = ControlListener::start(Arc::clone(&self.agent), &self.place.burst_buffer, on_shutdown)
             .map_err(|e| Failure::io("listen for commands", &e))?;
         let agent = Arc::clone(&self.agent);
@@ -333,7 +321,7 @@ impl Prepared {
         started.map_err(|e| Failure::io("start a thread", &e))?;
         let Prepared { place, cache, server, alive, .. } = self;
         let left = AtomicBool::default();
-        Ok(Serving { place, cache, ended, asked_to_end, forced, left, agent, control, server, _alive: alive })
+        Ok(Serving { place, cache, ended, asked, left, agent, control, server, _alive: alive })
     }
 }
 
@@ -346,16 +334,6 @@ impl Serving {
     /// Returns whether the mount is gone, every request was answered and every file is closed.
     pub fn has_ended(&self) -> bool {
         self.ended.load(Ordering::Acquire)
-    }
-
-    /// Returns true once after each request to end on the control socket.
-    pub fn asked_to_end(&self) -> bool {
-        self.asked_to_end.swap(false, Ordering::AcqRel)
-    }
-
-    /// Returns whether a request asked to end even if files are in use.
-    pub fn is_forced(&self) -> bool {
-        self.forced.load(Ordering::Acquire)
     }
 
     /// Applies all acknowledged writes in windows to the burst buffer, before everything is staged out. Returns
@@ -394,8 +372,6 @@ impl Serving {
     pub fn stop(self) {
         self.agent.stop_windows();
         drain::let_go(&*self.cache, &self.place.burst_buffer, self.left.load(Ordering::Acquire));
-        // Not dropped: that would wait for its thread, which the end of this process stops at once.
-        let _ = fs::remove_file(self.place.burst_buffer.join(SOCKET));
-        std::mem::forget(self.control);
+        stop_listening(self.control, &self.place.burst_buffer);
     }
 }

@@ -6,7 +6,7 @@ use rustix::process::{Pid, Signal as OsSignal, WaitOptions, WaitStatus, kill_pro
 
 use crate::exit::say;
 use crate::holders::{self, Holder};
-use crate::limits::{LISTED_MAX, NAMESPACE_END, POLL};
+use crate::limits::{NAMESPACE_END, POLL};
 use crate::mounts::Mount;
 use crate::signals::{Signal, Signals};
 
@@ -135,7 +135,6 @@ impl<'a> Supervised<'a> {
 pub struct Lingered {
     /// Processes that still hold files.
     pub left: Vec<Holder>,
-    /// Duration of the wait.
     pub took: Duration,
     /// Whether a request to end arrived that has had no effect yet.
     pub asked: bool,
@@ -143,12 +142,7 @@ pub struct Lingered {
 
 fn tell(left: &[Holder]) {
     say!("forebay: the command ended and left processes that hold files; waiting for them (Ctrl-C: do not wait)");
-    for holder in left.iter().take(LISTED_MAX) {
-        say!("  {holder}");
-    }
-    if left.len() > LISTED_MAX {
-        say!("  and {} more", left.len() - LISTED_MAX);
-    }
+    say!("{}", holders::listed(left));
 }
 
 fn code_of(status: WaitStatus) -> Option<u8> {

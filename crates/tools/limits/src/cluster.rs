@@ -8,7 +8,7 @@ mod measured;
 mod media;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde::Deserialize;
 
@@ -17,9 +17,9 @@ pub use measured::{Figures, Measured};
 pub use media::{Media, RedundancyAt};
 
 use crate::bounds::{COUNT_MAX, DOCUMENT_MAX};
+use crate::failure::Failure;
 use crate::units::Rate;
 
-/// The complete document.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cluster {
@@ -60,7 +60,6 @@ pub struct Clients {
     /// Name for `--what-if`.
     #[serde(default)]
     pub name: String,
-    /// Number of nodes.
     pub count: u64,
     /// Processes that do I/O on each node.
     #[serde(default = "one")]
@@ -78,7 +77,6 @@ pub struct IoNodes {
     /// Name for `--what-if`.
     #[serde(default)]
     pub name: String,
-    /// Number of nodes.
     pub count: u64,
     /// The transport-network interface of one node.
     pub link: Link,
@@ -116,7 +114,6 @@ pub enum StorageKind {
     Separate,
 }
 
-/// The storage network.
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StorageNetwork {
@@ -160,37 +157,6 @@ pub struct Documented {
     pub b_d: Option<Rate>,
 }
 
-/// Reason why a document is rejected.
-#[derive(Debug, thiserror::Error)]
-pub enum ClusterError {
-    /// The file cannot be read.
-    #[error("cannot read {path}: {source}")]
-    Read {
-        /// Path of the document.
-        path: PathBuf,
-        /// Error of the operating system.
-        source: std::io::Error,
-    },
-    /// The file is not a cluster document; the message names line and key.
-    #[error("{path}: {message}")]
-    Parse {
-        /// Path of the document.
-        path: PathBuf,
-        /// Line, column, key and problem.
-        message: String,
-    },
-    /// A value is impossible.
-    #[error("{path}: {field} {problem}")]
-    Value {
-        /// Path of the document.
-        path: PathBuf,
-        /// Name of the key.
-        field: String,
-        /// Problem, and a correct example.
-        problem: String,
-    },
-}
-
 fn one() -> u64 {
     1
 }
@@ -207,9 +173,9 @@ fn default_currency() -> String {
 }
 
 impl Cluster {
-    /// Reads and checks a document. Errors: [`ClusterError`].
-    pub fn read(path: &Path) -> Result<Cluster, ClusterError> {
-        let failed = |source| ClusterError::Read { path: path.to_path_buf(), source };
+    /// Reads and checks a document. Errors: the path, with the line and key, or the value and a correct example.
+    pub fn read(path: &Path) -> Result<Cluster, Failure> {
+        let failed = |error: std::io::Error| Failure::input(format!("cannot read {}: {error}", path.display()));
         if fs::metadata(path).map_err(failed)?.len() > DOCUMENT_MAX {
             return Err(failed(std::io::Error::other("it is too large for a cluster document")));
         }
@@ -217,12 +183,11 @@ impl Cluster {
     }
 
     /// Checks the text of a document; `path` is used in messages.
-    pub fn parse(text: &str, path: &Path) -> Result<Cluster, ClusterError> {
-        let path = path.to_path_buf();
-        let cluster: Cluster = toml::from_str(text)
-            .map_err(|error| ClusterError::Parse { path: path.clone(), message: plain(&error.to_string()) })?;
+    pub fn parse(text: &str, path: &Path) -> Result<Cluster, Failure> {
+        let wrong = |what: String| Failure::input(format!("{}: {what}", path.display()));
+        let cluster: Cluster = toml::from_str(text).map_err(|error| wrong(plain(&error.to_string())))?;
         match cluster.fault() {
-            Some((field, problem)) => Err(ClusterError::Value { path, field, problem: problem.to_string() }),
+            Some((field, problem)) => Err(wrong(format!("{field} {problem}"))),
             None => Ok(cluster),
         }
     }

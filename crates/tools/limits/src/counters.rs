@@ -4,9 +4,12 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::statvfs;
 use serde::{Deserialize, Serialize};
 
+use crate::bounds::FREE_SHARE;
 use crate::clock::now_ns;
+use crate::failure::Failure;
 
 /// Bytes of a sector in the kernel's counters, whatever the device's sector size.
 const SECTOR: u64 = 512;
@@ -46,9 +49,7 @@ impl Cpu {
 /// Traffic of a block device.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Disk {
-    /// Number of bytes read.
     pub read_bytes: u64,
-    /// Number of bytes written.
     pub written_bytes: u64,
     /// Number of requests completed, reads and writes.
     pub requests: u64,
@@ -59,9 +60,7 @@ pub struct Disk {
 /// Traffic of a network interface.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Interface {
-    /// Number of bytes received.
     pub received_bytes: u64,
-    /// Number of bytes sent.
     pub sent_bytes: u64,
 }
 
@@ -73,11 +72,9 @@ pub struct Counters {
     /// Number of processors; 0 if unknown.
     #[serde(default)]
     pub processors: u64,
-    /// Time of the processors.
     pub cpu: Cpu,
     /// Block devices by name, partitions included.
     pub disks: BTreeMap<String, Disk>,
-    /// Network interfaces by name.
     pub interfaces: BTreeMap<String, Interface>,
 }
 
@@ -227,7 +224,6 @@ fn interfaces(text: &str) -> BTreeMap<String, Interface> {
 pub struct Behind {
     /// Type of the file system: `ext4`, `nfs4`, `fuse.forebay`.
     pub file_system: String,
-    /// Mount point.
     pub mount: PathBuf,
     /// Name of the block device in the counters; none for networks, memory and FUSE.
     pub device: Option<String>,
@@ -240,11 +236,9 @@ pub enum Medium {
     Device,
     /// The memory of this machine: there is nothing faster below.
     Memory,
-    /// The network.
     Network,
     /// A process of this machine, with unknown storage below.
     Fuse,
-    /// Unknown.
     Unknown,
 }
 
@@ -308,6 +302,12 @@ pub fn interface_speeds() -> Vec<(String, f64)> {
 /// Returns whether a block device is not a partition. A disk's traffic includes that of its partitions.
 pub fn is_whole_disk(name: &str) -> bool {
     Path::new("/sys/block").join(name).exists()
+}
+
+/// Returns how many bytes a measurement may fill in a directory: a share of those that are free there.
+pub fn free_bytes(directory: &Path) -> Result<u64, Failure> {
+    let space = statvfs(directory).map_err(|error| Failure::input(format!("cannot ask for free space: {error}")))?;
+    Ok((space.f_bavail.saturating_mul(space.f_frsize) as f64 * FREE_SHARE) as u64)
 }
 
 /// Returns the bytes of memory of this machine; 0 if unknown.

@@ -21,13 +21,10 @@ use crate::units::format_rate;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Part {
-    /// The clients' processors.
     ClientCpu,
-    /// The clients' links.
     ClientLink,
     /// The core network, which all data crosses.
     Core,
-    /// The servers' links.
     ServerLink,
     /// The disks.
     Target,
@@ -79,7 +76,6 @@ impl fmt::Display for Culprit {
 /// Measurements of one part under one load.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Reading {
-    /// Kind of the part.
     pub part: Part,
     /// Number of the part among those of its kind.
     pub number: usize,
@@ -100,7 +96,6 @@ pub struct Load {
     pub rate: f64,
     /// Amount acknowledged to the programs, bytes or operations.
     pub acknowledged: f64,
-    /// Measurements of the parts.
     pub readings: Vec<Reading>,
 }
 

@@ -15,6 +15,7 @@ mod book;
 mod grid;
 mod locks;
 mod page;
+mod place;
 mod planted;
 mod remote;
 mod row;
@@ -110,14 +111,14 @@ impl Run<'_> {
 
 /// Runs the wire of an experiment, until the process is killed.
 pub fn wire(words: &str) -> Result<(), Failure> {
-    let wire: remote::Wire = serde_json::from_str(words).map_err(|error| Failure::usage(error.to_string()))?;
+    let wire: remote::Wire = serde_json::from_str(words).map_err(Failure::usage)?;
     remote::serve_wire(&wire).map_err(|error| Failure::unavailable(format!("the wire: {error}")))
 }
 
 /// Runs the program of an experiment, or one process of it. Returns the times of all processes.
 pub fn program(words: &str, rank: Option<u64>) -> Result<Option<impl serde::Serialize + use<>>, Failure> {
     let failed = |error: std::io::Error| Failure::unavailable(format!("the program: {error}"));
-    let work: remote::Work = serde_json::from_str(words).map_err(|error| Failure::usage(error.to_string()))?;
+    let work: remote::Work = serde_json::from_str(words).map_err(Failure::usage)?;
     match rank {
         Some(rank) => work.serve(rank).map(|()| None).map_err(failed),
         None => work.run(&Launcher::own()?).map(Some).map_err(failed),
@@ -155,7 +156,7 @@ fn alone() -> Result<bool, Failure> {
     if !geteuid().is_root() {
         return Err(Failure { code: 77, message: "experiments mount file systems: run them as root".to_string() });
     }
-    let program = std::env::current_exe().map_err(|error| Failure::unavailable(error.to_string()))?;
+    let program = std::env::current_exe().map_err(Failure::unavailable)?;
     // Killing this process, for example by Ctrl-C, must end everything: process 1 in the namespace receives no signal
     // itself.
     let mut command = Command::new("setpriv");
@@ -181,7 +182,7 @@ fn alone() -> Result<bool, Failure> {
 
 /// Returns the path of a program in the directory of this one.
 pub fn beside(name: &str) -> Result<PathBuf, Failure> {
-    let own = std::env::current_exe().map_err(|error| Failure::unavailable(error.to_string()))?;
+    let own = std::env::current_exe().map_err(Failure::unavailable)?;
     let path = own.parent().unwrap_or(Path::new(".")).join(name);
     if path.exists() {
         Ok(path)
@@ -207,7 +208,6 @@ fn table(rows: &[Row]) -> Table {
     table
 }
 
-/// Prints a message on stderr.
 fn warn(words: &str) {
     let _ = writeln!(std::io::stderr(), "forebay limits: {words}");
 }

@@ -14,8 +14,8 @@ use serde::{Deserialize, Serialize};
 
 pub use show::{render, value};
 
-use crate::bounds::{BLOCK_MAX, BLOCK_MIN, FREE_SHARE};
-use crate::counters::Behind;
+use crate::bounds::{BLOCK_MAX, BLOCK_MIN};
+use crate::counters::{Behind, free_bytes};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::sweep::{Scratch, median, spread};
@@ -44,14 +44,12 @@ pub struct Level {
     pub space_bytes: Option<u64>,
 }
 
-/// One factor.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Factor {
     /// Name of the factor: `block size, writing`.
     pub name: String,
     /// Whether rates are bytes per second; otherwise operations per second.
     pub data: bool,
-    /// Settings of the factor.
     pub levels: Vec<Level>,
     /// Best rate divided by the worst; none with fewer than two rates.
     pub effect: Option<f64>,
@@ -62,9 +60,7 @@ pub struct Factor {
 /// Results of `factors`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Factors {
-    /// Directory that was tested.
     pub target: PathBuf,
-    /// File system and device of the directory.
     pub behind: Behind,
     /// Options of the run; none in files of earlier versions.
     #[serde(default)]
@@ -75,14 +71,12 @@ pub struct Factors {
     /// Directory in use; left behind if the run was killed.
     #[serde(default)]
     pub scratch: Option<PathBuf>,
-    /// Factors that were measured.
     pub factors: Vec<Factor>,
 }
 
 /// Options of a run. A run continues an earlier one only if all options are equal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Options {
-    /// Directory to test.
     pub target: PathBuf,
     /// Length of one measurement.
     pub seconds: f64,
@@ -121,7 +115,6 @@ impl Options {
 }
 
 impl Factors {
-    /// Creates a run with no factor measured.
     pub fn new(options: Options) -> Factors {
         let left = levels::all(options.size_max, options.block).iter().map(|plan| plan.name.to_string()).collect();
         let (target, behind) = (options.target.clone(), Behind::of(&options.target));
@@ -154,9 +147,7 @@ impl Factors {
             return save(self);
         }
         let scratch = Scratch::make(&options.target)?;
-        let space =
-            statvfs(scratch.path()).map_err(|error| Failure::input(format!("cannot ask for free space: {error}")))?;
-        let free = (space.f_bavail.saturating_mul(space.f_frsize) as f64 * FREE_SHARE) as u64;
+        let free = free_bytes(scratch.path())?;
         if free < 256 << 20 {
             let target = options.target.display();
             return Err(Failure::output(format!("{target} has too little room: 512 MiB free are needed")));

@@ -16,29 +16,34 @@ impl Failure {
     pub const INCOMPLETE: u8 = 75;
 
     /// Creates the failure for wrong command line arguments (64).
-    pub fn usage(message: impl Into<String>) -> Failure {
-        Failure { code: 64, message: message.into() }
+    pub fn usage(message: impl fmt::Display) -> Failure {
+        Failure { code: 64, message: message.to_string() }
     }
 
     /// Creates the failure for an input that cannot be read or understood (66).
-    pub fn input(message: impl Into<String>) -> Failure {
-        Failure { code: 66, message: message.into() }
+    pub fn input(message: impl fmt::Display) -> Failure {
+        Failure { code: 66, message: message.to_string() }
     }
 
     /// Creates the failure for a resource of this machine that does not work (69).
-    pub fn unavailable(message: impl Into<String>) -> Failure {
-        Failure { code: 69, message: message.into() }
+    pub fn unavailable(message: impl fmt::Display) -> Failure {
+        Failure { code: 69, message: message.to_string() }
     }
 
     /// Creates the failure for a defect of this program (70).
-    pub fn defect(message: impl Into<String>) -> Failure {
-        Failure { code: 70, message: message.into() }
+    pub fn defect(message: impl fmt::Display) -> Failure {
+        Failure { code: 70, message: message.to_string() }
     }
 
     /// Creates the failure for an output that cannot be written (73).
-    pub fn output(message: impl Into<String>) -> Failure {
-        Failure { code: 73, message: message.into() }
+    pub fn output(message: impl fmt::Display) -> Failure {
+        Failure { code: 73, message: message.to_string() }
     }
+}
+
+/// Creates the failure of a step (69), with the reason.
+pub fn failed(what: impl fmt::Display, error: impl fmt::Display) -> Failure {
+    Failure::unavailable(format!("{what}: {error}"))
 }
 
 impl fmt::Display for Failure {

@@ -38,7 +38,6 @@ impl Interrupt {
         interrupt
     }
 
-    /// Returns whether a signal has arrived.
     pub fn came(&self) -> bool {
         self.came.load(Ordering::Relaxed)
     }

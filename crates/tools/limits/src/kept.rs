@@ -60,7 +60,6 @@ impl<'a> Kept<'a> {
         }
     }
 
-    /// Saves the present state.
     pub fn save(&mut self, stage: Stage) -> Result<(), Failure> {
         let results = match self.results.take() {
             Some(results) => Results { stage, ..results },

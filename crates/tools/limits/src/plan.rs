@@ -15,9 +15,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::bounds::MEDIUM_DOUBTED_BYTES_PER_S;
 use crate::cluster::{Cluster, Figures, Link, StorageKind};
+use crate::failure::Failure;
 pub use ceiling::{Ceiling, Symbol};
 pub use show::render;
-pub use what_if::{Outcome, Scenario, WhatIfError};
+pub use what_if::{Outcome, Scenario};
 
 use crate::units::{Rate, format_rate};
 
@@ -45,7 +46,6 @@ pub struct Direction {
 }
 
 impl Direction {
-    /// Returns one of the four limits.
     pub fn ceiling(&self, symbol: Symbol) -> &Ceiling {
         &self.ceilings[symbol as usize]
     }
@@ -54,9 +54,7 @@ impl Direction {
 /// Results of `plan`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Plan {
-    /// Name of the document.
     pub name: String,
-    /// Currency of the prices.
     pub currency: String,
     /// Total price of everything with a price; 0 without prices.
     pub price: f64,
@@ -74,7 +72,7 @@ pub struct Plan {
 
 impl Plan {
     /// Computes the limits of a cluster and of each what-if (`io_nodes*=2`, several joined by commas).
-    pub fn of(cluster: &Cluster, what_ifs: &[String]) -> Result<Plan, WhatIfError> {
+    pub fn of(cluster: &Cluster, what_ifs: &[String]) -> Result<Plan, Failure> {
         let mut plan = Plan::bare(cluster);
         plan.scenarios =
             what_ifs.iter().map(|text| what_if::scenario(cluster, &plan, text)).collect::<Result<Vec<_>, _>>()?;
@@ -102,12 +100,10 @@ impl Plan {
         plan
     }
 
-    /// Returns the limits for programs that write.
     pub fn write(&self) -> &Direction {
         &self.directions[0]
     }
 
-    /// Returns the limits for programs that read.
     pub fn read(&self) -> &Direction {
         &self.directions[1]
     }

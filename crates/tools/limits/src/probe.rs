@@ -14,8 +14,10 @@ mod tools;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::process::Output;
 use std::time::Duration;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 pub use crossing::serve as serve_crossing;
@@ -35,13 +37,10 @@ use crate::workload::Launcher;
 /// Prefix of a finding about a requested part that is missing.
 const MISSING: &str = "missing: ";
 
-/// Unit of a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Unit {
-    /// Bytes per second.
     BytesPerSecond,
-    /// Operations per second.
     OperationsPerSecond,
     /// Nanoseconds of one operation, the median.
     Nanoseconds,
@@ -70,22 +69,25 @@ pub enum Component {
 /// One number.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Measurement {
-    /// Component that was measured.
     pub component: Component,
     /// Directory of a medium; none for other components.
     pub directory: Option<PathBuf>,
     /// Operation that was measured: `write 1 MiB, fsync, 1 stream`.
     pub what: String,
-    /// Measured value.
     pub value: f64,
-    /// Unit of the value.
     pub unit: Unit,
+}
+
+impl Measurement {
+    /// Creates the measurement of a component that is no directory.
+    fn new(component: Component, what: impl Into<String>, value: f64, unit: Unit) -> Measurement {
+        Measurement { component, directory: None, what: what.into(), value, unit }
+    }
 }
 
 /// Comparison of a documented rate with the measurement.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Promise {
-    /// Field of the document.
     pub field: String,
     /// Documented rate, bytes per second.
     pub promised_bytes_per_s: f64,
@@ -98,9 +100,7 @@ pub struct Promise {
 /// Results for a directory.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Medium {
-    /// Path of the directory.
     pub directory: PathBuf,
-    /// File system and device of the directory.
     pub behind: Behind,
     /// Best sequential write rate, durable at the end, bytes per second.
     pub write_bytes_per_s: f64,
@@ -120,7 +120,6 @@ pub struct Probe {
     /// Directory in use; left behind if the run was killed.
     #[serde(default)]
     pub scratch: Option<PathBuf>,
-    /// All measurements.
     pub measurements: Vec<Measurement>,
     /// Best rates of the directories, which are limits for `sweep`.
     pub media: Vec<Medium>,
@@ -136,7 +135,6 @@ pub struct Probe {
 /// Options of a run. A run continues an earlier one only if all options are equal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Options {
-    /// Directories to be measured.
     pub media: Vec<PathBuf>,
     /// Devices to be measured; they are only read.
     pub devices: Vec<PathBuf>,
@@ -163,7 +161,6 @@ impl Options {
         format!("memory, checksums, network, FUSE, preload library; {media}\nabout {}", format_seconds(seconds))
     }
 
-    /// Length of each measurement.
     pub fn time(&self) -> Duration {
         Duration::from_secs_f64(self.seconds)
     }
@@ -230,7 +227,6 @@ impl Found {
 }
 
 impl Probe {
-    /// Creates a run with nothing measured.
     pub fn new(options: Options) -> Probe {
         let left = options.parts().iter().map(Part::name).collect();
         Probe { left, options: Some(options), ..Probe::default() }
@@ -325,9 +321,7 @@ impl Probe {
                 let scratch = Scratch::make(directory)?;
                 self.scratch = Some(scratch.path().to_path_buf());
                 save(self)?;
-                let all = media::measure(directory, scratch.path(), options, interrupt)?;
-                (found.measurements, found.findings) = (all.measurements, all.findings);
-                found.medium = Some(all.medium);
+                found = media::measure(directory, scratch.path(), options, interrupt)?;
             }
             Part::Device(path) => found = Found::new(device::measure(path, time)?),
             Part::Peer(peer) => found = Found::new(wire(peer, time)?),
@@ -341,7 +335,6 @@ impl Probe {
         self.media.extend(found.medium);
     }
 
-    /// Compares the measurements with a document.
     pub fn compare(&mut self, cluster: &Cluster) {
         self.promises.clear();
         self.differences.clear();
@@ -353,6 +346,15 @@ impl Probe {
         let rates = self.measurements.iter().filter(|m| m.component == component && m.unit == Unit::BytesPerSecond);
         rates.map(|measurement| measurement.value).reduce(f64::max)
     }
+}
+
+/// Reads what a child process measured and printed as JSON. Errors: the last line that a failed child said.
+fn printed<T: DeserializeOwned>(output: &Output) -> Result<T, String> {
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        return Err(said.lines().last().unwrap_or("the measurement failed").to_string());
+    }
+    serde_json::from_slice(&output.stdout).map_err(|error| format!("its result is not understood: {error}"))
 }
 
 /// Measures the wire to another host, by `forebay limits peer` there or by iperf3. Errors: neither answers; the other

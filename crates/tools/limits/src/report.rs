@@ -26,9 +26,7 @@ use verdict::Step;
 /// One file of results.
 #[derive(Debug, Clone, Serialize)]
 pub struct Source {
-    /// Path of the file.
     pub path: PathBuf,
-    /// Content of the file.
     pub results: Results,
 }
 
@@ -39,7 +37,6 @@ pub struct Report {
     pub verdict: Vec<String>,
     /// Stages from the specification to the program, with the share that each kept of the previous one.
     pub steps: Vec<Step>,
-    /// Files of results.
     pub sources: Vec<Source>,
 }
 
@@ -76,7 +73,6 @@ impl Report {
         text
     }
 
-    /// Returns the report as JSON.
     pub fn json(&self) -> Result<String, Failure> {
         serde_json::to_string_pretty(self).map_err(|error| Failure::defect(format!("cannot write a report: {error}")))
     }
@@ -127,12 +123,7 @@ fn known(sources: &[Source]) -> Known {
         _ => None,
     });
     let Some((plan, source)) = plan else { return Known::default() };
-    Known {
-        write_bytes_per_s: Some(plan.write().minimum_bytes_per_s),
-        read_bytes_per_s: Some(plan.read().minimum_bytes_per_s),
-        client_bytes_per_s: Some(plan.client_link_bytes_per_s),
-        source: source.path.display().to_string(),
-    }
+    Known::of_plan(plan, &source.path)
 }
 
 #[cfg(test)]

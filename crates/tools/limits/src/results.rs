@@ -25,13 +25,10 @@ pub struct Results {
     pub forebay_limits: u32,
     /// Version of the program.
     pub version: String,
-    /// Name of the machine.
     pub host: String,
-    /// Kernel release of the machine.
     pub kernel: String,
     /// Start of the stage, seconds since 1970.
     pub started_unix_s: u64,
-    /// Results of the stage.
     #[serde(flatten)]
     pub stage: Stage,
 }
@@ -54,7 +51,6 @@ pub enum Stage {
 }
 
 impl Results {
-    /// Returns the name of this machine.
     pub fn host() -> String {
         rustix::system::uname().nodename().to_string_lossy().into_owned()
     }
@@ -73,7 +69,6 @@ impl Results {
         }
     }
 
-    /// Returns the text of the file.
     pub fn text(&self) -> Result<String, Failure> {
         serde_json::to_string_pretty(self).map_err(|error| Failure::defect(format!("cannot write results: {error}")))
     }

@@ -65,8 +65,8 @@ fn execute(args: LimitsArgs) -> Result<ExitCode, Failure> {
 fn plan(args: &PlanArgs) -> Result<ExitCode, Failure> {
     let mut kept = Kept::new(args.output.as_deref());
     kept.only(|stage| matches!(stage, Stage::Plan(_)))?;
-    let cluster = cluster(&args.cluster)?;
-    let plan = Plan::of(&cluster, &args.what_if).map_err(|error| Failure::usage(error.to_string()))?;
+    let cluster = Cluster::read(&args.cluster)?;
+    let plan = Plan::of(&cluster, &args.what_if)?;
     let text = plan::render(&plan);
     let saved = kept.save(Stage::Plan(plan));
     print(&if args.json { kept.text()? } else { text });
@@ -82,7 +82,8 @@ fn sweep(args: &SweepArgs) -> Result<ExitCode, Failure> {
         print(&sweep::estimate(&options).render(&options));
         return Ok(ExitCode::SUCCESS);
     }
-    let launcher = Launcher::own()?.on(&wanted::hosts(args)?).seeing(&wanted::io_nodes(args)?);
+    let launcher =
+        Launcher::own()?.on(&wanted::hosts(args, &args.hosts)?).seeing(&wanted::hosts(args, &args.io_nodes)?);
     let mut kept = Kept::new(args.stage.output.as_deref());
     let take_up = |stage| if let Stage::Sweep(sweep) = stage { Some(sweep.resume(&options)) } else { None };
     let mut sweep = kept.earlier("a sweep", take_up)?.unwrap_or_else(|| Sweep::new(options.clone()));
@@ -98,7 +99,7 @@ fn sweep(args: &SweepArgs) -> Result<ExitCode, Failure> {
 }
 
 fn probe(args: &ProbeArgs) -> Result<ExitCode, Failure> {
-    let cluster = args.cluster.as_deref().map(cluster).transpose()?;
+    let cluster = args.cluster.as_deref().map(Cluster::read).transpose()?;
     let mut media = args.media.clone();
     let documented = cluster.iter().flat_map(|cluster| &cluster.media).filter_map(|medium| medium.dir.clone());
     media.extend(documented.filter(|directory| !args.media.contains(directory)));
@@ -143,7 +144,7 @@ fn tell_finished(silent: bool, output: Option<&Path>) {
 
 /// Prints the measurements of a child process for its parent.
 fn told<T: serde::Serialize>(found: &T) -> Result<ExitCode, Failure> {
-    print(&serde_json::to_string(found).map_err(|error| Failure::defect(error.to_string()))?);
+    print(&serde_json::to_string(found).map_err(Failure::defect)?);
     Ok(ExitCode::SUCCESS)
 }
 
@@ -206,10 +207,6 @@ fn report(args: &ReportArgs) -> Result<ExitCode, Failure> {
         None => print(&report.text()),
     }
     Ok(ExitCode::SUCCESS)
-}
-
-pub(crate) fn cluster(path: &Path) -> Result<Cluster, Failure> {
-    Cluster::read(path).map_err(|error| Failure::input(error.to_string()))
 }
 
 /// Prints a text; a closed pipe (`| head`) is not an error.

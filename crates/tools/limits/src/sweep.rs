@@ -11,28 +11,28 @@ mod suspicion;
 mod traffic;
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-pub use analysis::{Analysis, Cell, analyse, cells};
+pub use analysis::{Analysis, analyse, cells};
 pub use cell::{Scratch, generator_ns};
 pub use estimate::{estimate, uncached_seconds};
 pub use show::render;
-pub use statistics::{median, spread};
+pub use statistics::{distinct, median, spread};
 pub use traffic::Traffic;
 
 use crate::bounds::PROCESSES_MAX;
 use crate::counters::{Behind, Counters};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
+use crate::plan::Plan;
 use crate::workload::{Kind, Launcher, Pattern, Task};
 use traffic::Observers;
 
 /// Options of a sweep. A run continues an earlier one only if all options are equal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Options {
-    /// Directory to test.
     pub target: PathBuf,
     /// Subdirectories over which files are distributed; empty: the target itself.
     #[serde(default)]
@@ -41,7 +41,6 @@ pub struct Options {
     pub groups: Vec<u64>,
     /// Values of N.
     pub processes: Vec<u64>,
-    /// Pattern of the processes.
     pub pattern: Pattern,
     /// Length of a phase.
     pub seconds: f64,
@@ -64,9 +63,7 @@ pub struct Options {
 /// Limits from the plan, the probe or the command line, in bytes per second.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Known {
-    /// Limit for writing.
     pub write_bytes_per_s: Option<f64>,
-    /// Limit for reading.
     pub read_bytes_per_s: Option<f64>,
     /// Rate of one client node's link.
     pub client_bytes_per_s: Option<f64>,
@@ -75,7 +72,16 @@ pub struct Known {
 }
 
 impl Known {
-    /// Returns the limit for a phase.
+    /// Returns the limits of a plan from the file `source`.
+    pub fn of_plan(plan: &Plan, source: &Path) -> Known {
+        Known {
+            write_bytes_per_s: Some(plan.write().minimum_bytes_per_s),
+            read_bytes_per_s: Some(plan.read().minimum_bytes_per_s),
+            client_bytes_per_s: Some(plan.client_link_bytes_per_s),
+            source: source.display().to_string(),
+        }
+    }
+
     pub fn limit(&self, kind: Kind) -> Option<f64> {
         match kind {
             Kind::Write => self.write_bytes_per_s,
@@ -86,7 +92,7 @@ impl Known {
 }
 
 /// One phase of one run of one cell.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Run {
     /// M.
     pub groups: u64,
@@ -94,7 +100,6 @@ pub struct Run {
     pub processes: u64,
     /// Number of the repetition, from 0.
     pub repetition: u64,
-    /// Kind of the phase.
     pub kind: Kind,
     /// Number of bytes for data, of operations for metadata.
     pub amount: u64,
@@ -143,18 +148,14 @@ pub struct Hole {
     pub groups: u64,
     /// N.
     pub processes: u64,
-    /// Number of the repetition.
     pub repetition: u64,
-    /// Reason for the failure.
     pub why: String,
 }
 
 /// Results of a sweep so far.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Sweep {
-    /// Options of the sweep.
     pub options: Options,
-    /// File system and device of the target.
     pub behind: Behind,
     /// Counters that could not be read. Without them a cache cannot be recognised by the devices' traffic.
     #[serde(default)]
@@ -173,7 +174,6 @@ pub struct Sweep {
     pub further: Vec<PathBuf>,
     /// Completed runs.
     pub runs: Vec<Run>,
-    /// Failed runs with their reasons.
     pub holes: Vec<Hole>,
 }
 
@@ -254,7 +254,6 @@ impl Options {
 }
 
 impl Sweep {
-    /// Creates a sweep without runs.
     pub fn new(options: Options) -> Sweep {
         let behind = Behind::of(options.bases().first().unwrap_or(&options.target));
         Sweep {
@@ -269,6 +268,17 @@ impl Sweep {
             runs: Vec::new(),
             holes: Vec::new(),
         }
+    }
+
+    /// Returns the kinds of the phases that were run, in their order.
+    pub fn kinds(&self) -> Vec<Kind> {
+        let mut kinds = Vec::new();
+        for run in &self.runs {
+            if !kinds.contains(&run.kind) {
+                kinds.push(run.kind);
+            }
+        }
+        kinds
     }
 
     /// Continues an earlier sweep; `None` if it had other options. Failed runs are repeated.
@@ -290,7 +300,6 @@ impl Sweep {
         self.options.plan().into_iter().filter(|run| !done.contains(run)).collect()
     }
 
-    /// Returns whether all runs are done.
     pub fn is_done(&self) -> bool {
         self.left().is_empty()
     }

@@ -7,12 +7,10 @@ pub struct Table {
 }
 
 impl Table {
-    /// Creates a table with this heading.
     pub fn new<S: Into<String>>(heading: impl IntoIterator<Item = S>) -> Table {
         Table { rows: vec![heading.into_iter().map(Into::into).collect()] }
     }
 
-    /// Adds a row.
     pub fn row<S: Into<String>>(&mut self, cells: impl IntoIterator<Item = S>) {
         self.rows.push(cells.into_iter().map(Into::into).collect());
     }

@@ -56,7 +56,6 @@ impl Rate {
         Ok(Rate(bytes_per_s))
     }
 
-    /// Returns the rate in bytes per second.
     pub fn bytes_per_s(self) -> f64 {
         self.0
     }
@@ -125,6 +124,11 @@ pub fn format_seconds(seconds: f64) -> String {
         60..3600 => format!("{}m {:02}s", whole / 60, whole % 60),
         _ => format!("{}h {:02}m", whole / 3600, whole % 3600 / 60),
     }
+}
+
+/// Formats a count: `1 stream`, `2 streams`.
+pub fn counted(count: u64, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 /// Formats a share as `84.1 %`.

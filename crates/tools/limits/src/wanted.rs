@@ -3,12 +3,12 @@
 use std::path::Path;
 
 use crate::args::{Length, PatternArgs, SweepArgs};
+use crate::cluster::Cluster;
 use crate::counters::Behind;
 use crate::failure::Failure;
 use crate::plan::Plan;
 use crate::results::{Results, Stage};
-use crate::run::cluster;
-use crate::sweep::{Known, Options, uncached_seconds};
+use crate::sweep::{Known, Options, distinct, uncached_seconds};
 use crate::workload::{Host, Kind, Pattern};
 
 /// Returns the options of a sweep. Errors: the argument and the problem.
@@ -26,8 +26,8 @@ pub fn options(args: &SweepArgs) -> Result<Options, Failure> {
     let mut options = Options {
         target,
         across: args.across.clone(),
-        groups: sorted(&args.groups),
-        processes: sorted(&args.processes),
+        groups: distinct(args.groups.iter().copied()),
+        processes: distinct(args.processes.iter().copied()),
         pattern: pattern(Pattern::preset(args.pattern), &args.change)?,
         seconds: if let Length::Of(time) = args.time { time.as_secs_f64() } else { 0.0 },
         repeat: args.repeat,
@@ -47,23 +47,10 @@ pub fn options(args: &SweepArgs) -> Result<Options, Failure> {
     Ok(options)
 }
 
-/// Returns the hosts of a sweep, each with its program.
-pub fn hosts(args: &SweepArgs) -> Result<Vec<Host>, Failure> {
+/// Returns the named hosts of a sweep, groups' or I/O nodes, each with its program.
+pub fn hosts(args: &SweepArgs, named: &[String]) -> Result<Vec<Host>, Failure> {
     let program = args.remote_program.as_deref();
-    args.hosts.iter().map(|host| Host::parse(host, program).map_err(Failure::usage)).collect()
-}
-
-/// Returns the I/O nodes to observe, each with its program.
-pub fn io_nodes(args: &SweepArgs) -> Result<Vec<Host>, Failure> {
-    let program = args.remote_program.as_deref();
-    args.io_nodes.iter().map(|host| Host::parse(host, program).map_err(Failure::usage)).collect()
-}
-
-fn sorted(values: &[u64]) -> Vec<u64> {
-    let mut sorted = values.to_vec();
-    sorted.sort_unstable();
-    sorted.dedup();
-    sorted
+    named.iter().map(|host| Host::parse(host, program).map_err(Failure::usage)).collect()
 }
 
 fn pattern(mut pattern: Pattern, change: &PatternArgs) -> Result<Pattern, Failure> {
@@ -96,14 +83,8 @@ fn known(args: &SweepArgs, target: &Path) -> Result<Known, Failure> {
         return measured(path, target);
     }
     let Some(path) = &args.plan else { return Ok(Known::default()) };
-    let cluster = cluster(path)?;
-    let plan = Plan::of(&cluster, &[]).map_err(|error| Failure::usage(error.to_string()))?;
-    Ok(Known {
-        write_bytes_per_s: Some(plan.write().minimum_bytes_per_s),
-        read_bytes_per_s: Some(plan.read().minimum_bytes_per_s),
-        client_bytes_per_s: Some(plan.client_link_bytes_per_s),
-        source: path.display().to_string(),
-    })
+    let plan = Plan::of(&Cluster::read(path)?, &[])?;
+    Ok(Known::of_plan(&plan, path))
 }
 
 /// Returns the limits that a probe of the target's file system measured.

@@ -36,7 +36,6 @@ pub struct Watch {
     pub status: u8,
     /// Run time in seconds.
     pub seconds: f64,
-    /// Number of processors of this machine.
     pub processors: u64,
     /// Processor time in seconds of the program and of the children that it waited for.
     pub program_cpu_s: f64,
@@ -46,7 +45,6 @@ pub struct Watch {
     pub total: Counters,
     /// Growth over each interval.
     pub samples: Vec<Counters>,
-    /// Shares of the machine's processor time.
     pub shares: Shares,
     /// Utilisation of each resource, the highest first.
     pub busy: Vec<Busy>,

@@ -22,9 +22,7 @@ pub struct Mount {
     pub device: String,
     /// Part of the file system that is mounted: `/` for all of it.
     pub root: PathBuf,
-    /// Mount point.
     pub point: PathBuf,
-    /// File system type.
     pub kind: String,
     /// Text that `mount` shows before "on": for our mounts the burst buffer.
     pub source: PathBuf,

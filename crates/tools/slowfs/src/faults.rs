@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use clap::ValueEnum;
 use fuse_protocol::Errno;
 
 use crate::limits::HANG_POLL;
@@ -62,7 +63,9 @@ pub fn parse(text: &str) -> Result<Fault, String> {
     };
     let call = match call {
         "any" => None,
-        name => Some(Call::named(name).ok_or_else(|| format!("`{name}` is no operation: any, {}", Call::names()))?),
+        name => {
+            Some(Call::from_str(name, false).map_err(|_| format!("`{name}` is no operation: any, {}", Call::names()))?)
+        }
     };
     let wrong = || format!("`{when}` is no time: N (the Nth), N+ (from it on) or P% (so many, by the seed)");
     let when = if let Some(percent) = when.strip_suffix('%') {

@@ -136,7 +136,6 @@ pub fn xattr_names(node: &Node) -> Result<Vec<u8>, Errno> {
     Ok(names)
 }
 
-/// Sets an extended attribute.
 pub fn set_xattr(node: &Node, name: &CStr, value: &[u8], flags: i32, kill_sgid: bool) -> Result<(), Errno> {
     let path = path_of(node.fd.as_fd());
     rustix::fs::setxattr(&path, name, value, XattrFlags::from_bits_retain(flags.cast_unsigned()))?;
@@ -147,7 +146,6 @@ pub fn set_xattr(node: &Node, name: &CStr, value: &[u8], flags: i32, kill_sgid: 
     Ok(())
 }
 
-/// Removes an extended attribute.
 pub fn remove_xattr(node: &Node, name: &CStr) -> Result<(), Errno> {
     Ok(rustix::fs::removexattr(path_of(node.fd.as_fd()), name)?)
 }

@@ -30,8 +30,6 @@ pub use statistics::{Kind, Use};
 /// Nanoseconds since the model's origin.
 pub type Ns = u64;
 
-/// Number that identifies a client.
 pub type ClientId = u64;
 
-/// Number that identifies a file.
 pub type FileId = u64;

@@ -4,6 +4,7 @@ use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use clap::ValueEnum;
 use fuse_protocol::{Errno, Handle, Request};
 use parking_lot::Mutex;
 
@@ -11,7 +12,7 @@ use crate::faults::{Fault, Faults};
 use crate::model::{Bed, ClientId, FileId, Ns, Operation, Spec, Transfer};
 
 /// Definition of a client.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum ClientIs {
     /// Each open description is one
     Open,
@@ -23,8 +24,8 @@ pub enum ClientIs {
     User,
 }
 
-/// Kinds of operations, as fault points name them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Kinds of operations, as fault points name them: in small letters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Call {
     Lookup,
     Getattr,
@@ -50,38 +51,16 @@ pub enum Call {
     Seek,
 }
 
-const CALLS: [(Call, &str); 22] = [
-    (Call::Lookup, "lookup"),
-    (Call::Getattr, "getattr"),
-    (Call::Statx, "statx"),
-    (Call::Setattr, "setattr"),
-    (Call::Readlink, "readlink"),
-    (Call::Make, "make"),
-    (Call::Remove, "remove"),
-    (Call::Rename, "rename"),
-    (Call::Link, "link"),
-    (Call::Open, "open"),
-    (Call::Create, "create"),
-    (Call::Read, "read"),
-    (Call::Write, "write"),
-    (Call::Flush, "flush"),
-    (Call::Release, "release"),
-    (Call::Fsync, "fsync"),
-    (Call::Opendir, "opendir"),
-    (Call::Readdir, "readdir"),
-    (Call::Statfs, "statfs"),
-    (Call::Xattr, "xattr"),
-    (Call::Allocate, "allocate"),
-    (Call::Seek, "seek"),
-];
+/// Number of kinds.
+const CALLS: usize = Call::Seek as usize + 1;
 
 impl Call {
-    pub fn named(name: &str) -> Option<Call> {
-        CALLS.iter().find(|(_, known)| *known == name).map(|(call, _)| *call)
+    fn name(self) -> String {
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_string())
     }
 
     pub fn names() -> String {
-        CALLS.map(|(_, name)| name).join(", ")
+        Call::value_variants().iter().map(|call| call.name()).collect::<Vec<_>>().join(", ")
     }
 
     /// Returns whether a fault point for `named` applies to this call. `getattr` includes any request for attributes,
@@ -110,8 +89,8 @@ pub struct Moved {
 /// The model, its clock and its fault points.
 pub struct Shape {
     origin: Instant,
-    /// Number of requests of each kind, in the order of [`CALLS`].
-    requests: [AtomicU64; CALLS.len()],
+    /// Number of requests of each kind, in the order of [`Call`].
+    requests: [AtomicU64; CALLS],
     bed: Mutex<Bed>,
     faults: Faults,
     client_is: ClientIs,
@@ -133,7 +112,6 @@ impl Shape {
         self.origin.elapsed().as_nanos() as Ns
     }
 
-    /// Counts a request.
     pub fn count(&self, call: Call) {
         self.requests[call as usize].fetch_add(1, Ordering::Relaxed);
     }
@@ -199,8 +177,8 @@ impl Shape {
             let _ = writeln!(text, "fault {number} hits {hits}");
         }
         text.push_str("requests");
-        for ((_, name), count) in CALLS.iter().zip(&self.requests) {
-            let _ = write!(text, " {name} {}", count.load(Ordering::Relaxed));
+        for (call, count) in Call::value_variants().iter().zip(&self.requests) {
+            let _ = write!(text, " {} {}", call.name(), count.load(Ordering::Relaxed));
         }
         text.push('\n');
         text
@@ -219,8 +197,10 @@ mod tests {
 
     #[test]
     fn calls_are_counted_under_their_own_names() {
-        for (at, (call, name)) in CALLS.iter().enumerate() {
-            assert_eq!((*call as usize, Call::named(name)), (at, Some(*call)));
+        assert_eq!(Call::value_variants().len(), CALLS);
+        for (at, call) in Call::value_variants().iter().enumerate() {
+            assert_eq!((*call as usize, Call::from_str(&call.name(), false)), (at, Ok(*call)));
         }
+        assert!(Call::names().starts_with("lookup, getattr, statx, "), "{}", Call::names());
     }
 }

@@ -21,7 +21,6 @@ use crate::nodes::{Node, Nodes, ROOT};
 use crate::shape::{Call, Shape};
 use crate::{attributes, lower};
 
-/// An open file.
 struct File {
     fd: OwnedFd,
     /// Number of the file in the model.
@@ -29,7 +28,6 @@ struct File {
     client: ClientId,
 }
 
-/// One mounted directory.
 pub struct SlowFs {
     nodes: Nodes,
     files: Handles<File>,

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use config::PolicySet;
 
-use super::{BurstBuffer, rule};
+use super::rule;
+use crate::burst_buffer::BurstBuffer;
 
 /// `forebay stage ...`
 #[derive(Debug, Subcommand)]

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use data_store::{Cleaned, Which};
 use indicatif::HumanBytes;
-use serde_json::{Value, json};
+use serde_json::json;
 use types::Shown;
 
 use crate::args::CleanArgs;
@@ -13,13 +13,13 @@ use crate::count::files;
 use crate::exit::{self, Failure, out, say};
 use crate::limits::SILENCE;
 use crate::neighbours::{self, Outcome};
-use crate::{place, serving, shell};
+use crate::{place, served, shell};
 
 /// Cleans every place in the burst buffer, or the place of one directory. Returns 69 if one could not be cleaned.
 pub fn run(args: &CleanArgs) -> Result<u8, Failure> {
     let root = existing(&args.burst_buffer)?;
     let asked = args.dir.as_ref().map(|dir| std::fs::canonicalize(dir).unwrap_or_else(|_| dir.clone()));
-    let is_asked = |place: &Path| asked.is_none() || serving::directory_of(place) == asked;
+    let is_asked = |place: &Path| asked.is_none() || served::directory_of(place) == asked;
     let places: Vec<_> = place::formatted(&root).into_iter().filter(|place| is_asked(place)).collect();
     if places.is_empty() {
         let of = asked.map_or(String::new(), |dir| format!(" for {}", dir.shown()));
@@ -29,7 +29,7 @@ pub fn run(args: &CleanArgs) -> Result<u8, Failure> {
     let which = Which { used_before_s, bytes: u64::MAX, dry_run: args.dry_run };
     let (mut code, mut told) = (0, Vec::new());
     for place in &places {
-        let dir = serving::directory_of(place).unwrap_or_default();
+        let dir = served::directory_of(place).unwrap_or_default();
         let outcome = clean(place, &which);
         let failure = outcome.as_ref().err().cloned();
         let cleaned = outcome.unwrap_or_default();
@@ -49,8 +49,7 @@ pub fn run(args: &CleanArgs) -> Result<u8, Failure> {
         code = failure.map_or(code, |failure| code.max(failure.code));
     }
     if args.json {
-        let text = serde_json::to_string_pretty(&Value::Array(told));
-        out!("{}", text.map_err(|e| Failure::new(exit::SOFTWARE, e.to_string()))?);
+        exit::out_json(&told)?;
     }
     Ok(code)
 }

@@ -15,7 +15,7 @@ use crate::drain::{self, Requests};
 use crate::exit::{self, Failure, out, reason, say};
 use crate::guest::{self, Place};
 use crate::holders;
-use crate::limits::{FORCED_END, LISTED_MAX, POLL};
+use crate::limits::{FORCED_END, POLL};
 use crate::lower::{self, Submounts};
 use crate::mounts;
 use crate::server::NamesAt;
@@ -32,7 +32,7 @@ pub fn run(args: &MountArgs) -> Result<u8, Failure> {
             "as an ordinary user accelerate one command, or one shell: forebay run --burst-buffer BB --dir DIR -- bash",
         ));
     }
-    if args.names == NamesAt::Server {
+    if args.server.names == NamesAt::Server {
         return mount_names::run(args, &buffer);
     }
     dead::detach(&args.dir, &buffer)?;
@@ -146,10 +146,7 @@ fn stay_below(place: &Place) {
         return;
     }
     say!("forebay: these processes are inside {} and stay unaccelerated until they enter it anew:", place.dir.shown());
-    inside.iter().take(LISTED_MAX).for_each(|holder| say!("  {holder}"));
-    if inside.len() > LISTED_MAX {
-        say!("  and {} more", inside.len() - LISTED_MAX);
-    }
+    say!("{}", holders::listed(&inside));
 }
 
 pub fn tell(started: Option<&Channel>, text: &str) {
@@ -165,15 +162,15 @@ fn serve(place: &Place, serving: Serving, mounted: Mounted<'_>, signals: &Signal
     let mut told = false;
     while !serving.has_ended() {
         let signalled = signals.next(POLL).is_some_and(|signal| signal.asks_to_end());
-        if !signalled && !serving.asked_to_end() {
+        if !signalled && !serving.asked.is_asked() {
             continue;
         }
         note(&format!("{}: asked to end, draining; once more leaves what is not drained", place.dir.shown()));
         let requests = Requests::one(signals, true);
-        let requests = if serving.is_forced() { requests.with_patience(FORCED_END) } else { requests };
+        let requests = if serving.asked.is_forced() { requests.with_patience(FORCED_END) } else { requests };
         let (stuck, _) = drain::drain(&serving.cache, &requests, false);
         match unmount(&place.dir) {
-            Err(error) if told || serving.is_forced() || drain::was_interrupted(&stuck) => {
+            Err(error) if told || serving.asked.is_forced() || drain::was_interrupted(&stuck) => {
                 tracing::warn!("ended although {}: {}", place.dir.shown(), reason(&error));
                 let _ = fuse_protocol::mount::unmount(&place.dir, true);
             }
@@ -196,7 +193,7 @@ fn serve(place: &Place, serving: Serving, mounted: Mounted<'_>, signals: &Signal
 /// has interrupted the drain.
 fn finish(place: &Place, serving: Serving, signals: &Signals, left: Option<Vec<Stuck>>) -> Result<u8, Failure> {
     let requests = if left.is_some() { Requests::over(signals) } else { Requests::one(signals, true) };
-    let requests = if serving.is_forced() { requests.with_patience(FORCED_END) } else { requests };
+    let requests = if serving.asked.is_forced() { requests.with_patience(FORCED_END) } else { requests };
     let windows_drained = serving.drain_windows(&requests);
     let stuck = left.unwrap_or_else(|| drain::drain(&serving.cache, &requests, false).0);
     if stuck.is_empty() && windows_drained {

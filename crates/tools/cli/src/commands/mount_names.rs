@@ -80,12 +80,12 @@ fn wait(relaying: &Relaying, signals: &Signals) {
     let (mut told, dir) = (false, &relaying.place.dir);
     while !relaying.has_ended() {
         let signalled = signals.next(POLL).is_some_and(|signal| signal.asks_to_end());
-        if !signalled && !relaying.asked_to_end() {
+        if !signalled && !relaying.asked.is_asked() {
             continue;
         }
         match mount::unmount(dir) {
             Ok(()) => return,
-            Err(error) if told || relaying.is_forced() => {
+            Err(error) if told || relaying.asked.is_forced() => {
                 tracing::warn!("ended although {}: {}", dir.shown(), reason(&error));
                 let _ = fuse_protocol::mount::unmount(dir, true);
                 return;

@@ -11,7 +11,6 @@ use crate::args::PolicyCommand;
 use crate::exit::{self, Failure, out};
 use crate::link;
 
-/// Shows or changes rules.
 pub fn run(command: &PolicyCommand) -> Result<u8, Failure> {
     match command {
         PolicyCommand::Get { path, key } => get(path, key.as_deref()),

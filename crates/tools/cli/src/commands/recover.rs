@@ -7,14 +7,13 @@ use data_store::StatusScope;
 use types::Shown;
 
 use crate::args::RecoverArgs;
-use crate::commands::check;
 use crate::count::files;
 use crate::drain::{self, Requests};
 use crate::exit::{self, Failure, say};
 use crate::guest::Place;
 use crate::serving::{self, How, Prepared};
 use crate::signals::Signals;
-use crate::{forget, log, lower, mounts, open_files, place, privilege, replaced, shell};
+use crate::{findings, forget, log, lower, mounts, open_files, place, privilege, replaced, served, shell};
 
 /// Largest exit status that does not stand for a signal, as in shells.
 const ENDED_BY_SIGNAL: u8 = 128;
@@ -60,7 +59,7 @@ pub fn run(args: &RecoverArgs) -> Result<u8, Failure> {
         let message = format!("{} holds no data of Forebay", root.shown());
         let known: Vec<String> = place::formatted(&root)
             .iter()
-            .filter_map(|b| serving::directory_of(b))
+            .filter_map(|b| served::directory_of(b))
             .map(|dir| dir.shown().to_string())
             .collect();
         let failure = Failure::new(exit::NO_INPUT, message);
@@ -83,15 +82,12 @@ pub fn existing(path: &Path) -> Result<PathBuf, Failure> {
 /// Returns the directory that a burst buffer serves. `single`: it is the only one. Returns `None` if another
 /// directory is `asked` for.
 fn directory(buffer: &Path, asked: Option<&Path>, single: bool) -> Result<Option<PathBuf>, Failure> {
-    let known = serving::directory_of(buffer);
+    let known = served::directory_of(buffer);
     let Some(asked) = asked else {
-        if known.is_none() && check::holds_nothing(buffer) {
+        if known.is_none() && findings::holds_nothing(buffer) {
             return Ok(None);
         }
-        return known.map(Some).ok_or_else(|| {
-            Failure::new(exit::NO_INPUT, format!("{} does not say which directory it serves", buffer.shown()))
-                .remedy("name it: --dir DIR")
-        });
+        return findings::served(buffer).map(Some);
     };
     let dir = std::fs::canonicalize(asked).map_err(|e| Failure::io(format_args!("use {}", asked.shown()), &e))?;
     // A store may be mounted elsewhere now: with a single burst buffer the cache itself checks whether the directory

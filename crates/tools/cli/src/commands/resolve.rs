@@ -15,6 +15,7 @@ use crate::link::{self, Link, Target};
 use crate::lower;
 use crate::place;
 use crate::replaced;
+use crate::served;
 use crate::serving::{self, How};
 
 /// Resolves a file. Prints where the burst buffer's copy was saved, if it was.
@@ -43,7 +44,7 @@ pub fn run(args: &ResolveArgs) -> Result<u8, Failure> {
 fn of_former(path: &Path, buffer: Option<&Path>) -> Option<(PathBuf, PathBuf)> {
     let buffer = std::fs::canonicalize(buffer?).ok()?;
     let of_it = |place: &PathBuf| {
-        serving::directory_of(place).filter(|dir| std::path::absolute(path).is_ok_and(|path| path == *dir))
+        served::directory_of(place).filter(|dir| std::path::absolute(path).is_ok_and(|path| path == *dir))
     };
     let found = place::formatted(&buffer).into_iter().find_map(|place| of_it(&place).map(|dir| (place, dir)))?;
     replaced::is_of_former(&found.0, &found.1).then_some(found)

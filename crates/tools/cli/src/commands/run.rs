@@ -28,7 +28,7 @@ use crate::{heap, log, lower, open_files, preload, privilege};
 
 /// Runs the command. Returns the command's exit status, or 75 if data could not be drained.
 pub fn run(args: &RunArgs) -> Result<u8, Failure> {
-    if args.names == NamesAt::Server {
+    if args.server.names == NamesAt::Server {
         return run_names::run(args);
     }
     let buffer = args.server.directory(&args.burst_buffer)?;
@@ -67,7 +67,6 @@ pub fn run(args: &RunArgs) -> Result<u8, Failure> {
 /// Working directory and report path of the caller.
 pub struct Here {
     cwd: PathBuf,
-    /// Path of the report, if one is wanted.
     pub report: Option<PathBuf>,
 }
 
@@ -152,7 +151,6 @@ pub fn mounts_of(command: Pid, places: &[Place]) -> Vec<Mount> {
 /// Outcome of the command, before the drain.
 pub struct Outcome {
     status: u8,
-    /// Duration of the command.
     pub took: Duration,
     lingered: Lingered,
 }
@@ -186,7 +184,7 @@ impl Outcome {
             command_status: self.status,
             command_s: self.took.as_secs_f64(),
             linger_s: self.lingered.took.as_secs_f64(),
-            left_behind: Report::left(&self.lingered.left),
+            left_behind: self.lingered.left.iter().map(ToString::to_string).collect(),
             drain_s: drained.as_secs_f64(),
             directories,
         };

@@ -1,47 +1,22 @@
 //! `forebay serve`: serves a burst buffer to the agents of other processes and machines.
 
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
-use agent::control::{ControlListener, SOCKET};
-use clap::Args;
+use agent::control::ControlListener;
 use relay::{Names, RecoveryRecords};
 use server::{BootVerifier, Files};
 use transport::{Address, AllowedPeers, Server};
 use types::Shown;
 
-use crate::args::{BurstBuffer, Rules};
+use crate::args::ServeArgs;
+use crate::ending::{Ending, stop_listening};
 use crate::exit::{self, Failure, say};
 use crate::limits::POLL;
 use crate::server::read_secret;
 use crate::serving::{self, How};
 use crate::signals::Signals;
 use crate::{claim, drain, heap, log, lower, open_files, privilege};
-
-/// `forebay serve`
-#[derive(Debug, Args)]
-pub struct ServeArgs {
-    /// The directory that is accelerated, as it is mounted here
-    pub dir: PathBuf,
-    #[command(flatten)]
-    pub burst_buffer: BurstBuffer,
-    /// Where to listen, unix:PATH or tcp:HOST:PORT; may be repeated
-    #[arg(long, value_name = "ADDR", required = true)]
-    pub listen: Vec<Address>,
-    /// The secret that agents on the network must have; a file that only its owner may read
-    #[arg(long, value_name = "FILE")]
-    pub secret: Option<PathBuf>,
-    /// Serve whoever reaches the TCP port, without a secret
-    #[arg(long, conflicts_with = "secret")]
-    pub anonymous: bool,
-    #[command(flatten)]
-    pub rules: Rules,
-    /// No other machine changes the directory but through this server: leave no marks on files
-    #[arg(long)]
-    pub exclusive: bool,
-}
 
 /// Serves until asked to end; then drains.
 pub fn run(args: &ServeArgs) -> Result<u8, Failure> {
@@ -70,11 +45,9 @@ pub fn run(args: &ServeArgs) -> Result<u8, Failure> {
     prepared.can_keep_policies()?;
     prepared.lock_note().iter().for_each(|note| say!("forebay: {note}"));
     drop(claim);
-    let asked = Arc::new(AtomicBool::new(false));
-    let on_shutdown = {
-        let asked = Arc::clone(&asked);
-        Box::new(move |_force| asked.store(true, Ordering::Release))
-    };
+    let asked = Arc::new(Ending::default());
+    let theirs = Arc::clone(&asked);
+    let on_shutdown = Box::new(move |force| theirs.ask(force));
     let control = ControlListener::start(Arc::clone(&prepared.agent), &place.burst_buffer, on_shutdown)
         .map_err(|e| Failure::io("listen for commands", &e))?;
     // For nodes that see the global store, and for nodes that do not.
@@ -90,7 +63,7 @@ pub fn run(args: &ServeArgs) -> Result<u8, Failure> {
         say!("forebay: serving {} at {address}", place.dir.shown());
         tracing::info!("serving {} at {address}", place.dir.shown());
     }
-    while !asked.swap(false, Ordering::AcqRel) && !signals.next(POLL).is_some_and(|signal| signal.asks_to_end()) {}
+    while !asked.is_asked() && !signals.next(POLL).is_some_and(|signal| signal.asks_to_end()) {}
     // Files that agents had open are closed with the server, and staged out with the rest.
     let requests = drain::Requests::one(&signals, false);
     let closed = requests.unless(move |_| drop(server)).map_err(|e| Failure::io("start a thread", &e))?;
@@ -108,9 +81,7 @@ pub fn run(args: &ServeArgs) -> Result<u8, Failure> {
         tracing::warn!(%error, "should this machine end now, the next server takes it that it has crashed");
     }
     drain::let_go(&*prepared.cache, &place.burst_buffer, synced.is_none());
-    let _ = std::fs::remove_file(place.burst_buffer.join(SOCKET));
-    // Not dropped: that would wait for its thread, which the end of this process stops at once.
-    std::mem::forget(control);
+    stop_listening(control, &place.burst_buffer);
     Ok(if stuck.is_empty() { 0 } else { exit::UNDRAINED })
 }
 

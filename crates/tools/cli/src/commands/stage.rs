@@ -11,7 +11,6 @@ use crate::exit::{self, Failure, out, say};
 use crate::link::{self, Link};
 use crate::progress::{Progress, State};
 
-/// `forebay stage`
 pub fn run(command: &StageCommand) -> Result<u8, Failure> {
     let (verb, args) = match command {
         StageCommand::In(args) => (Verb::In, args),
@@ -72,7 +71,6 @@ fn stage(link: &mut Link, verb: Verb, paths: Vec<PathBuf>, args: &StageArgs) -> 
     })
 }
 
-/// `forebay drain`
 pub fn drain(args: &DrainArgs) -> Result<u8, Failure> {
     let (mut link, inside) = link::to(&args.dir, args.burst_buffer.get().as_deref())?;
     if args.wait {
@@ -91,7 +89,6 @@ fn drain_and_list(link: &mut Link, inside: &Path) -> Result<u8, Failure> {
     Ok(exit::UNDRAINED)
 }
 
-/// `forebay quiesce`
 pub fn quiesce(args: &QuiesceArgs) -> Result<u8, Failure> {
     let (mut link, _) = link::to(&args.dir, args.burst_buffer.get().as_deref())?;
     if args.resume {

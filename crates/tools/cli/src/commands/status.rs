@@ -27,8 +27,7 @@ pub fn run(args: &StatusArgs) -> Result<u8, Failure> {
     let states: Vec<Value> = targets.into_iter().map(state).collect();
     let dead = states.iter().any(|state| state["error"].is_string());
     if args.json {
-        let text = serde_json::to_string_pretty(&states).map_err(|e| Failure::new(exit::SOFTWARE, e.to_string()))?;
-        out!("{text}");
+        exit::out_json(&states)?;
     } else if states.is_empty() {
         out!("nothing is accelerated here");
     } else {

@@ -11,13 +11,13 @@ use rustix::mount::UnmountFlags;
 use types::Shown;
 
 use crate::args::UmountArgs;
-use crate::commands::{check, mount};
+use crate::commands::mount;
 use crate::count::files;
 use crate::exit::{self, Failure, say};
 use crate::holders;
-use crate::limits::{FORCED_DRAIN, FORCED_WAIT, LISTED_MAX, POLL, UNMOUNT_TRIES};
+use crate::limits::{FORCED_DRAIN, FORCED_WAIT, POLL, UNMOUNT_TRIES};
 use crate::link::{self, Link, Target};
-use crate::{log, mounts, place, relaying, shell};
+use crate::{findings, log, mounts, place, relaying, shell};
 
 /// Unmounts the directory. Returns 69 while it is in use, 75 if data cannot be drained.
 pub fn run(args: &UmountArgs) -> Result<u8, Failure> {
@@ -186,7 +186,7 @@ fn without_agent(args: &UmountArgs, target: &Target) -> Result<u8, Failure> {
 /// Reports what the burst buffer still holds after its agent has ended. `held`: the burst buffer itself, if it is not
 /// found by its path.
 fn left_over(buffer: &Path, held: Option<&OwnedFd>) -> Result<u8, Failure> {
-    let dirty = check::undrained(&held.map_or_else(|| buffer.to_path_buf(), link::held_path))?;
+    let dirty = findings::undrained(&held.map_or_else(|| buffer.to_path_buf(), link::held_path))?;
     if dirty == 0 {
         return Ok(0);
     }
@@ -222,11 +222,7 @@ fn busy(dir: &Path) -> Option<Failure> {
     if held.is_empty() {
         return None;
     }
-    let mut lines: Vec<String> = held.iter().take(LISTED_MAX).map(|holder| format!("  {holder}")).collect();
-    if held.len() > LISTED_MAX {
-        lines.push(format!("  and {} more", held.len() - LISTED_MAX));
-    }
-    let message = format!("{} is in use by\n{}", dir.shown(), lines.join("\n"));
+    let message = format!("{} is in use by\n{}", dir.shown(), holders::listed(&held));
     Some(
         Failure::new(exit::UNAVAILABLE, message)
             .remedy("end these processes, or let them leave the directory, and try again"),

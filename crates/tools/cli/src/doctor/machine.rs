@@ -6,6 +6,7 @@ use rustix::process::{Resource, getrlimit};
 
 use super::Check;
 use crate::limits::{MEMORY_WARN_BYTES, NOFILE_WARN};
+use crate::memory::of_machine;
 use crate::privilege;
 
 /// Oldest kernel that serves: `open_tree` and `move_mount`.
@@ -58,11 +59,9 @@ pub fn user_namespaces() -> Check {
 }
 
 pub fn memory() -> Check {
-    let info = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let field = info.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
-    let kib = field.and_then(|text| text.trim().trim_end_matches(" kB").parse::<u64>().ok()).unwrap_or(0);
-    let found = format!("{} MiB available", kib >> 10);
-    if kib << 10 < MEMORY_WARN_BYTES {
+    let bytes = of_machine("MemAvailable:").unwrap_or(0);
+    let found = format!("{} MiB available", bytes >> 20);
+    if bytes < MEMORY_WARN_BYTES {
         Check::limited("memory", found, "the agent works best with 512 MiB to spare")
     } else {
         Check::ok("memory", found)

@@ -35,11 +35,8 @@ pub enum Verdict {
 /// Result of one check.
 #[derive(Debug, Clone, Serialize)]
 pub struct Check {
-    /// Name of the check.
     pub name: &'static str,
-    /// Verdict of the check.
     pub verdict: Verdict,
-    /// Finding, in words.
     pub found: String,
     /// Remedy, in words; empty if nothing needs to be done.
     pub remedy: String,
@@ -73,8 +70,7 @@ pub fn run(args: &DoctorArgs) -> Result<u8, Failure> {
     }
     let worst = checks.iter().map(|check| check.verdict).max().unwrap_or(Verdict::Ok);
     if args.json {
-        let text = serde_json::to_string_pretty(&serde_json::json!({ "verdict": worst, "checks": checks }));
-        out!("{}", text.map_err(|e| Failure::new(exit::SOFTWARE, e.to_string()))?);
+        exit::out_json(&serde_json::json!({ "verdict": worst, "checks": checks }))?;
     } else {
         print(&checks);
     }

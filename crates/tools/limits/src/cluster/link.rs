@@ -80,7 +80,6 @@ pub struct Link {
     /// Line encoding; default none, which is right if `rate` is already the data rate.
     #[serde(default)]
     pub encoding: Encoding,
-    /// Number of lanes of one link.
     #[serde(default = "super::one")]
     pub lanes: u64,
     /// Number of parallel links.
@@ -89,7 +88,6 @@ pub struct Link {
     /// Share that headers and protocols take from the data rate, `0.0..1.0`.
     #[serde(default)]
     pub overhead: f64,
-    /// Whether both directions have separate rates.
     #[serde(default)]
     pub duplex: Duplex,
     /// Price of one link: interface, cable and port.

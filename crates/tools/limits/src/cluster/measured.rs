@@ -10,9 +10,7 @@ use crate::units::Rate;
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Measured {
-    /// Results of programs that write.
     pub write: Option<Figures>,
-    /// Results of programs that read.
     pub read: Option<Figures>,
     best: Option<Rate>,
     single: Option<Rate>,

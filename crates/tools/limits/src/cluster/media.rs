@@ -28,7 +28,6 @@ pub struct Media {
     /// Name for `--what-if` and `probe`.
     #[serde(default)]
     pub name: String,
-    /// Number of devices.
     pub count: u64,
     /// Sustained read rate of one device.
     pub read: Rate,
@@ -46,7 +45,6 @@ pub struct Media {
     /// Share of the rate that file system and controller take, `0.0..1.0`.
     #[serde(default)]
     pub overhead: f64,
-    /// Place where the redundancy is computed.
     #[serde(default)]
     pub redundancy_at: RedundancyAt,
     /// Directory on one of the devices on this machine, for `probe`.

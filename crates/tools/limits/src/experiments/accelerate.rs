@@ -20,7 +20,6 @@ struct Side {
     read: Vec<f64>,
 }
 
-/// The three sides.
 struct Sides {
     store: Side,
     buffer: Side,
@@ -64,7 +63,7 @@ fn pattern(wanted: &Accelerate) -> Pattern {
 }
 
 fn task(directory: PathBuf, pattern: &Pattern, processes: u64, seed: u64) -> Result<Task, Failure> {
-    fs::create_dir_all(&directory).map_err(|error| Failure::unavailable(error.to_string()))?;
+    fs::create_dir_all(&directory).map_err(Failure::unavailable)?;
     Ok(Task { pattern: pattern.clone(), directory, across: Vec::new(), processes, ranks: processes, seed })
 }
 
@@ -104,7 +103,7 @@ fn turns(
         let name = format!("fast.{processes}.{turn}");
         let (directory, kept) = (store.shown.join(&name), buffer.shown.join(format!("replicas.{processes}.{turn}")));
         for directory in [&directory, &kept] {
-            fs::create_dir(directory).map_err(|error| Failure::unavailable(error.to_string()))?;
+            fs::create_dir(directory).map_err(Failure::unavailable)?;
         }
         bed.accelerate(&directory, &kept)?;
         let (write, read) = phases(&task(directory.join("files"), pattern, processes, turn)?, time)?;

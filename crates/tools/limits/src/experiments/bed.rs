@@ -12,9 +12,10 @@ use rustix::fs::{FlockOperation, flock, fstat, getxattr, stat};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use slowfs::model::Use;
 
+use super::place::{Place, wait};
 use super::{beside, warn};
 use crate::bounds::PATIENCE;
-use crate::failure::Failure;
+use crate::failure::{Failure, failed};
 
 /// Size of the tmpfs of one side of a bed. The largest experiment writes 4 GiB.
 const ROOM: &str = "size=5G";
@@ -41,10 +42,6 @@ pub struct Bed {
 pub struct Slow {
     pub shown: PathBuf,
     pub lower: PathBuf,
-}
-
-fn failed(what: &str, error: impl std::fmt::Display) -> Failure {
-    Failure::unavailable(format!("{what}: {error}"))
 }
 
 impl Bed {
@@ -78,13 +75,14 @@ impl Bed {
     /// is not to be measured.
     pub fn huge_memory(&mut self, name: &str) -> Result<PathBuf, Failure> {
         let path = self.tmpfs(name, &format!("{ROOM},huge=always")).or_else(|_| self.tmpfs(name, ROOM))?;
-        touch(&path.join("touched")).map_err(|error| failed(&format!("cannot write to {}", path.display()), error))?;
+        touch(&path.join("touched"))
+            .map_err(|error| failed(format_args!("cannot write to {}", path.display()), error))?;
         Ok(path)
     }
 
     fn tmpfs(&mut self, name: &str, options: &str) -> Result<PathBuf, Failure> {
         let path = self.directory.join(name);
-        fs::create_dir_all(&path).map_err(|error| failed(&format!("cannot create {}", path.display()), error))?;
+        fs::create_dir_all(&path).map_err(|error| failed(format_args!("cannot create {}", path.display()), error))?;
         let options = std::ffi::CString::new(options).unwrap_or_default();
         mount("forebay-bed", &path, "tmpfs", MountFlags::empty(), Some(options.as_c_str()))
             .map_err(|error| failed("mounting a tmpfs", error))?;
@@ -93,22 +91,22 @@ impl Bed {
     }
 
     /// Creates a network namespace, kept alive by a file.
-    pub fn network(&mut self, path: &Path) -> Result<PathBuf, Failure> {
-        fs::write(path, "").map_err(|error| failed(&format!("cannot create {}", path.display()), error))?;
+    pub fn network(&mut self, path: &Path) -> Result<Place, Failure> {
+        fs::write(path, "").map_err(|error| failed(format_args!("cannot create {}", path.display()), error))?;
         let made = Command::new("unshare").arg(format!("--net={}", path.display())).arg("true").status();
         let made = made.map_err(|error| failed("unshare (util-linux)", error))?;
         if !made.success() {
             return Err(failed("unshare could not create a network namespace", made));
         }
         self.mounted.push(path.to_path_buf());
-        Ok(path.to_path_buf())
+        Ok(Place::Switch(path.to_path_buf()))
     }
 
     /// Starts a process that ends with the bed, and returns the process id.
     pub fn start(&mut self, command: &mut Command) -> Result<u32, Failure> {
         let child = command
             .spawn()
-            .map_err(|error| failed(&format!("cannot start {}", command.get_program().display()), error))?;
+            .map_err(|error| failed(format_args!("cannot start {}", command.get_program().display()), error))?;
         let number = child.id();
         self.servers.push(child);
         Ok(number)
@@ -118,7 +116,7 @@ impl Bed {
     pub fn slow(&mut self, name: &str, options: &[String]) -> Result<Slow, Failure> {
         let slow = Slow { shown: self.directory.join(name), lower: self.memory(&format!("{name}.lower"))? };
         fs::create_dir(&slow.shown)
-            .map_err(|error| failed(&format!("cannot create {}", slow.shown.display()), error))?;
+            .map_err(|error| failed(format_args!("cannot create {}", slow.shown.display()), error))?;
         let mut command = Command::new(beside("slowfs")?);
         command.arg(&slow.lower).arg(&slow.shown).args(options).arg("--foreground").stdin(Stdio::null());
         self.servers.push(command.spawn().map_err(|error| failed("starting slowfs", error))?);
@@ -143,6 +141,16 @@ impl Bed {
         Ok(slow)
     }
 
+    /// Starts `forebay serve` in a place, without a secret and without staging out by itself. What it says is in `log`.
+    pub fn serve(&mut self, place: &Place, [store, buffer, log]: [&Path; 3], listen: &str) -> Result<(), Failure> {
+        let file = fs::File::create(log).map_err(|error| failed("a server's log", error))?;
+        let also = file.try_clone().map_err(|error| failed("a server's log", error))?;
+        let mut server = place.command(beside("forebay")?);
+        server.arg("serve").arg(store).arg("--burst-buffer").arg(buffer);
+        server.args(["--anonymous", "--policy", "stage_out=manual", "--listen", listen]);
+        self.start(server.stdout(file).stderr(also)).map(drop)
+    }
+
     /// Mounts Forebay over a directory of the store. Data is staged out only on command.
     pub fn accelerate(&self, directory: &Path, buffer: &Path) -> Result<(), Failure> {
         let words = ["mount", "--policy", "stage_out=manual", "--burst-buffer"].map(std::ffi::OsStr::new);
@@ -154,6 +162,12 @@ impl Bed {
         forebay(["drain".as_ref(), "--wait".as_ref(), directory.as_os_str()])?;
         forebay(["umount".as_ref(), directory.as_os_str()])
     }
+}
+
+/// Waits until the server with this log serves.
+pub fn wait_for_server(name: &str, log: &Path) -> Result<(), Failure> {
+    let said = || fs::read_to_string(log).unwrap_or_default();
+    wait(&format!("{name} does not serve"), said, || said().contains("serving"))
 }
 
 /// Writes and removes a file, so that the next allocations get memory that was touched before.

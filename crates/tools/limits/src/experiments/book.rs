@@ -59,7 +59,6 @@ pub struct Accelerate {
     pub store: Vec<String>,
     /// Options of slowfs for the burst buffer.
     pub burst_buffer: Vec<String>,
-    /// Numbers of processes.
     pub processes: Vec<u64>,
     /// Bytes of a transfer.
     pub transfer: u64,

@@ -13,12 +13,12 @@ use serde::Deserialize;
 use slowfs::model::share;
 
 use self::instruments::{Alone, Record, load};
-use self::network::failed;
 use self::nodes::{Disk, Nodes};
+use super::place::Place;
 use super::{Row, Run};
 use crate::bounds::LIMIT_SLACK;
 use crate::diagnosis::{Observed, diagnose};
-use crate::failure::Failure;
+use crate::failure::{Failure, failed};
 use crate::results::{Results, Stage};
 use crate::sweep::{Analysis, Sweep, analyse, render};
 use crate::units::{format_rate, format_share};
@@ -166,13 +166,8 @@ pub fn run(run: &Run<'_>, grid: &Grid, tell: &mut dyn FnMut(&str)) -> Result<Vec
     let most = processes.iter().max().copied().unwrap_or(1);
     let limits = nodes.scratch.join("bed.toml");
     fs::write(&limits, alone.document(grid, most)).map_err(|error| failed("the bed's document", error))?;
-    let words = [
-        "--read".to_string(),
-        "--transfer".to_string(),
-        grid.transfer.to_string(),
-        "--plan".to_string(),
-        limits.display().to_string(),
-    ];
+    let (transfer, plan) = (grid.transfer.to_string(), limits.display().to_string());
+    let words = ["--read", "--transfer", &transfer, "--plan", &plan].map(String::from);
     let cells = Cells { groups, processes, seconds: grid.seconds, repeat };
     let sweep = swept(&nodes, "grid", &cells, &words)?;
     render(&sweep).lines().for_each(&mut *tell);
@@ -243,7 +238,7 @@ fn swept(nodes: &Nodes, name: &str, cells: &Cells, words: &[String]) -> Result<S
     let launcher = Launcher::own()?;
     let results = nodes.scratch.join(format!("{name}.json"));
     let list = |numbers: &[u64]| numbers.iter().map(u64::to_string).collect::<Vec<_>>().join(",");
-    let hosts = |places: &[network::Place]| places.iter().map(network::Place::host).collect::<Vec<_>>().join(",");
+    let hosts = |places: &[Place]| places.iter().map(Place::host).collect::<Vec<_>>().join(",");
     let mut command = nodes.network.clients[0].command(launcher.program());
     command
         .args(launcher.stage("sweep"))
@@ -291,15 +286,14 @@ fn planted(
     let network = &nodes.network;
     // Rate needed by the whole, divided by the strength.
     let less = grid.whole() / strength;
-    match plant {
-        Bottleneck::ClientLinks => {
-            network.client_links.iter().try_for_each(|wire| wire.cap(less / grid.clients as f64))?
-        }
-        Bottleneck::Core => network.core.cap(less)?,
-        Bottleneck::IoLinks => network.io_links.iter().try_for_each(|wire| wire.cap(less / grid.io_nodes as f64))?,
-        Bottleneck::SlowNode => network.io_links[slow].cap(less / grid.io_nodes as f64)?,
-        Bottleneck::Nothing | Bottleneck::Disks | Bottleneck::Cache => {}
-    }
+    let (wires, plan, share) = match plant {
+        Bottleneck::ClientLinks => (&network.client_links[..], grid.client_link, less / grid.clients as f64),
+        Bottleneck::Core => (std::slice::from_ref(&network.core), grid.core, less),
+        Bottleneck::IoLinks => (&network.io_links[..], grid.io_link, less / grid.io_nodes as f64),
+        Bottleneck::SlowNode => (&network.io_links[slow..=slow], grid.io_link, less / grid.io_nodes as f64),
+        Bottleneck::Nothing | Bottleneck::Disks | Bottleneck::Cache => (&[][..], 0.0, 0.0),
+    };
+    wires.iter().try_for_each(|wire| wire.cap(share))?;
     let mut seen = observed(grid, nodes, &format!("planted{number}"));
     for again in 1..TRIES {
         if !seen.as_ref().is_ok_and(|seen| diagnose(seen).binds.is_none()) {
@@ -308,14 +302,7 @@ fn planted(
         seen = observed(grid, nodes, &format!("planted{number}.{again}"));
     }
     // Restore the plan for the next plant.
-    match plant {
-        Bottleneck::ClientLinks => network.client_links.iter().try_for_each(|wire| wire.cap(grid.client_link))?,
-        Bottleneck::Core => network.core.cap(grid.core)?,
-        Bottleneck::IoLinks | Bottleneck::SlowNode => {
-            network.io_links.iter().try_for_each(|wire| wire.cap(grid.io_link))?
-        }
-        Bottleneck::Nothing | Bottleneck::Disks | Bottleneck::Cache => {}
-    }
+    wires.iter().try_for_each(|wire| wire.cap(plan))?;
     let observed = seen?;
     let verdict = diagnose(&observed);
     let (named, culprit) = (verdict.alarm.map(|culprit| culprit.to_string()), plant.culprit(slow));

@@ -8,7 +8,6 @@ use super::Row;
 use crate::report::STYLE;
 use crate::report::svg::{Bar, bars, escaped};
 
-/// Returns the page.
 pub fn html(rows: &[Row]) -> String {
     let mut page = format!(
         "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>The experiment book</title>\n\

@@ -50,9 +50,7 @@ pub struct Remote {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Case {
-    /// Name, in a few words.
     pub name: String,
-    /// Numbers of processes.
     pub processes: Vec<u64>,
     /// Bytes of a request.
     pub transfer: u64,

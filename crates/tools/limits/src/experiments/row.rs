@@ -25,7 +25,6 @@ pub struct Row {
     /// Required maximum; `None` without a requirement.
     #[serde(default)]
     pub bar_most: Option<f64>,
-    /// The paper's figure.
     pub paper: Option<f64>,
     /// Origin of the figure, in words.
     pub what: String,
@@ -97,7 +96,7 @@ pub fn append(path: &Path, rows: &[Row]) -> Result<(), Failure> {
     }
     let mut text = String::new();
     for row in rows {
-        text += &serde_json::to_string(row).map_err(|error| Failure::defect(error.to_string()))?;
+        text += &serde_json::to_string(row).map_err(Failure::defect)?;
         text.push('\n');
     }
     let mut file = fs::File::options().create(true).append(true).open(path).map_err(failed)?;

@@ -47,7 +47,7 @@ fn accelerated(
 ) -> Result<Vec<Analysis>, Failure> {
     let (directory, kept) = (store.shown.join("fast"), buffer.shown.join("replicas"));
     for directory in [&directory, &kept] {
-        fs::create_dir(directory).map_err(|error| Failure::unavailable(error.to_string()))?;
+        fs::create_dir(directory).map_err(Failure::unavailable)?;
     }
     bed.accelerate(&directory, &kept)?;
     let found = swept(run, wanted, directory.clone());

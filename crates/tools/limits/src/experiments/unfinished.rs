@@ -43,11 +43,10 @@ impl Unfinished {
         &self.done
     }
 
-    /// Marks a page as finished.
     pub fn finish(&mut self, id: &str, kept: bool) -> Result<(), Failure> {
         self.done.push(id.to_string());
         self.kept &= kept;
-        let text = serde_json::to_vec(self).map_err(|error| Failure::defect(error.to_string()))?;
+        let text = serde_json::to_vec(self).map_err(Failure::defect)?;
         results::save(&self.path, &text)
     }
 

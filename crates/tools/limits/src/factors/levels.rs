@@ -7,19 +7,14 @@ const SHARERS: u64 = 4;
 
 /// One factor.
 pub struct Plan {
-    /// Name of the factor.
     pub name: &'static str,
-    /// Levels of the factor.
     pub settings: Vec<Setting>,
 }
 
 /// One level.
 pub struct Setting {
-    /// Name of the level.
     pub name: String,
-    /// Pattern of the processes.
     pub pattern: Pattern,
-    /// The phases, in order.
     pub phases: Vec<Kind>,
     /// Phase whose rate counts.
     pub measured: Kind,

@@ -47,10 +47,8 @@ impl fmt::Display for Symbol {
     }
 }
 
-/// One limit.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Ceiling {
-    /// Symbol of the limit.
     pub symbol: Symbol,
     /// Rate of program data, bytes per second.
     pub bytes_per_s: f64,

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Direction, Plan, Symbol};
 use crate::cluster::{Cluster, Link, StorageKind};
+use crate::failure::Failure;
 use crate::units::Rate;
 
 /// One what-if and its outcome.
@@ -11,7 +12,6 @@ use crate::units::Rate;
 pub struct Scenario {
     /// The change, as requested.
     pub change: String,
-    /// Result for programs that write.
     #[serde(flatten)]
     pub write: Outcome,
     /// Result for programs that read; none in files of earlier versions.
@@ -53,21 +53,13 @@ impl Outcome {
     }
 }
 
-/// Error for a what-if that is not understood.
-#[derive(Debug, thiserror::Error)]
-#[error("--what-if `{change}`: {problem}")]
-pub struct WhatIfError {
-    change: String,
-    problem: String,
-}
-
 /// Prefix of the name of a replaced part.
 pub(super) const OTHER: &str = "other ";
 
 const SYNTAX: &str = "write for example io_nodes*=2, io_nodes.oss.links*=2, clients.rate=200 Gbit/s, media+=24 or storage_network=separate";
 
-pub fn scenario(cluster: &Cluster, before: &Plan, text: &str) -> Result<Scenario, WhatIfError> {
-    let fail = |problem: String| WhatIfError { change: text.to_string(), problem };
+pub fn scenario(cluster: &Cluster, before: &Plan, text: &str) -> Result<Scenario, Failure> {
+    let fail = |problem: String| Failure::usage(format!("--what-if `{text}`: {problem}"));
     let mut changed = cluster.clone();
     if text.split(',').all(|part| part.trim().is_empty()) {
         return Err(fail(format!("changes nothing: {SYNTAX}")));
@@ -117,15 +109,9 @@ enum Operator {
 }
 
 fn apply(cluster: &mut Cluster, part: &str) -> Result<(), String> {
-    let (key, operator, value) = if let Some((key, value)) = part.split_once("*=") {
-        (key, Operator::Times, value)
-    } else if let Some((key, value)) = part.split_once("+=") {
-        (key, Operator::Plus, value)
-    } else if let Some((key, value)) = part.split_once('=') {
-        (key, Operator::Set, value)
-    } else {
-        return Err(format!("no `=`: {SYNTAX}"));
-    };
+    let operators = [("*=", Operator::Times), ("+=", Operator::Plus), ("=", Operator::Set)];
+    let halves = operators.into_iter().find_map(|(sign, operator)| Some((part.split_once(sign)?, operator)));
+    let ((key, value), operator) = halves.ok_or_else(|| format!("no `=`: {SYNTAX}"))?;
     let (key, value) = (key.trim(), value.trim());
     if key == "storage_network" {
         return separate(cluster, value);

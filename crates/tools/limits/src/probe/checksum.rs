@@ -21,11 +21,6 @@ fn crc(size: usize, name: &str, time: Duration) -> Measurement {
             bytes += size as u64;
         }
     }
-    Measurement {
-        component: Component::Processor,
-        directory: None,
-        what: format!("CRC-32C of {name}, 1 thread"),
-        value: bytes as f64 / started.elapsed().as_secs_f64(),
-        unit: Unit::BytesPerSecond,
-    }
+    let rate = bytes as f64 / started.elapsed().as_secs_f64();
+    Measurement::new(Component::Processor, format!("CRC-32C of {name}, 1 thread"), rate, Unit::BytesPerSecond)
 }

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use fuse_protocol::{
     Attr, AttrReply, Entry, Errno, Filesystem, Handle, InitReply, KernelConfig, NodeId, OpenReply, Request, Session,
@@ -20,8 +20,7 @@ use fuse_protocol::{
 };
 use rustix::mount::MountFlags;
 
-use super::{Component, Measurement, Unit};
-use crate::clock::now_ns;
+use super::{Component, Measurement, Unit, printed};
 use crate::failure::Failure;
 use crate::workload::{Histogram, Launcher};
 
@@ -78,12 +77,7 @@ pub fn measure(launcher: &Launcher, time: Duration) -> Result<Vec<Measurement>, 
     let mut command = Command::new("unshare");
     command.args(["--mount", "--propagation", "private", "--"]).arg(launcher.program()).args(launcher.words());
     command.arg("--crossing").arg(time.as_nanos().to_string()).stdin(Stdio::null());
-    let output = command.output().map_err(|error| format!("unshare: {error}"))?;
-    if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        return Err(said.lines().last().unwrap_or("the measurement failed").to_string());
-    }
-    serde_json::from_slice(&output.stdout).map_err(|error| format!("its result is not understood: {error}"))
+    printed(&command.output().map_err(|error| format!("unshare: {error}"))?)
 }
 
 /// Runs the child process: mounts, measures, unmounts. The process must be alone in its mount namespace.
@@ -127,19 +121,6 @@ fn requests(directory: &Path, time: Duration) -> io::Result<Vec<Measurement>> {
     Ok(found)
 }
 
-fn median(what: &str, time: Duration, mut request: impl FnMut() -> io::Result<()>) -> io::Result<Measurement> {
-    let mut times = Histogram::default();
-    let started = Instant::now();
-    while times.count() == 0 || started.elapsed() < time {
-        let before = now_ns();
-        request()?;
-        times.add(now_ns() - before);
-    }
-    Ok(Measurement {
-        component: Component::Crossing,
-        directory: None,
-        what: what.to_string(),
-        value: times.quantile(0.5) as f64,
-        unit: Unit::Nanoseconds,
-    })
+fn median(what: &str, time: Duration, request: impl FnMut() -> io::Result<()>) -> io::Result<Measurement> {
+    Ok(Measurement::new(Component::Crossing, what, Histogram::median_of(time, request)?, Unit::Nanoseconds))
 }

@@ -3,16 +3,16 @@
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::fs::statvfs;
 
-use super::{Component, Measurement, Medium, Options, Unit, device};
+use super::{Component, Found, Measurement, Medium, Options, Unit, device};
 use crate::bounds::{DEVICE_DEPTH, FREE_SHARE};
-use crate::clock::now_ns;
 use crate::counters::{Behind, Medium as Kinds};
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
+use crate::units::counted;
 use crate::workload::{Histogram, Kind, Pattern, Preset, Sync, Task, data_file, together};
 
 /// Number of parallel streams: enough to fill a device, few enough for a small machine.
@@ -22,41 +22,40 @@ const STREAMS: u64 = 4;
 /// additional time.
 pub const MEASUREMENTS: f64 = 20.0;
 
-/// All results for one directory.
-pub struct Found {
-    pub measurements: Vec<Measurement>,
-    pub medium: Medium,
-    pub findings: Vec<String>,
-}
-
 struct Bench<'a> {
     interrupt: &'a Interrupt,
     directory: &'a Path,
     scratch: &'a Path,
     time: Duration,
     size_max: u64,
+    medium: Medium,
     found: Found,
 }
 
 /// Measures a directory, with files in `scratch` within it. Operations that this file system does not support
 /// (O_DIRECT) are skipped and become findings. Stops after an interrupt.
-pub fn measure(directory: &Path, scratch: &Path, options: &Options, interrupt: &Interrupt) -> Result<Found, Failure> {
+pub(super) fn measure(
+    directory: &Path,
+    scratch: &Path,
+    options: &Options,
+    interrupt: &Interrupt,
+) -> Result<Found, Failure> {
     let failed = |error: std::io::Error| Failure::unavailable(format!("measuring {}: {error}", directory.display()));
     let space = statvfs(directory).map_err(|error| failed(error.into()))?;
     let free = (space.f_bavail.saturating_mul(space.f_frsize) as f64 * FREE_SHARE) as u64;
     let behind = Behind::of(directory);
     let medium = Medium { directory: directory.to_path_buf(), behind, write_bytes_per_s: 0.0, read_bytes_per_s: 0.0 };
-    let found = Found { measurements: Vec::new(), medium, findings: Vec::new() };
     let size_max = options.size_max.min(free);
     if size_max < STREAMS << 20 {
         return Err(Failure::output(format!("{} has too little room to be measured", directory.display())));
     }
-    let mut bench = Bench { interrupt, directory, scratch, time: options.time(), size_max, found };
+    let mut bench =
+        Bench { interrupt, directory, scratch, time: options.time(), size_max, medium, found: Found::default() };
     let direct = bench.sequential().map_err(failed)?;
     bench.scattered(direct).map_err(failed)?;
     bench.fsync().map_err(failed)?;
     bench.names().map_err(failed)?;
-    Ok(bench.found)
+    Ok(Found { medium: Some(bench.medium), ..bench.found })
 }
 
 impl Bench<'_> {
@@ -85,7 +84,7 @@ impl Bench<'_> {
             pattern.direct = direct;
             let task = self.task("sequential", pattern, streams)?;
             let path = if direct { "O_DIRECT, " } else { "" };
-            let words = format!("{path}{streams} stream{}", if streams == 1 { "" } else { "s" });
+            let words = format!("{path}{}", counted(streams, "stream"));
             let outcome = together(&task, &[Kind::Write, Kind::Read], self.time);
             fs::remove_dir_all(&task.directory)?;
             let rates = match outcome {
@@ -98,11 +97,11 @@ impl Bench<'_> {
             works |= direct;
             let [(write, _), (read, resident)] = rates[..] else { continue };
             self.add(format!("write 1 MiB, {words}, fsync"), write, Unit::BytesPerSecond);
-            self.found.medium.write_bytes_per_s = self.found.medium.write_bytes_per_s.max(write);
-            let memory = self.found.medium.behind.medium() == Kinds::Memory;
+            self.medium.write_bytes_per_s = self.medium.write_bytes_per_s.max(write);
+            let memory = self.medium.behind.medium() == Kinds::Memory;
             if direct || memory || resident.is_some_and(|share| share < 0.1) {
                 self.add(format!("read 1 MiB, {words}"), read, Unit::BytesPerSecond);
-                self.found.medium.read_bytes_per_s = self.found.medium.read_bytes_per_s.max(read);
+                self.medium.read_bytes_per_s = self.medium.read_bytes_per_s.max(read);
             } else {
                 let words = format!("read 1 MiB, {words}: page cache possible, not counted");
                 self.add(words, read, Unit::BytesPerSecond);
@@ -123,7 +122,7 @@ impl Bench<'_> {
             task.pattern.transfer = 4096;
             task.pattern.random = true;
             let how = if direct { "O_DIRECT" } else { "after dropping pages" };
-            let words = format!("4 KiB scattered, {how}, {streams} thread{}", if streams == 1 { "" } else { "s" });
+            let words = format!("4 KiB scattered, {how}, {}", counted(streams, "thread"));
             let read = together(&task, &[Kind::Read], self.time)?;
             if direct && streams == 1 {
                 self.ring(&task);
@@ -156,16 +155,9 @@ impl Bench<'_> {
 
     /// Measures an append of 4 KiB and its fsync, as a log does.
     fn fsync(&mut self) -> std::io::Result<()> {
-        let mut file = File::create(self.scratch.join("log"))?;
-        let (started, data) = (Instant::now(), vec![5u8; 4096]);
-        let mut times = Histogram::default();
-        while times.count() == 0 || started.elapsed() < self.time {
-            let before = now_ns();
-            file.write_all(&data)?;
-            file.sync_data()?;
-            times.add(now_ns() - before);
-        }
-        self.add("append 4 KiB and fdatasync".to_string(), times.quantile(0.5) as f64, Unit::Nanoseconds);
+        let (mut file, data) = (File::create(self.scratch.join("log"))?, vec![5u8; 4096]);
+        let median = Histogram::median_of(self.time, || file.write_all(&data).and_then(|()| file.sync_data()))?;
+        self.add("append 4 KiB and fdatasync".to_string(), median, Unit::Nanoseconds);
         Ok(())
     }
 
@@ -178,7 +170,7 @@ impl Bench<'_> {
             let rates = together(&task, &[Kind::Create, Kind::Stat, Kind::Delete], self.time)?;
             fs::remove_dir_all(&task.directory)?;
             for (kind, (rate, _)) in ["create", "stat", "delete"].iter().zip(rates) {
-                let words = format!("{kind} empty files, {streams} thread{}", if streams == 1 { "" } else { "s" });
+                let words = format!("{kind} empty files, {}", counted(streams, "thread"));
                 self.add(words, rate, Unit::OperationsPerSecond);
             }
         }

@@ -5,6 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::{Component, Measurement, Unit};
+use crate::units::counted;
 
 /// Bytes of a buffer: far more than one thread's share of the processor caches.
 const BUFFER: usize = 32 << 20;
@@ -43,6 +44,6 @@ fn copy(threads: usize, time: Duration) -> Measurement {
         let running: Vec<_> = (0..threads).map(|thread| scope.spawn(move || rate(thread))).collect();
         running.into_iter().map(|thread| thread.join().unwrap_or(0.0)).sum()
     });
-    let what = format!("copy, {threads} thread{}", if threads == 1 { "" } else { "s" });
-    Measurement { component: Component::Memory, directory: None, what, value, unit: Unit::BytesPerSecond }
+    let what = format!("copy, {}", counted(threads as u64, "thread"));
+    Measurement::new(Component::Memory, what, value, Unit::BytesPerSecond)
 }

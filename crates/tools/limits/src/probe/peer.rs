@@ -14,9 +14,8 @@ use std::time::{Duration, Instant};
 
 use super::{Component, Measurement, Unit};
 use crate::bounds::{PEER_CONNECTIONS_MAX, PEER_LASTS, PEER_SILENCE};
-use crate::clock::now_ns;
 use crate::failure::Failure;
-use crate::units::format_rate;
+use crate::units::{counted, format_rate};
 use crate::workload::Histogram;
 
 /// Name of the protocol, version 1.
@@ -68,7 +67,7 @@ fn prepared(stream: &TcpStream) -> io::Result<()> {
     stream.set_write_timeout(Some(PEER_SILENCE))
 }
 
-fn answer(mut stream: TcpStream) -> io::Result<()> {
+pub(super) fn answer(mut stream: TcpStream) -> io::Result<()> {
     prepared(&stream)?;
     let mut head = [0; 9];
     stream.read_exact(&mut head)?;
@@ -116,22 +115,16 @@ pub fn measure(peer: &str, time: Duration) -> Result<(Vec<Measurement>, Vec<Stri
     let address = resolve(peer).map_err(failed)?;
     let mut found = Vec::new();
     let mut add = |what: String, value: f64, unit: Unit| {
-        found.push(Measurement {
-            component: Component::Peer,
-            directory: None,
-            what: format!("{peer}: {what}"),
-            value,
-            unit,
-        });
+        found.push(Measurement::new(Component::Peer, format!("{peer}: {what}"), value, unit));
     };
     add("round trip of 1 byte".to_string(), round_trip(address, time).map_err(failed)?, Unit::Nanoseconds);
     let (mut to, mut from) = (0.0, 0.0);
     for streams in [1, 4] {
-        let plural = if streams == 1 { "" } else { "s" };
-        (to, from) =
-            (rate(address, streams, 0, time).map_err(failed)?.0, rate(address, 0, streams, time).map_err(failed)?.1);
-        add(format!("TCP to it, {streams} stream{plural}"), to, Unit::BytesPerSecond);
-        add(format!("TCP from it, {streams} stream{plural}"), from, Unit::BytesPerSecond);
+        to = rate(address, streams, 0, time).map_err(failed)?.0;
+        from = rate(address, 0, streams, time).map_err(failed)?.1;
+        let streams = counted(streams as u64, "stream");
+        add(format!("TCP to it, {streams}"), to, Unit::BytesPerSecond);
+        add(format!("TCP from it, {streams}"), from, Unit::BytesPerSecond);
     }
     let both = rate(address, 4, 4, time).map_err(failed)?;
     add("TCP to it, 4 streams, with 4 from it".to_string(), both.0, Unit::BytesPerSecond);
@@ -197,17 +190,12 @@ fn receive(mut stream: TcpStream, began: Instant, time: Duration) -> io::Result<
 }
 
 /// Returns the median round trip in nanoseconds.
-fn round_trip(address: SocketAddr, time: Duration) -> io::Result<f64> {
+pub(super) fn round_trip(address: SocketAddr, time: Duration) -> io::Result<f64> {
     let mut stream = connect(address, Want::Echo)?;
-    let mut trips = Histogram::default();
-    let began = Instant::now();
-    while trips.count() == 0 || began.elapsed() < time {
-        let before = now_ns();
+    Histogram::median_of(time, || {
         stream.write_all(&[1])?;
-        stream.read_exact(&mut [0])?;
-        trips.add(now_ns() - before);
-    }
-    Ok(trips.quantile(0.5) as f64)
+        stream.read_exact(&mut [0])
+    })
 }
 
 #[cfg(test)]

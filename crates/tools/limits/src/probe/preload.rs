@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::{Component, Measurement, Unit};
+use super::{Component, Measurement, Unit, printed};
 use crate::clock::now_ns;
 use crate::failure::Failure;
 use crate::workload::Launcher;
@@ -28,22 +28,16 @@ pub fn measure(launcher: &Launcher, time: Duration) -> Result<Vec<Measurement>, 
         let side = (turn % 2) as usize;
         let preloaded = (side == 1).then_some(library.as_path());
         for (name, ns) in side_of(launcher, preloaded, time / (2 * TURNS))? {
-            match best.iter_mut().find(|(known, _)| *known == name) {
-                Some((_, sides)) => sides[side] = sides[side].min(ns),
-                None => {
-                    let mut sides = [f64::INFINITY; 2];
-                    sides[side] = ns;
-                    best.push((name, sides));
-                }
-            }
+            let at = best.iter().position(|(known, _)| *known == name).unwrap_or_else(|| {
+                best.push((name, [f64::INFINITY; 2]));
+                best.len() - 1
+            });
+            best[at].1[side] = best[at].1[side].min(ns);
         }
     }
-    let measurement = |(name, [without, with]): (String, [f64; 2])| Measurement {
-        component: Component::Crossing,
-        directory: None,
-        what: format!("preload library, {name}: {without:.0} ns without it, extra"),
-        value: (with - without).max(0.0),
-        unit: Unit::Nanoseconds,
+    let measurement = |(name, [without, with]): (String, [f64; 2])| {
+        let what = format!("preload library, {name}: {without:.0} ns without it, extra");
+        Measurement::new(Component::Crossing, what, (with - without).max(0.0), Unit::Nanoseconds)
     };
     Ok(best.into_iter().map(measurement).collect())
 }
@@ -60,12 +54,7 @@ fn side_of(launcher: &Launcher, library: Option<&Path>, time: Duration) -> Resul
         Some(path) => command.env("LD_PRELOAD", path),
         None => command.env_remove("LD_PRELOAD"),
     };
-    let output = command.output().map_err(|error| error.to_string())?;
-    if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        return Err(said.lines().last().unwrap_or("the measurement failed").to_string());
-    }
-    serde_json::from_slice(&output.stdout).map_err(|error| format!("its result is not understood: {error}"))
+    printed(&command.output().map_err(|error| error.to_string())?)
 }
 
 /// Runs the child process: nanoseconds of a call, the best batch of each kind. Calls go through the C library, which is

@@ -6,7 +6,6 @@ use crate::cluster::{Cluster, Link};
 use crate::counters::interface_speeds;
 use crate::units::{format_rate, format_share};
 
-/// Adds the comparison to a probe.
 pub fn compare(probe: &mut Probe, cluster: &Cluster) {
     media(probe, cluster);
     let speeds = interface_speeds();

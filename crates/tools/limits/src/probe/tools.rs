@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use super::{Component, Measurement, Unit};
 use crate::bounds::{TOOL_EXTRA, TOOL_START, TOOL_START_PAUSE};
+use crate::units::counted;
 
 /// Default port of `iperf3 -s`.
 const IPERF3_PORT: u16 = 5201;
@@ -26,28 +27,19 @@ pub fn to_itself(time: Duration) -> Found {
     let (mut found, mut findings) = (Vec::new(), Vec::new());
     if is_installed("iperf3") {
         for streams in [1, 4] {
-            let plural = if streams == 1 { "" } else { "s" };
+            let what = format!("iperf3 to itself, {}", counted(streams, "stream"));
             match streams_to_itself(streams, time) {
-                Ok(value) => found.push(Measurement {
-                    component: Component::Network,
-                    directory: None,
-                    what: format!("iperf3 to itself, {streams} stream{plural}"),
-                    value,
-                    unit: Unit::BytesPerSecond,
-                }),
+                Ok(rate) => found.push(Measurement::new(Component::Network, what, rate, Unit::BytesPerSecond)),
                 Err(why) => findings.push(format!("iperf3 said nothing of the network: {why}")),
             }
         }
     }
     if is_installed("fi_pingpong") {
         match message_to_itself() {
-            Ok(value) => found.push(Measurement {
-                component: Component::Network,
-                directory: None,
-                what: "fi_pingpong (tcp) to itself, message of 1 byte, one way".to_string(),
-                value,
-                unit: Unit::Nanoseconds,
-            }),
+            Ok(ns) => {
+                let what = "fi_pingpong (tcp) to itself, message of 1 byte, one way";
+                found.push(Measurement::new(Component::Network, what, ns, Unit::Nanoseconds));
+            }
             Err(why) => findings.push(format!("fi_pingpong said nothing of the network: {why}")),
         }
     }
@@ -65,14 +57,10 @@ pub fn to_peer(peer: &str, time: Duration) -> Option<Result<Vec<Measurement>, St
         };
         let mut found = Vec::new();
         for (streams, back) in [(1, false), (1, true), (4, false), (4, true)] {
-            let (plural, direction) = (if streams == 1 { "" } else { "s" }, if back { "from" } else { "to" });
-            found.push(Measurement {
-                component: Component::Peer,
-                directory: None,
-                what: format!("{peer}: iperf3 {direction} it, {streams} stream{plural}"),
-                value: client(host, port, streams, back, time)?,
-                unit: Unit::BytesPerSecond,
-            });
+            let direction = if back { "from" } else { "to" };
+            let what = format!("{peer}: iperf3 {direction} it, {}", counted(streams, "stream"));
+            let rate = client(host, port, streams, back, time)?;
+            found.push(Measurement::new(Component::Peer, what, rate, Unit::BytesPerSecond));
         }
         Ok(found)
     })

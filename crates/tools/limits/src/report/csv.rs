@@ -31,7 +31,6 @@ fn quoted(field: &str) -> String {
     }
 }
 
-/// Returns the complete table.
 pub fn csv(report: &Report) -> String {
     let mut lines =
         Lines { text: "stage,source,what,M,N,value,unit,note\n".to_string(), stage: "", source: String::new() };

@@ -4,14 +4,13 @@ use std::fmt::Write;
 
 use super::svg::{Bar, Curve, Heat, bars, curves, escaped, heat};
 use super::{Report, stage_text, steps_table};
-use crate::factors::{Factors, value as level_value};
+use crate::factors::{Factors, Level, value as level_value};
 use crate::plan::Plan;
-use crate::probe::{self, Probe, Unit};
+use crate::probe::{self, Measurement, Probe, Unit};
 use crate::results::Stage;
-use crate::sweep::{Sweep, analyse, cells};
-use crate::units::{format_operations, format_rate};
+use crate::sweep::{Sweep, analyse, cells, distinct};
+use crate::units::{format_operations, format_rate, format_share};
 use crate::watch::Watch;
-use crate::workload::Kind;
 
 /// Style sheet of every page that this crate writes.
 pub const STYLE: &str = "\
@@ -24,7 +23,6 @@ svg text{font-size:13px;fill:var(--ink)}svg text.on{fill:var(--paper)}.bar{fill:
 .bad{fill:var(--mark)}.axis{fill:none;stroke:var(--rule)}.limit{fill:none;stroke:var(--mark);stroke-dasharray:6 4}\
 ul.verdict{font-size:1.05em}summary{cursor:pointer}small{opacity:.7}";
 
-/// Returns the page.
 pub fn html(report: &Report) -> String {
     let mut page = format!(
         "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>Limits of a storage system</title>\n\
@@ -67,12 +65,8 @@ pub fn html(report: &Report) -> String {
 
 fn step_bars(step: &super::Step) -> Vec<Bar> {
     let bar = |direction: &str, rate: Option<f64>| {
-        rate.map(|rate| Bar {
-            label: format!("{} {direction}: {}", step.stage, shortened(&step.what)),
-            value: rate,
-            text: format_rate(rate),
-            marked: false,
-        })
+        let label = format!("{} {direction}: {}", step.stage, shortened(&step.what));
+        rate.map(|rate| Bar::new(label, rate, format_rate(rate)))
     };
     [bar("write", step.write_bytes_per_s), bar("read", step.read_bytes_per_s)].into_iter().flatten().collect()
 }
@@ -114,14 +108,8 @@ fn probe_plots(probe: &Probe) -> String {
         // Different units have separate axes.
         for unit in [Unit::BytesPerSecond, Unit::OperationsPerSecond, Unit::Nanoseconds] {
             let of_unit = probe.measurements.iter().filter(|m| m.unit == unit && probe::component(m) == component);
-            let all: Vec<Bar> = of_unit
-                .map(|measurement| Bar {
-                    label: measurement.what.clone(),
-                    value: measurement.value,
-                    text: probe::value(measurement),
-                    marked: false,
-                })
-                .collect();
+            let bar = |one: &Measurement| Bar::new(one.what.clone(), one.value, probe::value(one));
+            let all: Vec<Bar> = of_unit.map(bar).collect();
             if !all.is_empty() {
                 plots.push_str(&bars(&component, &all));
             }
@@ -132,23 +120,12 @@ fn probe_plots(probe: &Probe) -> String {
 
 fn sweep_plots(sweep: &Sweep) -> String {
     let mut plots = String::new();
-    let mut kinds: Vec<Kind> = Vec::new();
-    for run in &sweep.runs {
-        if !kinds.contains(&run.kind) {
-            kinds.push(run.kind);
-        }
-    }
     let analyses = analyse(sweep);
-    for kind in kinds {
+    for kind in sweep.kinds() {
         let table = cells(&sweep.runs, kind);
         let best = analyses.iter().find(|analysis| analysis.kind == kind).map_or(0.0, |analysis| analysis.best.rate);
-        let axis = |of: fn(&crate::sweep::Cell) -> u64| {
-            let mut values: Vec<u64> = table.iter().map(of).collect();
-            values.sort_unstable();
-            values.dedup();
-            values
-        };
-        let (rows, columns) = (axis(|cell| cell.groups), axis(|cell| cell.processes));
+        let rows = distinct(table.iter().map(|cell| cell.groups));
+        let columns = distinct(table.iter().map(|cell| cell.processes));
         let place = |values: &[u64], value: u64| values.iter().position(|known| *known == value).unwrap_or(0);
         let warm: Vec<Heat> = (table.iter())
             .map(|cell| Heat {
@@ -185,19 +162,16 @@ fn watch_plots(watch: &Watch) -> String {
     let full: Vec<Bar> = (watch.busy.iter())
         .filter_map(|busy| busy.share.map(|share| (busy, share)))
         .map(|(busy, share)| Bar {
-            label: busy.name.clone(),
-            value: share,
-            text: format!("{:.1} % full", share * 100.0),
             marked: share >= 0.85,
+            ..Bar::new(&*busy.name, share, format!("{} full", format_share(share)))
         })
         .collect();
     let mut plots = bars("how full each resource was", &full);
-    let mut at = 0.0;
-    let mut times = Vec::new();
-    for sample in &watch.samples {
-        at += sample.seconds();
-        times.push(at);
-    }
+    let ends = watch.samples.iter().scan(0.0, |at, sample| {
+        *at += sample.seconds();
+        Some(*at)
+    });
+    let times: Vec<f64> = ends.collect();
     let series = |name: String, of: &dyn Fn(&crate::counters::Counters) -> f64| Curve {
         name,
         points: watch.samples.iter().zip(&times).map(|(s, at)| (*at, of(s) / s.seconds().max(1e-9) / 1e6)).collect(),
@@ -222,14 +196,8 @@ fn watch_plots(watch: &Watch) -> String {
 fn factor_plots(factors: &Factors) -> String {
     let mut plots = String::new();
     for factor in &factors.factors {
-        let all: Vec<Bar> = (factor.levels.iter())
-            .map(|level| Bar {
-                label: level.name.clone(),
-                value: level.rate.unwrap_or(0.0),
-                text: level_value(factor, level),
-                marked: false,
-            })
-            .collect();
+        let bar = |level: &Level| Bar::new(&*level.name, level.rate.unwrap_or(0.0), level_value(factor, level));
+        let all: Vec<Bar> = factor.levels.iter().map(bar).collect();
         let (name, words) = (escaped(&factor.name), escaped(&factor.words));
         let _ = write!(plots, "<h3>{name}</h3>\n<p>{words}</p>\n{}", bars(&factor.name, &all));
     }

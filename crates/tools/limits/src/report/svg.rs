@@ -7,9 +7,7 @@ const ROW: f64 = 24.0;
 const LABEL: f64 = 390.0;
 const VALUE: f64 = 130.0;
 
-/// One bar.
 pub struct Bar {
-    /// Label of the bar.
     pub label: String,
     /// Length of the bar; negative counts as zero.
     pub value: f64,
@@ -17,6 +15,12 @@ pub struct Bar {
     pub text: String,
     /// Whether the bar is highlighted.
     pub marked: bool,
+}
+
+impl Bar {
+    pub fn new(label: impl Into<String>, value: f64, text: String) -> Bar {
+        Bar { label: label.into(), value, text, marked: false }
+    }
 }
 
 /// Escapes text for HTML and SVG.
@@ -56,13 +60,10 @@ pub fn bars(title: &str, bars: &[Bar]) -> String {
 
 /// One cell of a heat map.
 pub struct Heat {
-    /// Row of the map.
     pub row: usize,
-    /// Column of the map.
     pub column: usize,
     /// Relative value, 0 to 1; `None` if the cell does not count.
     pub share: Option<f64>,
-    /// Text in the cell.
     pub text: String,
 }
 
@@ -102,7 +103,6 @@ pub fn heat(title: &str, rows: &[String], columns: &[String], cells: &[Heat]) ->
     frame(top + rows.len() as f64 * high + 4.0, title, &body)
 }
 
-/// One curve.
 pub struct Curve {
     /// Name in the legend.
     pub name: String,

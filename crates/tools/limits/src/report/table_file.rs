@@ -5,9 +5,9 @@ use std::path::Path;
 
 use crate::counters::Behind;
 use crate::failure::Failure;
-use crate::sweep::{Known, Options, Run, Sweep};
+use crate::sweep::{Known, Options, Run, Sweep, distinct};
 use crate::units::Rate;
-use crate::workload::{Kind, Pattern, Preset};
+use crate::workload::{Pattern, Preset};
 
 /// Reads the table as a sweep of writes; lines that begin with `#` are skipped. Errors: the line and the problem.
 pub fn read(path: &Path, known: Known) -> Result<Sweep, Failure> {
@@ -31,7 +31,7 @@ pub fn read(path: &Path, known: Known) -> Result<Sweep, Failure> {
         let rate = Rate::parse(&format!("{rate} {unit}")).map_err(|error| wrong(number, &error))?.bytes_per_s();
         let same = |run: &&Run| (run.groups, run.processes) == (groups, processes);
         let repetition = runs.iter().filter(same).count() as u64;
-        runs.push(run(groups, processes, repetition, rate));
+        runs.push(Run { groups, processes, repetition, rate, ..Run::default() });
     }
     if runs.is_empty() {
         return Err(wrong(number, "holds no line of results"));
@@ -39,45 +39,13 @@ pub fn read(path: &Path, known: Known) -> Result<Sweep, Failure> {
     Ok(sweep(path, runs, known))
 }
 
-fn run(groups: u64, processes: u64, repetition: u64, rate: f64) -> Run {
-    Run {
-        groups,
-        processes,
-        repetition,
-        kind: Kind::Write,
-        amount: 0,
-        operations: 0,
-        seconds: 0.0,
-        rate,
-        group_rates: Vec::new(),
-        process_rates: (0.0, 0.0),
-        latency_ns: (0, 0, 0),
-        cpu_share: 0.0,
-        resident: None,
-        device_bytes: None,
-        processors: Vec::new(),
-        network_bytes: (0, 0),
-        clients: Vec::new(),
-        io_nodes: Vec::new(),
-        exhausted: false,
-        odd: 0,
-        rejected: None,
-    }
-}
-
 fn sweep(path: &Path, runs: Vec<Run>, known: Known) -> Sweep {
-    let values = |of: fn(&Run) -> u64| {
-        let mut values: Vec<u64> = runs.iter().map(of).collect();
-        values.sort_unstable();
-        values.dedup();
-        values
-    };
     let repeat = runs.iter().map(|run| run.repetition + 1).max().unwrap_or(1);
     let options = Options {
         target: path.to_path_buf(),
         across: Vec::new(),
-        groups: values(|run| run.groups),
-        processes: values(|run| run.processes),
+        groups: distinct(runs.iter().map(|run| run.groups)),
+        processes: distinct(runs.iter().map(|run| run.processes)),
         pattern: Pattern { name: "table".to_string(), ..Pattern::preset(Preset::Stream) },
         seconds: 0.0,
         repeat,
@@ -88,16 +56,5 @@ fn sweep(path: &Path, runs: Vec<Run>, known: Known) -> Sweep {
         io_nodes: Vec::new(),
     };
     let behind = Behind { file_system: "as reported".to_string(), ..Behind::default() };
-    Sweep {
-        options,
-        behind,
-        missing: Vec::new(),
-        generator_ns: 0.0,
-        quiet: Vec::new(),
-        complete: true,
-        scratch: None,
-        further: Vec::new(),
-        runs,
-        holes: Vec::new(),
-    }
+    Sweep { behind, missing: Vec::new(), complete: true, runs, ..Sweep::new(options) }
 }

@@ -55,11 +55,9 @@ impl Step {
 /// Returns the stages in the order of the method.
 pub fn steps(sources: &[Source]) -> Vec<Step> {
     let mut steps = Vec::new();
-    for source in sources {
-        if let Stage::Plan(plan) = &source.results.stage {
-            let (write, read) = (plan.write().minimum_bytes_per_s, plan.read().minimum_bytes_per_s);
-            steps.push(Step::new("plan", plan.write().binding.words().to_string(), Some(write), Some(read)));
-        }
+    for plan in plans(sources) {
+        let (write, read) = (plan.write().minimum_bytes_per_s, plan.read().minimum_bytes_per_s);
+        steps.push(Step::new("plan", plan.write().binding.words().to_string(), Some(write), Some(read)));
     }
     for source in sources {
         if let Stage::Probe(probe) = &source.results.stage {
@@ -70,14 +68,12 @@ pub fn steps(sources: &[Source]) -> Vec<Step> {
             }
         }
     }
-    for source in sources {
-        if let Stage::Sweep(sweep) = &source.results.stage {
-            let found = analyse(sweep);
-            let best = |kind| found.iter().find(|analysis| analysis.kind == kind).map(|analysis| analysis.best.rate);
-            let what = format!("{} in {}", sweep.options.pattern.name, sweep.options.target.display());
-            let step = Step::new("sweep", what, best(Kind::Write), best(Kind::Read));
-            steps.push(Step { behind: Some(sweep.behind.clone()), ..step });
-        }
+    for sweep in sweeps(sources) {
+        let found = analyse(sweep);
+        let best = |kind| found.iter().find(|analysis| analysis.kind == kind).map(|analysis| analysis.best.rate);
+        let what = format!("{} in {}", sweep.options.pattern.name, sweep.options.target.display());
+        let step = Step::new("sweep", what, best(Kind::Write), best(Kind::Read));
+        steps.push(Step { behind: Some(sweep.behind.clone()), ..step });
     }
     for number in 1..steps.len() {
         let (before, rest) = steps.split_at_mut(number);

@@ -39,7 +39,6 @@ impl Cell {
 /// Analysis of a phase's table.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Analysis {
-    /// Kind of the phase.
     pub kind: Kind,
     /// Cell with the highest rate among those that count.
     pub best: Cell,
@@ -58,7 +57,6 @@ pub struct Analysis {
     pub saturation: Option<Saturation>,
     /// Difference between the fastest and the slowest group of the best cell, as a share of their mean.
     pub imbalance: f64,
-    /// The analysis in words.
     pub words: Vec<String>,
 }
 
@@ -115,13 +113,7 @@ fn always_slow(runs: &[&Run]) -> Vec<usize> {
 
 /// Analyses every phase with a cell that counts.
 pub fn analyse(sweep: &Sweep) -> Vec<Analysis> {
-    let mut kinds: Vec<Kind> = Vec::new();
-    for run in &sweep.runs {
-        if !kinds.contains(&run.kind) {
-            kinds.push(run.kind);
-        }
-    }
-    let found = kinds.into_iter().filter_map(|kind| of(kind, &cells(&sweep.runs, kind), &sweep.options.known));
+    let found = sweep.kinds().into_iter().filter_map(|kind| of(kind, &cells(&sweep.runs, kind), &sweep.options.known));
     let with_traffic = found.map(|mut found| {
         let cell = (found.best.groups, found.best.processes);
         found.words.extend(best::words(sweep, found.kind, cell));

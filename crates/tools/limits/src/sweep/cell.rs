@@ -6,14 +6,12 @@ use std::process;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use rustix::fs::statvfs;
-
 use super::traffic::{self, Observers};
 use super::{Run, Sweep, device_bytes};
 use super::{multiple, suspicion};
 use crate::bounds::{CLOCK_SHARE, FREE_SHARE, PHASE_MIN, START_SLACK, START_SLACK_EACH};
 use crate::clock::now_ns;
-use crate::counters::Counters;
+use crate::counters::{Counters, free_bytes};
 use crate::failure::Failure;
 use crate::workload::{Block, Command, Fleet, Histogram, Kind, Launcher, Names, Pattern, Places, Reply, Sample, Task};
 
@@ -40,7 +38,6 @@ impl Scratch {
         Ok(Scratch { path })
     }
 
-    /// Returns the path of the directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -183,9 +180,7 @@ fn bounded(pattern: &Pattern, directories: &[PathBuf], ranks: u64) -> Result<Pat
     let mut pattern = pattern.clone();
     let mut free = u64::MAX;
     for directory in directories {
-        let space =
-            statvfs(directory).map_err(|error| Failure::input(format!("cannot ask for free space: {error}")))?;
-        free = free.min((space.f_bavail.saturating_mul(space.f_frsize) as f64 * FREE_SHARE) as u64);
+        free = free.min(free_bytes(directory)?);
     }
     // Each directory gets its share of the files.
     let free = free.saturating_mul(directories.len() as u64);
@@ -241,13 +236,10 @@ fn account(
         cpu_share: busy,
         resident,
         device_bytes: device_bytes(&sweep.behind, growth),
-        processors: Vec::new(),
         network_bytes: growth.network_bytes(),
-        clients: Vec::new(),
-        io_nodes: Vec::new(),
         exhausted: samples.iter().any(|sample| sample.exhausted),
         odd: samples.iter().map(|sample| sample.odd).sum(),
-        rejected: None,
+        ..Run::default()
     };
     run.rejected =
         suspicion::of(&run, &sweep.options, &sweep.behind).or_else(|| too_short(&run, sweep.options.seconds));

@@ -1,12 +1,7 @@
 //! Time and space that a sweep will need.
 
-use std::path::PathBuf;
-
-use rustix::fs::statvfs;
-
 use super::{Options, multiple};
-use crate::bounds::FREE_SHARE;
-use crate::counters::{Counters, memory_bytes};
+use crate::counters::{self, Counters, memory_bytes};
 use crate::table::Table;
 use crate::units::format_seconds;
 use crate::workload::Kind;
@@ -71,10 +66,8 @@ fn asked_bytes(options: &Options) -> u64 {
 
 fn free_bytes(options: &Options) -> u64 {
     let bases = options.bases();
-    let free = |base: &PathBuf| {
-        statvfs(base).map_or(0, |space| (space.f_bavail.saturating_mul(space.f_frsize) as f64 * FREE_SHARE) as u64)
-    };
-    bases.iter().map(free).min().unwrap_or(0).saturating_mul(bases.len() as u64)
+    let least = bases.iter().map(|base| counters::free_bytes(base).unwrap_or(0)).min();
+    least.unwrap_or(0).saturating_mul(bases.len() as u64)
 }
 
 impl Estimate {

@@ -1,24 +1,17 @@
 //! Checks whether some cell has a multiple of the number of processors. With any other number, some processors get more
 //! processes than others, and the slowest process ends the phase for all.
 
-use super::{Options, Sweep};
+use super::{Options, Sweep, distinct};
 use crate::counters::Counters;
 
 /// Returns the hosts' numbers of processors according to their counters, without duplicates.
 pub fn of<'a>(hosts: impl IntoIterator<Item = &'a Counters>) -> Vec<u64> {
-    let mut counts: Vec<u64> =
-        hosts.into_iter().map(|counters| counters.processors).filter(|count| *count > 0).collect();
-    counts.sort_unstable();
-    counts.dedup();
-    counts
+    distinct(hosts.into_iter().map(|counters| counters.processors).filter(|count| *count > 0))
 }
 
 /// Returns the advice for a sweep in which no cell was a multiple.
 pub fn hint(sweep: &Sweep) -> Option<String> {
-    let mut counts: Vec<u64> = sweep.runs.iter().flat_map(|run| run.processors.iter().copied()).collect();
-    counts.sort_unstable();
-    counts.dedup();
-    missed(&sweep.options, &counts)
+    missed(&sweep.options, &distinct(sweep.runs.iter().flat_map(|run| run.processors.iter().copied())))
 }
 
 /// Returns the advice before the sweep runs, for hosts with these numbers of processors.

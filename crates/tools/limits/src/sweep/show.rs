@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::analysis::{Cell, analyse, cells};
-use super::{Analysis, Run, Sweep, multiple};
+use super::{Analysis, Run, Sweep, distinct, multiple};
 use crate::bounds::{GENERATOR_NS_MAX, GENERATOR_TRANSFER};
 use crate::table::Table;
 use crate::units::{format_nanoseconds, format_share};
@@ -12,7 +12,6 @@ use crate::workload::Kind;
 /// Shades from zero to the best.
 const SHADES: [char; 5] = ['.', '░', '▒', '▓', '█'];
 
-/// Returns the complete text.
 pub fn render(sweep: &Sweep) -> String {
     let mut text = String::new();
     let options = &sweep.options;
@@ -26,13 +25,7 @@ pub fn render(sweep: &Sweep) -> String {
     }
     text.push('\n');
     let analyses = analyse(sweep);
-    let mut kinds: Vec<Kind> = Vec::new();
-    for run in sweep.runs.iter().filter(|run| !kinds.contains(&run.kind)).collect::<Vec<_>>() {
-        if !kinds.contains(&run.kind) {
-            kinds.push(run.kind);
-        }
-    }
-    for kind in kinds {
+    for kind in sweep.kinds() {
         let table = cells(&sweep.runs, kind);
         let unit = if kind.is_data() { "MB/s" } else { "operations/s" };
         let _ = writeln!(text, "{kind}, {unit}");
@@ -70,18 +63,11 @@ fn too_dear(generator_ns: f64, transfer: u64) -> &'static str {
     }
 }
 
-fn axis(table: &[Cell], of: impl Fn(&Cell) -> u64) -> Vec<u64> {
-    let mut values: Vec<u64> = table.iter().map(of).collect();
-    values.sort_unstable();
-    values.dedup();
-    values
-}
-
 fn rates(table: &[Cell], kind: Kind) -> String {
-    let processes = axis(table, |cell| cell.processes);
+    let processes = distinct(table.iter().map(|cell| cell.processes));
     let heading = std::iter::once("M \\ N".to_string()).chain(processes.iter().map(u64::to_string));
     let mut shown = Table::new(heading);
-    for groups in axis(table, |cell| cell.groups) {
+    for groups in distinct(table.iter().map(|cell| cell.groups)) {
         let row = processes.iter().map(|n| {
             let found = table.iter().find(|cell| cell.groups == groups && cell.processes == *n);
             found.map_or(String::new(), |cell| {
@@ -102,12 +88,12 @@ fn rates(table: &[Cell], kind: Kind) -> String {
 /// Returns the heat map: a shade for each cell, relative to the best that counts.
 pub fn heat_map(table: &[Cell]) -> String {
     let best = table.iter().filter(|cell| cell.rejected.is_none()).map(|cell| cell.rate).fold(0.0, f64::max);
-    let processes = axis(table, |cell| cell.processes);
+    let processes = distinct(table.iter().map(|cell| cell.processes));
     if table.len() < 2 {
         return String::new();
     }
     let mut text = String::new();
-    for groups in axis(table, |cell| cell.groups) {
+    for groups in distinct(table.iter().map(|cell| cell.groups)) {
         let _ = write!(text, "{groups:>5} ");
         for n in &processes {
             let found = table.iter().find(|cell| cell.groups == groups && cell.processes == *n);

@@ -1,5 +1,12 @@
 //! Statistics of a sweep.
 
+use std::collections::BTreeSet;
+
+/// Returns each value once, in rising order.
+pub fn distinct(values: impl IntoIterator<Item = u64>) -> Vec<u64> {
+    values.into_iter().collect::<BTreeSet<_>>().into_iter().collect()
+}
+
 /// Returns the median: the middle value, or the mean of the two middle ones; 0 without values.
 pub fn median(values: &[f64]) -> f64 {
     let mut sorted: Vec<f64> = values.to_vec();

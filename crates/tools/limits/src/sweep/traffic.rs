@@ -23,9 +23,7 @@ const NODES_TOLD: usize = 16;
 pub struct Traffic {
     /// Name of the host as given by the user.
     pub host: String,
-    /// Number of bytes received.
     pub received_bytes: u64,
-    /// Number of bytes sent.
     pub sent_bytes: u64,
 }
 
@@ -87,7 +85,6 @@ impl Observers {
         grown(&self.names, &before, &after)
     }
 
-    /// Returns the growth since earlier counters.
     pub fn since(&mut self, before: &[Option<Counters>]) -> Vec<Traffic> {
         let after = self.look();
         grown(&self.names, before, &after)

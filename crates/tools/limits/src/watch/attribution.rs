@@ -20,7 +20,6 @@ pub struct Shares {
     pub system: f64,
     /// Share idle while waiting for a device.
     pub io_wait: f64,
-    /// Share idle.
     pub idle: f64,
     /// Share taken by the hypervisor.
     pub stolen: f64,
@@ -79,7 +78,6 @@ pub fn busy(total: &Counters) -> Vec<Busy> {
     found
 }
 
-/// Returns observations in words.
 pub fn findings(watch: &Watch) -> Vec<String> {
     let mut found = Vec::new();
     let used = watch.program_cpu_s / watch.seconds.max(1e-9);

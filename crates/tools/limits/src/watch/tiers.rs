@@ -13,7 +13,6 @@ use serde_json::Value;
 pub struct Tier {
     /// Accelerated directory.
     pub directory: PathBuf,
-    /// Burst buffer of the directory.
     pub burst_buffer: PathBuf,
     /// Counters when the agent was first seen.
     first: BTreeMap<String, u64>,
@@ -104,7 +103,6 @@ impl Tiers {
             .max_by_key(|tier| tier.directory.as_os_str().len())
     }
 
-    /// Returns all agents.
     pub fn all(&self) -> impl Iterator<Item = &Tier> {
         self.agents.values()
     }

@@ -63,12 +63,10 @@ impl Launcher {
         }
     }
 
-    /// Returns the path of the program.
     pub fn program(&self) -> &Path {
         &self.program
     }
 
-    /// Returns the arguments of the program.
     pub fn words(&self) -> &[OsString] {
         &self.words
     }
@@ -182,9 +180,7 @@ impl Fleet {
                 }
             }
             if best == u64::MAX {
-                self.lost.push(format!("{} does not tell its clock", member.name));
-                member.to = None;
-                let _ = member.child.kill();
+                self.lost.push(member.lose("does not tell its clock"));
             } else if best / 2 >= worst {
                 (worst, whose) = (best / 2, member.name.clone());
             }
@@ -204,9 +200,7 @@ impl Fleet {
                 Ok(_) => "does not tell its counters".to_string(),
                 Err(why) => why,
             };
-            lost.push(format!("{} {why}", member.name));
-            member.to = None;
-            let _ = member.child.kill();
+            lost.push(member.lose(&why));
             None
         });
         seen.collect()
@@ -238,11 +232,7 @@ impl Fleet {
                     failed.push(format!("{}: told what it was not asked", member.name));
                 }
                 Ok(Reply::Failed { what }) => failed.push(format!("{}: {what}", member.name)),
-                Err(why) => {
-                    self.lost.push(format!("{} {why}", member.name));
-                    member.to = None;
-                    let _ = member.child.kill();
-                }
+                Err(why) => self.lost.push(member.lose(&why)),
             }
         }
         if !failed.is_empty() {
@@ -259,6 +249,13 @@ impl Fleet {
 }
 
 impl Member {
+    /// Gives the child up, and returns its name with the reason.
+    fn lose(&mut self, why: &str) -> String {
+        self.to = None;
+        let _ = self.child.kill();
+        format!("{} {why}", self.name)
+    }
+
     fn clock(&mut self) -> Option<u64> {
         send(self.to.as_mut()?, &Command::Clock).ok()?;
         match self.answer(Instant::now() + PATIENCE) {

@@ -22,7 +22,6 @@ impl Places {
         Places { transfer, layout, owner, ranks, slots, random }
     }
 
-    /// Returns the most transfers of one owner.
     pub fn slots(&self) -> u64 {
         self.slots
     }

@@ -15,7 +15,6 @@ use crate::failure::Failure;
 /// Work of a cell, equal for all its processes.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Task {
-    /// Pattern of the processes.
     pub pattern: Pattern,
     /// Directory of the cell, initially empty.
     pub directory: PathBuf,
@@ -34,22 +33,15 @@ pub struct Task {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum Command {
     /// First message to a group leader: start the processes.
-    Lead {
-        /// Number of the group.
-        group: u64,
-        /// Work of the processes.
-        task: Task,
-    },
+    Lead { group: u64, task: Task },
     /// First message to a process.
     Work {
         /// Number of the process in the cell, from 0.
         rank: u64,
-        /// Work of the process.
         task: Task,
     },
     /// Prepare a phase; untimed.
     Prepare {
-        /// Kind of the phase.
         kind: Kind,
         /// Number of files or transfers that every process has created before.
         common: u64,
@@ -80,7 +72,6 @@ pub enum Reply {
         /// Nanoseconds since an origin that each host chooses.
         now_ns: u64,
     },
-    /// Reply with counters.
     Seen {
         /// Counters of the host, or of the network namespace.
         counters: Counters,
@@ -138,7 +129,6 @@ pub struct Sample {
     pub cpu_ns: u64,
     /// Whether the process completed its share before the deadline.
     pub exhausted: bool,
-    /// Latencies of the operations.
     pub latencies: Histogram,
     /// Number of files whose `stat` showed another size than was written, because attributes lag behind.
     #[serde(default)]
@@ -147,18 +137,17 @@ pub struct Sample {
     pub error: Option<String>,
 }
 
-/// Sends one message.
 pub fn send<T: Serialize>(to: &mut impl Write, message: &T) -> Result<(), Failure> {
-    let mut line = serde_json::to_vec(message).map_err(|error| Failure::defect(error.to_string()))?;
+    let mut line = serde_json::to_vec(message).map_err(Failure::defect)?;
     line.push(b'\n');
-    to.write_all(&line).and_then(|()| to.flush()).map_err(|error| Failure::unavailable(error.to_string()))
+    to.write_all(&line).and_then(|()| to.flush()).map_err(Failure::unavailable)
 }
 
 /// Receives one message; `None` at the end of the stream.
 pub fn receive<T: DeserializeOwned>(from: &mut impl BufRead) -> Result<Option<T>, Failure> {
     let mut line = Vec::new();
     let read = from.by_ref().take(LINE_MAX as u64).read_until(b'\n', &mut line);
-    read.map_err(|error| Failure::unavailable(error.to_string()))?;
+    read.map_err(Failure::unavailable)?;
     if line.is_empty() {
         return Ok(None);
     }

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use clap::ValueEnum;
+use clap::builder::PossibleValue;
 use serde::{Deserialize, Serialize};
 
 use crate::bounds::TRANSFER_MAX;
@@ -62,10 +63,11 @@ pub enum ReadAhead {
 }
 
 /// Kind of a timed phase.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
     /// Writing data to new files.
+    #[default]
     Write,
     /// Reading data that another process wrote.
     Read,
@@ -90,22 +92,13 @@ impl Kind {
 
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Kind::Write => "write",
-            Kind::Read => "read",
-            Kind::Create => "create",
-            Kind::Stat => "stat",
-            Kind::Fetch => "fetch",
-            Kind::Delete => "delete",
-            Kind::Walk => "walk",
-        })
+        f.write_str(self.to_possible_value().as_ref().map_or("", PossibleValue::get_name))
     }
 }
 
 /// A complete pattern. Sizes in bytes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pattern {
-    /// Name of the preset.
     pub name: String,
     /// Timed phases, in order.
     pub phases: Vec<Kind>,
@@ -115,7 +108,6 @@ pub struct Pattern {
     pub size_max: u64,
     /// Most files that a process creates in one phase.
     pub files_max: u64,
-    /// File that a process uses, and its position in the file.
     pub layout: Layout,
     /// Whether all small files are in one directory.
     pub shared_directory: bool,
@@ -123,9 +115,7 @@ pub struct Pattern {
     pub random: bool,
     /// Whether files are opened with O_DIRECT.
     pub direct: bool,
-    /// Time when written data is made durable.
     pub sync: Sync,
-    /// Advice that a reader gives the kernel.
     #[serde(default)]
     pub read_ahead: ReadAhead,
 }

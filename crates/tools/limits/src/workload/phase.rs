@@ -71,7 +71,6 @@ impl Worker {
         Worker { task, rank, block, created: 0, common: u64::MAX }
     }
 
-    /// Returns the number of the process in the cell.
     pub fn rank(&self) -> u64 {
         self.rank
     }

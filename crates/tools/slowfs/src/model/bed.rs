@@ -23,7 +23,6 @@ pub struct Transfer {
 /// An operation on the store.
 #[derive(Debug, Clone, Copy)]
 pub enum Operation {
-    /// A read or write.
     Transfer(Transfer),
     /// An operation on a name or an attribute.
     Metadata,
@@ -31,7 +30,6 @@ pub enum Operation {
     Message,
 }
 
-/// The resources of one client.
 #[derive(Debug)]
 struct Client {
     number: usize,

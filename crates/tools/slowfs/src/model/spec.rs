@@ -63,7 +63,6 @@ pub struct Spec {
     pub metadata: Ns,
     /// Number of metadata operations served in parallel.
     pub metadata_concurrency: usize,
-    /// Lock protocol.
     pub lock: Protocol,
     /// Time that the lock manager needs for one request; requests are served one at a time.
     pub lock_service: Ns,

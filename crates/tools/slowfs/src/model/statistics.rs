@@ -2,37 +2,24 @@
 
 use std::fmt;
 
+use clap::ValueEnum;
+use clap::builder::PossibleValue;
+
 use super::Ns;
 
-/// Kind of a resource.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+/// Kind of a resource, in the mount's statistics as in `client-cpu`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub enum Kind {
-    /// A client's processor.
     ClientCpu,
-    /// A client's link.
     ClientLink,
     /// The core network, which all data crosses.
     Core,
-    /// A server's link.
     ServerLink,
-    /// A target.
     Target,
-    /// The metadata server.
     Metadata,
     /// The lock protocol: the manager's work, and the time that operations waited for grants.
     Lock,
 }
-
-/// Names of the kinds in the mount's statistics.
-const KINDS: [(Kind, &str); 7] = [
-    (Kind::ClientCpu, "client-cpu"),
-    (Kind::ClientLink, "client-link"),
-    (Kind::Core, "core"),
-    (Kind::ServerLink, "server-link"),
-    (Kind::Target, "target"),
-    (Kind::Metadata, "metadata"),
-    (Kind::Lock, "lock"),
-];
 
 /// Activity of one resource since the model was created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,9 +27,7 @@ pub struct Use {
     pub kind: Kind,
     /// Number of the resource among those of its kind, from 0.
     pub number: usize,
-    /// Number of operations.
     pub operations: u64,
-    /// Number of bytes.
     pub bytes: u64,
     /// Busy time; for [`Kind::Metadata`] the sum over all threads.
     pub busy: Ns,
@@ -54,7 +39,8 @@ pub struct Use {
 impl fmt::Display for Use {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Use { kind, number, operations, bytes, busy, waited } = self;
-        let name = KINDS.iter().find(|(known, _)| known == kind).map_or("", |(_, name)| name);
+        let name = kind.to_possible_value();
+        let name = name.as_ref().map_or("", PossibleValue::get_name);
         write!(f, "{name} {number} operations {operations} bytes {bytes} busy_ns {busy} waited_ns {waited}")
     }
 }
@@ -68,7 +54,7 @@ impl Use {
             return None;
         };
         Some(Use {
-            kind: KINDS.iter().find(|(_, known)| *known == name)?.0,
+            kind: Kind::from_str(name, false).ok()?,
             number: number.parse().ok()?,
             operations: operations.parse().ok()?,
             bytes: bytes.parse().ok()?,
@@ -117,9 +103,10 @@ mod tests {
 
     #[test]
     fn what_is_told_is_read_again_and_grows_from_an_earlier_look() {
-        for (kind, _) in KINDS {
+        for kind in Kind::value_variants().iter().copied() {
             let then = Use { kind, number: 3, operations: 4, bytes: 5, busy: 6, waited: 7 };
             assert_eq!(Use::parse(&then.to_string()), Some(then));
+            assert!(Use { kind: Kind::ClientCpu, ..then }.to_string().starts_with("client-cpu 3 operations 4 "));
             let now = Use { operations: 14, bytes: 25, busy: 36, waited: 47, ..then };
             assert_eq!(now.since(&[then]), Use { operations: 10, bytes: 20, busy: 30, waited: 40, ..then });
             assert_eq!(now.since(&[Use { number: 2, ..then }]), now);

@@ -9,12 +9,13 @@ use std::time::{Duration, Instant};
 use slowfs::model::{Kind as Counted, Use};
 
 use super::super::bed::{Slow, uses};
+use super::super::place::Place;
 use super::Grid;
-use super::network::{Network, Place, Wire, failed};
+use super::network::{Network, Wire};
 use super::nodes::Nodes;
 use crate::clock::now_ns;
 use crate::diagnosis::{Load, Part, Reading};
-use crate::failure::Failure;
+use crate::failure::{Failure, failed};
 use crate::probe::peer_rate;
 use crate::sweep::Run;
 use crate::workload::{Kind, Pattern, Preset, Task, phases_of};
@@ -107,11 +108,12 @@ fn alone((place, wire, peer, outward): Link<'_>) -> Result<Gives, Failure> {
         let sends = (way == 0) == outward;
         let streams = STREAMS as usize;
         let before = wire.passed()?;
-        let (rate, seconds) = place.inside(|| {
+        let measured = place.inside(|| {
             let began = Instant::now();
             let (to, from) = peer_rate(peer, if sends { streams } else { 0 }, if sends { 0 } else { streams }, ALONE)?;
             Ok((to + from, began.elapsed().as_secs_f64()))
-        })?;
+        });
+        let (rate, seconds) = measured.map_err(|error| failed("a network", error))?;
         let after = wire.passed()?;
         gives.data[way] = rate;
         gives.counted[way] = (after[way] - before[way]) as f64 / seconds;

@@ -7,21 +7,13 @@
 //!      ...   ---+                        +--- ...
 //! ```
 
-use std::ffi::OsStr;
-use std::fs::{self, File};
-use std::io;
+use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
-
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::super::bed::Bed;
-use crate::bounds::PATIENCE;
-use crate::counters::Counters;
+use super::super::place::{Place, wait};
 use crate::failure::Failure;
 use crate::workload::Launcher;
 
@@ -29,8 +21,6 @@ use crate::workload::Launcher;
 const FRONT: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 254);
 const BACK: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 253);
 const PEER: u16 = 7117;
-/// Pause between two checks whether a node has started.
-const POLL: Duration = Duration::from_millis(2);
 /// Size of a bucket in bytes, and the longest wait of a packet in front of it in seconds. The wait covers all data that
 /// the processes of a cell have in progress.
 ///
@@ -39,81 +29,6 @@ const POLL: Duration = Duration::from_millis(2);
 /// the previous one.
 const BURST: u64 = 32 << 10;
 const WAIT: f64 = 2.0;
-
-/// A network namespace.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
-    /// Network namespace of a node, identified by the process that keeps it. A client also has a mount namespace.
-    Node(u32),
-    /// Network namespace of a switch, identified by the file that keeps it.
-    Switch(PathBuf),
-}
-
-impl Place {
-    /// Returns a command that runs there, with the node's mounts.
-    pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
-        let mut command = Command::new("nsenter");
-        match self {
-            Place::Node(process) => command.args(["--net", "--mount", "--target"]).arg(process.to_string()),
-            Place::Switch(file) => command.arg(format!("--net={}", file.display())),
-        };
-        command.arg(program).stdin(Stdio::null());
-        command
-    }
-
-    /// Returns the name for `forebay limits sweep --hosts`.
-    pub fn host(&self) -> String {
-        match self {
-            Place::Node(process) => format!("pid:{process}"),
-            Place::Switch(file) => file.display().to_string(),
-        }
-    }
-
-    /// Runs a function in this network namespace, on a separate thread.
-    pub fn inside<T: Send>(&self, act: impl FnOnce() -> io::Result<T> + Send) -> Result<T, Failure> {
-        let file = match self {
-            Place::Node(process) => PathBuf::from(format!("/proc/{process}/ns/net")),
-            Place::Switch(file) => file.clone(),
-        };
-        let entered = || {
-            let network = File::open(&file)?;
-            move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network))?;
-            act()
-        };
-        let outcome = thread::scope(|scope| scope.spawn(entered).join());
-        outcome
-            .unwrap_or_else(|_| Err(io::Error::other("a thread panicked")))
-            .map_err(|error| failed("a network", error))
-    }
-
-    /// Returns the bytes that an interface has received and sent so far.
-    pub fn passed(&self, interface: &str) -> Result<[u64; 2], Failure> {
-        let counters = self.inside(Counters::of_this_thread)?;
-        let passed = counters.interfaces.get(interface).copied().unwrap_or_default();
-        Ok([passed.received_bytes, passed.sent_bytes])
-    }
-
-    /// Returns the mount table that programs there see.
-    pub fn mounts(&self) -> String {
-        match self {
-            Place::Node(process) => fs::read_to_string(format!("/proc/{process}/mountinfo")).unwrap_or_default(),
-            Place::Switch(_) => String::new(),
-        }
-    }
-
-    fn script(&self, lines: &[String]) -> Result<(), Failure> {
-        let said = self.command("sh").args(["-e", "-c", &lines.join("\n")]).output();
-        let said = said.map_err(|error| failed("nsenter (util-linux)", error))?;
-        if said.status.success() {
-            return Ok(());
-        }
-        Err(failed("the network (iproute2)", String::from_utf8_lossy(&said.stderr).trim()))
-    }
-}
-
-pub fn failed(what: &str, error: impl std::fmt::Display) -> Failure {
-    Failure::unavailable(format!("{what}: {error}"))
-}
 
 /// One wire: the places of its two ends, and the names of the interfaces.
 #[derive(Debug, Clone)]
@@ -161,18 +76,14 @@ pub struct Network {
 impl Network {
     /// Creates nodes and wires without rate limits. `keep` is a directory for the switches' files.
     pub fn new(bed: &mut Bed, keep: &Path, clients: u64, io_nodes: u64) -> Result<Network, Failure> {
-        let [front, back] = [bed.network(&keep.join("front"))?, bed.network(&keep.join("back"))?].map(Place::Switch);
+        let [front, back] = [bed.network(&keep.join("front"))?, bed.network(&keep.join("back"))?];
         let clients = (0..clients).map(|_| node(bed, true)).collect::<Result<Vec<_>, _>>()?;
         let io_nodes = (0..io_nodes).map(|_| node(bed, false)).collect::<Result<Vec<_>, _>>()?;
         for (switch, address) in [(&front, FRONT), (&back, BACK)] {
-            switch.script(&[
-                "ip link set lo up".to_string(),
-                "ip link add bridge type bridge".to_string(),
-                format!("ip address add {address}/24 dev bridge"),
-                "ip link set bridge up".to_string(),
-            ])?;
+            switch.script(&["ip link add bridge type bridge".to_string()])?;
+            switch.up("bridge", address)?;
         }
-        let Place::Switch(behind) = &back else { return Err(Failure::defect("a switch is a switch")) };
+        let behind = back.file();
         front.script(&[format!("ip link add {TRUNK} type veth peer name {TRUNK} netns {}", behind.display())])?;
         for switch in [&front, &back] {
             switch.script(&[format!("ip link set {TRUNK} master bridge up")])?;
@@ -190,11 +101,7 @@ impl Network {
                 format!("ip link add {far} type veth peer name {interface} netns {process}"),
                 format!("ip link set {far} master bridge up"),
             ])?;
-            node.script(&[
-                "ip link set lo up".to_string(),
-                format!("ip address add {address}/24 dev {interface}"),
-                format!("ip link set {interface} up"),
-            ])?;
+            node.up(interface, address)?;
             Ok(Wire { near: (node.clone(), interface.to_string()), far: (switch.clone(), far) })
         };
         let each = |nodes: &[Place], switch: &Place, interface: &str, address: fn(usize) -> Ipv4Addr| {
@@ -218,7 +125,6 @@ impl Network {
     }
 }
 
-/// Returns the address of an I/O node.
 pub fn io_node(number: usize) -> Ipv4Addr {
     Ipv4Addr::new(10, 78, 0, 101 + number as u8)
 }
@@ -235,13 +141,8 @@ fn node(bed: &mut Bed, with_mounts: bool) -> Result<Place, Failure> {
         command.args(["sleep", "infinity"]);
     }
     let process = bed.start(&mut command)?;
-    let began = Instant::now();
-    while fs::read_to_string(format!("/proc/{process}/comm")).map_err(|error| failed("a node", error))? != "sleep\n" {
-        if began.elapsed() > PATIENCE {
-            return Err(failed("a node", "it does not come up"));
-        }
-        thread::sleep(POLL);
-    }
+    let runs = || fs::read_to_string(format!("/proc/{process}/comm")).is_ok_and(|name| name == "sleep\n");
+    wait("a node", || "it does not come up".to_string(), runs)?;
     Ok(Place::Node(process))
 }
 

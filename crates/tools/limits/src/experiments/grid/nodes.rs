@@ -7,19 +7,15 @@
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use std::thread;
-use std::time::{Duration, Instant};
 
-use super::super::bed::{Bed, Slow};
+use super::super::bed::{Bed, Slow, wait_for_server};
 use super::super::beside;
+use super::super::place::wait;
 use super::Grid;
-use super::network::{Network, failed, io_node};
-use crate::bounds::PATIENCE;
-use crate::failure::Failure;
+use super::network::{Network, io_node};
+use crate::failure::{Failure, failed};
 
 const PORT: u16 = 4711;
-/// Pause between two checks whether a server serves or a file system is mounted.
-const POLL: Duration = Duration::from_millis(5);
 
 /// Properties of the disks.
 #[derive(Debug, Clone, Copy)]
@@ -32,7 +28,6 @@ pub struct Disk {
 
 /// The complete bed.
 pub struct Nodes {
-    /// Nodes and the wires between them.
     pub network: Network,
     pub disks: Vec<Slow>,
     /// Directory that the clients see, with a subdirectory for each I/O node.
@@ -52,7 +47,7 @@ impl Nodes {
         for name in &across {
             for directory in [target.join(name), stores.join(name)] {
                 fs::create_dir(&directory)
-                    .map_err(|error| failed(&format!("cannot create {}", directory.display()), error))?;
+                    .map_err(|error| failed(format_args!("cannot create {}", directory.display()), error))?;
             }
         }
         let network = Network::new(&mut bed, &scratch, grid.clients, grid.io_nodes)?;
@@ -73,19 +68,11 @@ impl Nodes {
     fn serve(&mut self, stores: &Path) -> Result<(), Failure> {
         let log = |name: &str| self.scratch.join(format!("{name}.log"));
         for (number, name) in self.across.iter().enumerate() {
-            let said = File::create(log(name)).map_err(|error| failed("a server's log", error))?;
-            let also = said.try_clone().map_err(|error| failed("a server's log", error))?;
-            let mut server = self.network.io_nodes[number].command(beside("forebay")?);
-            server.arg("serve").arg(stores.join(name)).arg("--burst-buffer").arg(&self.disks[number].shown);
-            server.args(["--anonymous", "--policy", "stage_out=manual", "--listen"]);
-            server.arg(format!("tcp:{}:{PORT}", io_node(number)));
-            self.bed.start(server.stdout(said).stderr(also))?;
+            let (place, buffer) = (&self.network.io_nodes[number], &self.disks[number].shown);
+            let listen = format!("tcp:{}:{PORT}", io_node(number));
+            self.bed.serve(place, [&stores.join(name), buffer, &log(name)], &listen)?;
         }
-        for name in &self.across {
-            let said = || fs::read_to_string(log(name)).unwrap_or_default();
-            wait(&format!("{name} does not serve"), said, || said().contains("serving"))?;
-        }
-        Ok(())
+        self.across.iter().try_for_each(|name| wait_for_server(name, &log(name)))
     }
 
     /// Mounts on all clients at the same time.
@@ -110,15 +97,4 @@ impl Nodes {
         }
         Ok(())
     }
-}
-
-fn wait(what: &str, said: impl Fn() -> String, is_there: impl Fn() -> bool) -> Result<(), Failure> {
-    let began = Instant::now();
-    while !is_there() {
-        if began.elapsed() > PATIENCE {
-            return Err(failed(what, said().trim()));
-        }
-        thread::sleep(POLL);
-    }
-    Ok(())
 }

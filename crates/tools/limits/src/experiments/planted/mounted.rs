@@ -67,7 +67,7 @@ fn told(seed: u64) -> Result<(Story, Outcome), Failure> {
     let options: Vec<String> =
         ["--client".to_string(), "open".to_string()].into_iter().chain(slowfs::options(story.real())).collect();
     let slow = bed.slow("store", &options)?;
-    let observed = observed(&story, &slow.shown).map_err(|error| Failure::unavailable(error.to_string()))?;
+    let observed = observed(&story, &slow.shown).map_err(Failure::unavailable)?;
     let outcome = story.judge(&observed);
     Ok((story, outcome))
 }

@@ -1,24 +1,21 @@
 //! The test bed of an experiment with a server: two network namespaces with a wire between them that delays requests
 //! and limits the rate. `forebay serve` manages a burst buffer in one of them, and programs run in the other.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use serde::Deserialize;
-use std::os::fd::AsFd;
 
-use super::super::bed::Bed;
+use super::super::bed::{Bed, wait_for_server};
 use super::super::beside;
+use super::super::place::Place;
 use super::program::{Done, Work};
 use super::wire::{self, Wire};
 use crate::bounds::PATIENCE;
-use crate::failure::Failure;
+use crate::failure::{Failure, failed};
 use crate::workload::Launcher;
 
 const HERE: Ipv4Addr = Ipv4Addr::new(10, 77, 1, 2);
@@ -28,8 +25,6 @@ const SERVER: u16 = 4711;
 const TO_SERVER: u16 = 4712;
 const COPIES: u16 = 4713;
 const TO_COPIES: u16 = 4714;
-/// Pause between two checks whether the server serves.
-const POLL: Duration = Duration::from_millis(5);
 
 /// Properties of a wire.
 #[derive(Debug, Clone, Copy, Deserialize)]
@@ -44,9 +39,7 @@ pub struct Like {
 /// Settings for the programs of one side.
 #[derive(Debug, Clone, Default)]
 pub struct Side {
-    /// Policy rules of the directory.
     pub policies: Vec<String>,
-    /// Whether windows are used.
     pub windows: bool,
 }
 
@@ -84,34 +77,13 @@ impl Fared {
 /// Limit of the memory of all windows: all memory of the bed for them.
 const WINDOWS: &str = "2GiB";
 
-/// The nodes.
 pub struct Nodes {
     _bed: Bed,
     launcher: Launcher,
     store: PathBuf,
     rings: PathBuf,
     scratch: PathBuf,
-    here: PathBuf,
-}
-
-fn failed(what: &str, error: impl std::fmt::Display) -> Failure {
-    Failure::unavailable(format!("{what}: {error}"))
-}
-
-fn done(what: &str, output: io::Result<Output>) -> Result<Output, Failure> {
-    let output = output.map_err(|error| failed(what, error))?;
-    if output.status.success() {
-        return Ok(output);
-    }
-    let said = String::from_utf8_lossy(&output.stderr).trim().to_string();
-    Err(failed(what, format!("{} {said}", output.status)))
-}
-
-/// Returns a command that runs in a network namespace.
-fn within(network: &Path, program: impl AsRef<std::ffi::OsStr>) -> Command {
-    let mut command = Command::new("nsenter");
-    command.arg(format!("--net={}", network.display())).arg(program).stdin(Stdio::null());
-    command
+    here: Place,
 }
 
 impl Nodes {
@@ -120,39 +92,21 @@ impl Nodes {
         let [store, buffer, scratch] = [bed.memory("store")?, bed.memory("buffer")?, bed.memory("scratch")?];
         let rings = bed.huge_memory("rings")?;
         let [here, there] = [bed.network(&scratch.join("here"))?, bed.network(&scratch.join("there"))?];
-        let ip = |network: &Path, words: String| done("ip", within(network, "ip").args(words.split(' ')).output());
-        ip(&here, format!("link add fb0 type veth peer name fb1 netns {}", there.display()))?;
-        for (network, name, address) in [(&here, "fb0", HERE), (&there, "fb1", THERE)] {
-            ip(network, "link set lo up".to_string())?;
-            ip(network, format!("address add {address}/24 dev {name}"))?;
-            ip(network, format!("link set {name} up"))?;
-        }
+        here.script(&[format!("ip link add fb0 type veth peer name fb1 netns {}", there.file().display())])?;
+        here.up("fb0", HERE)?;
+        there.up("fb1", THERE)?;
         let (launcher, log) = (Launcher::own()?, scratch.join("server.log"));
-        let said = File::create(&log).map_err(|error| failed("the server's log", error))?;
-        let mut server = within(&there, beside("forebay")?);
-        server.arg("serve").arg(&store).arg("--burst-buffer").arg(&buffer).args([
-            "--anonymous",
-            "--policy",
-            "stage_out=manual",
-        ]);
-        server.arg("--listen").arg(format!("tcp:127.0.0.1:{SERVER}"));
-        let both = (said.try_clone().map_err(|error| failed("the server's log", error))?, said);
-        bed.start(server.stdout(both.0).stderr(both.1))?;
+        bed.serve(&there, [&store, &buffer, &log], &format!("tcp:127.0.0.1:{SERVER}"))?;
         let copies = (COPIES, scratch.join("copies"));
-        fs::create_dir(&copies.1).map_err(|error| failed(&format!("cannot create {}", copies.1.display()), error))?;
+        fs::create_dir(&copies.1)
+            .map_err(|error| failed(format_args!("cannot create {}", copies.1.display()), error))?;
         let ways = vec![((THERE, TO_SERVER).into(), SERVER), ((THERE, TO_COPIES).into(), COPIES)];
         let wire = Wire { ways, delay_us: like.delay_us, bandwidth: like.bandwidth, copies };
-        let words = serde_json::to_string(&wire).map_err(|error| Failure::defect(error.to_string()))?;
-        bed.start(within(&there, launcher.program()).args(launcher.words()).arg("--wire").arg(words))?;
+        let words = serde_json::to_string(&wire).map_err(Failure::defect)?;
+        bed.start(there.command(launcher.program()).args(launcher.words()).arg("--wire").arg(words))?;
         let nodes = Nodes { _bed: bed, launcher, store, rings, scratch, here };
         nodes.inside(|| wire::wait_for((THERE, TO_COPIES).into(), PATIENCE))?;
-        let began = Instant::now();
-        while !fs::read_to_string(&log).unwrap_or_default().contains("serving") {
-            if began.elapsed() > PATIENCE {
-                return Err(failed("the server does not serve", fs::read_to_string(&log).unwrap_or_default().trim()));
-            }
-            thread::sleep(POLL);
-        }
+        wait_for_server("the server", &log)?;
         Ok(nodes)
     }
 
@@ -163,14 +117,7 @@ impl Nodes {
 
     /// Runs a function on the programs' node.
     fn inside<T: Send>(&self, act: impl FnOnce() -> io::Result<T> + Send) -> Result<T, Failure> {
-        let entered = || {
-            let network = File::open(&self.here)?;
-            move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network))?;
-            act()
-        };
-        let outcome = thread::scope(|scope| scope.spawn(entered).join());
-        let outcome = outcome.unwrap_or_else(|_| Err(io::Error::other("a thread panicked")));
-        outcome.map_err(|error| failed("the wire", error))
+        self.here.inside(act).map_err(|error| failed("the wire", error))
     }
 
     /// Measures plain copies by `streams` streams to the server node and back. Returns both rates in bytes per second.
@@ -188,7 +135,7 @@ impl Nodes {
     /// store.
     pub fn run(&self, side: &Side, work: &Work) -> Result<(Done, Fared), Failure> {
         let report = self.scratch.join("report");
-        let mut command = within(&self.here, beside("forebay")?);
+        let mut command = self.here.command(beside("forebay")?);
         command.arg("run").arg("--server").arg(format!("tcp:{THERE}:{TO_SERVER}")).arg("--dir").arg(&self.store);
         command.arg("--quiet").arg("--report").arg(&report);
         for rule in &side.policies {
@@ -200,8 +147,12 @@ impl Nodes {
             command.arg("--no-preload");
         }
         command.arg("--").arg(self.launcher.program()).args(self.launcher.words());
-        let words = serde_json::to_string(work).map_err(|error| Failure::defect(error.to_string()))?;
-        let output = done("the program", command.arg("--program").arg(words).output())?;
+        let words = serde_json::to_string(work).map_err(Failure::defect)?;
+        let output = command.arg("--program").arg(words).output().map_err(|error| failed("the program", error))?;
+        if !output.status.success() {
+            let said = String::from_utf8_lossy(&output.stderr);
+            return Err(failed("the program", format_args!("{} {}", output.status, said.trim())));
+        }
         let took = serde_json::from_slice(&output.stdout).map_err(|error| failed("the program's account", error))?;
         let told = fs::read(&report).map_err(|error| failed("the report of the run", error))?;
         let fared = Fared::of(&told).ok_or_else(|| failed("the report of the run", "is not understood"))?;

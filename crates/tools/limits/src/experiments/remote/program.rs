@@ -21,7 +21,6 @@ const START_NS: u64 = 5_000_000;
 /// Work of all processes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Work {
-    /// Directory of the files.
     pub directory: PathBuf,
     pub processes: u64,
     /// Bytes of a request.
