@@ -12,10 +12,11 @@ use crate::ratchet::{FILE, Findings};
 use crate::sources::Sources;
 
 /// Crates that a program's data goes through.
-const DATA_PATH: [&str; 17] = [
+const DATA_PATH: [&str; 18] = [
     "agent",
     "remote",
     "window",
+    "windows",
     "fuse",
     "fuse-protocol",
     "relay",

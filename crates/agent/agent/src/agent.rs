@@ -19,7 +19,7 @@ use crate::locks::{LockScope, LockTable, StoreLocks};
 use crate::node::Node;
 use crate::policy_table::PolicyTable;
 use crate::stat::of_stat;
-use crate::windows::Windows;
+use windows::Windows;
 
 /// POSIX meaning on one node over one accelerated directory. All methods may be called from any thread.
 pub struct Agent {

@@ -29,7 +29,8 @@ mod rights;
 mod set_id;
 mod stat;
 mod window_control;
-pub mod windows;
+#[cfg(test)]
+mod window_tests;
 mod xattr;
 
 pub use agent::Agent;
@@ -48,9 +49,10 @@ pub use policy_table::{PolicyError, PolicyTable};
 pub use reader::ReadData;
 pub use set_id::CAPABILITY;
 pub use stat::{Attributes, FileSystemSpace};
+pub use window::WindowMedium;
 pub use window_control::attaches;
 pub use windows::own_tmpfs;
 pub use windows::{
-    Announced, LeftWindows, OutOfSight, Replayed, WindowMedium, WindowService, WindowSettings, WindowStatus,
-    fits_windows, forget_windows, has_windows_in, left_windows, provide_for_windows, windows_left,
+    Announced, LeftWindows, OutOfSight, Replayed, WindowService, WindowSettings, WindowStatus, fits_windows,
+    forget_windows, has_windows_in, left_windows, provide_for_windows, windows_left,
 };

@@ -18,7 +18,7 @@ use crate::limits;
 use crate::mode::{Mode, WriteHow};
 use crate::node::Node;
 use crate::reader::{ReadData, ReadObserver};
-use crate::windows::{CrashDurability, WindowRight, WindowRules, Windows};
+use windows::{CrashDurability, WindowRight, WindowRules, Windows};
 
 /// One open file description.
 pub struct OpenFile {

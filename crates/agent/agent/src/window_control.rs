@@ -13,7 +13,7 @@ use crate::agent::Agent;
 use crate::limits;
 use crate::node::Node;
 use crate::open_file::OpenFile;
-use crate::windows::{
+use windows::{
     Announced, Pending, ReplayTarget, Replayed, WindowRight, WindowService, WindowSettings, WindowStatus, Windows,
     replay,
 };

@@ -401,7 +401,7 @@ impl Filesystem for Door {
             let _working = self.work_for(req);
             return Ok((0, self.agent.flags(&caller(req), &self.node(node)?.node, command, input)?));
         }
-        if command != agent::windows::CONTROL {
+        if command != window::attach::CONTROL {
             return Err(Errno::ENOTTY);
         }
         let _working = self.work_for(req);

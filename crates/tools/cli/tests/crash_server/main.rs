@@ -69,7 +69,7 @@ fn of_server() -> Vec<&'static str> {
 
 /// Returns the fault points of the agent.
 fn of_agent(door: Door) -> Vec<&'static str> {
-    let windows = if door == Door::Preload { agent::windows::fault::POINTS } else { &[] };
+    let windows = if door == Door::Preload { windows::fault::POINTS } else { &[] };
     remote::fault::POINTS.iter().chain(windows).copied().collect()
 }
 
