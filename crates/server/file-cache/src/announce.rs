@@ -5,25 +5,24 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering;
 
 use catalogue::{Change, Durability, Record, State};
-use concurrency::MutexGuard;
 use global_store::StoreFile;
 
 use crate::cache::Inner;
 use crate::copy::{Copy, CopyProgress};
 use crate::fault;
-use crate::file::{File, Live};
 use crate::pace::CopyPace;
+use crate::residency::{File, Gate, Live};
 use crate::side::here;
 use crate::stage_out::StageOutJob;
 
 /// Returns whether the file still has the replica that is being copied, and a record of it.
 pub(crate) fn is_wanted(copied: &Record, live: &Live) -> bool {
-    !live.unlinked && live.record.as_ref().is_some_and(|record| record.version == copied.version)
+    !live.unlinked && live.record().is_some_and(|record| record.version == copied.version)
 }
 
 /// Takes over changes that commands, renames and syncs made to the record since the stage-out began.
 pub(crate) fn follow(copied: &mut Record, live: &Live) {
-    if let Some(record) = &live.record {
+    if let Some(record) = live.record() {
         copied.pinned = record.pinned;
         copied.removing = record.removing;
         copied.synced |= record.synced;
@@ -70,7 +69,7 @@ impl Inner {
             }
         }
         fault::point("w2.synced");
-        let gates: Vec<MutexGuard<'_, ()>> = jobs.iter().map(|(_, job)| job.file.gate.lock()).collect();
+        let gates: Vec<Gate<'_>> = jobs.iter().map(|(_, job)| job.file.gate()).collect();
         let mut changes = Vec::new();
         for (_, job) in jobs.iter_mut() {
             let live = job.file.live.lock();
@@ -85,7 +84,7 @@ impl Inner {
         for (_, job) in jobs.iter_mut() {
             let mut live = job.file.live.lock();
             if job.is_wanted(&live) {
-                live.record = Some(job.record.clone());
+                live.recorded(job.record.clone());
                 live.synced = true;
                 live.intent_synced = true;
             }
@@ -180,7 +179,7 @@ impl Announcer<'_> {
         // W2: the data that is about to replace the global copy must survive a crash of the machine.
         self.inner.secure(self.file, self.record, self.replica.as_fd())?;
         fault::point("w2.synced");
-        let _gate = self.file.gate.lock();
+        let _gate = self.file.gate();
         {
             let live = self.file.live.lock();
             if !is_wanted(self.record, &live) {

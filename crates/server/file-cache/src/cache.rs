@@ -7,27 +7,25 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use catalogue::{Catalogue, Change, Durability, Record, State};
-use concurrency::{Mutex, MutexGuard};
+use concurrency::Mutex;
 use config::{KeepAfter, Policy};
 use global_store::{Anchor, GlobalStore};
 use types::{Identity, Version};
 
 use crate::api::TellChange;
 use crate::busy::Busy;
-use crate::change_time::VisibleChangeTime;
 use crate::clock::Clock;
 use crate::expiry::Expiry;
 use crate::fault;
 use crate::fetches::FetchQueue;
-use crate::file::{Body, Descriptors, File, Live};
 use crate::identity_attributes::Unmarked;
 use crate::limits::IDLE_FILES;
-use crate::medium::Medium;
 use crate::publish::Places;
 use crate::queue::FileQueue;
 use crate::refusal::Refusal;
 use crate::removal::Removals;
 use crate::replica::{How, Replicas};
+use crate::residency::{Body, File, Gate, Live};
 use crate::settings::Settings;
 use crate::side;
 use crate::space::Spaces;
@@ -209,11 +207,11 @@ impl Inner {
         &self,
         identity: &Identity,
         fresh: bool,
-        work: impl FnOnce(&Arc<File>, &MutexGuard<'_, ()>) -> R,
+        work: impl FnOnce(&Arc<File>, &Gate<'_>) -> R,
     ) -> io::Result<R> {
         loop {
             let file = self.file_for(identity);
-            let gate = file.gate.lock();
+            let gate = file.gate();
             if file.live.lock().retired {
                 continue;
             }
@@ -229,45 +227,37 @@ impl Inner {
         let mut record = if fresh { None } else { self.record_of(&file.identity)? };
         record = record.filter(|found| !self.doubts.has(&file.identity, found.version));
         let body = match &record {
-            None => Body::Empty,
+            None => Body::Absent,
             Some(found) => match self.replicas.stat(found.version) {
                 // The removal of a void replica is tried until it succeeds.
                 Ok(stat) if is_void(&stat) => {
                     record = None;
-                    Body::Empty
+                    Body::Absent
                 }
-                Ok(_) => Body::Whole,
-                Err(error) if found.state == State::Clean && self.refuses(&error) => Body::Empty,
+                Ok(_) => Body::of(found.clone(), true),
+                Err(error) if found.state == State::Clean && self.refuses(&error) => Body::Absent,
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                Err(_) if found.state == State::Clean => Body::Empty,
-                Err(_) => Body::Lost,
+                Err(_) if found.state == State::Clean => Body::Absent,
+                Err(_) => Body::of(found.clone(), false),
             },
         };
-        if let Some(record) = record.as_ref().filter(|_| matches!(body, Body::Empty)) {
+        if let Some(record) = record.as_ref().filter(|_| matches!(body, Body::Absent)) {
             self.disown(&file.identity, Some((record.version, false)), Durability::Process)?;
         }
         let mut live = file.live.lock();
         live.loaded = true;
         live.clean_commit = self.forgotten.load(Ordering::Acquire);
-        if !matches!(body, Body::Empty) {
-            live.version = record.as_ref().map(|record| record.version);
-            live.shown = record.as_ref().and_then(VisibleChangeTime::of);
-            live.record = record;
-        }
-        live.body = body;
+        live.found(body);
         Ok(())
     }
 
-    /// Puts a file that recovery found into the table, and returns it.
-    pub(crate) fn adopt(&self, identity: Identity, record: Record, body: Body) -> Arc<File> {
+    /// Puts a file that recovery found into the table, and returns it. `there`: its replica exists.
+    pub(crate) fn adopt(&self, identity: Identity, record: Record, there: bool) -> Arc<File> {
         let file = Arc::new(File::new(identity, Arc::clone(&self.settings.policy), self.now()));
         let mut live = file.live.lock();
         live.loaded = true;
-        live.version = Some(record.version);
         live.name_unsynced = record.base.size == 0;
-        live.shown = VisibleChangeTime::of(&record);
-        live.record = Some(record);
-        live.body = body;
+        live.found(Body::of(record, there));
         drop(live);
         self.table.lock().insert(&file, &self.forgotten);
         file
@@ -275,9 +265,13 @@ impl Inner {
 
     /// Commits a record and keeps it in memory. Gate held.
     pub(crate) fn put(&self, file: &File, record: Record, durability: Durability) -> io::Result<()> {
-        self.commit(vec![Change::Put(file.identity.clone(), record.clone())], durability)?;
-        file.live.lock().record = Some(record);
+        self.commit_record(file, &record, durability)?;
+        file.live.lock().recorded(record);
         Ok(())
+    }
+
+    pub(crate) fn commit_record(&self, file: &File, record: &Record, durability: Durability) -> io::Result<()> {
+        self.commit(vec![Change::Put(file.identity.clone(), record.clone())], durability)
     }
 
     /// Takes a file out of the table: the next open makes another `File`. Gate held.
@@ -293,7 +287,7 @@ impl Inner {
     pub(crate) fn drop_replica(&self, file: &File) -> io::Result<()> {
         let (had_record, unclean, unlinked, version, clean_commit) = {
             let live = file.live.lock();
-            (live.record.is_some(), live.is_unclean(), live.unlinked, live.version, live.clean_commit)
+            (live.record().is_some(), live.is_unclean(), live.unlinked, live.version(), live.clean_commit)
         };
         if had_record {
             // First the identity attribute: recovery takes a replica that has one for dirty.
@@ -312,12 +306,7 @@ impl Inner {
         {
             let mut live = file.live.lock();
             live.read_at = read;
-            (live.record, live.ended) = (None, false);
-            live.version = None;
-            live.body = Body::Empty;
-            live.fds = Descriptors::default();
-            live.medium = Medium::default();
-            (live.synced, live.verified) = (false, false);
+            live.dropped();
         }
         file.moved.notify_all();
         if let Some(version) = version {
@@ -337,7 +326,7 @@ impl Inner {
             if let Some(anchor) = &live.anchor {
                 return Ok(Some(Arc::clone(anchor)));
             }
-            (live.record.as_ref().map(|record| record.hint.clone()).unwrap_or_default(), live.spared)
+            (live.record().map(|record| record.hint.clone()).unwrap_or_default(), live.spared)
         };
         let anchor = self.store.locate(&file.identity, &hint, scan || spared)?;
         let mut live = file.live.lock();
@@ -404,6 +393,6 @@ impl Live {
     /// Returns whether nobody has the file open and the catalogue says all that is known of it.
     fn is_idle(&self) -> bool {
         let known = !self.is_unclean() && !self.unlinked && !self.medium.lacks_some();
-        self.handles == 0 && known && matches!(self.body, Body::Empty | Body::Whole)
+        self.handles == 0 && known && (matches!(self.body(), Body::Absent) || self.is_whole())
     }
 }

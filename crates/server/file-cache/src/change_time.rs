@@ -13,8 +13,8 @@ use catalogue::Record;
 use rustix::fs::Stat;
 use types::{Fingerprint, Timestamp};
 
-use crate::file::Live;
 use crate::replica::{ctime_of, mtime_of};
+use crate::residency::Live;
 
 /// A change time as programs see it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,12 +40,12 @@ fn data_of(stat: &Stat) -> (u64, Timestamp) {
 impl Live {
     /// Returns the change time that the global copy has as far as we know.
     fn left_below(&self) -> Option<Timestamp> {
-        self.left.or(self.record.as_ref().map(|record| record.base)).map(|known| known.ctime)
+        self.left.or(self.record().map(|record| record.base)).map(|known| known.ctime)
     }
 
     /// Returns the change time of a file whose replica is ahead.
     pub(crate) fn change_time(&mut self, replica: &Stat) -> Timestamp {
-        let base = self.record.as_ref().map(|record| record.base);
+        let base = self.record().map(|record| record.base);
         let was = self.shown.map(|shown| (shown.ctime, shown.data)).or(base.map(|base| (base.ctime, None)));
         let Some((former, data)) = was else { return ctime_of(replica) };
         let now = data_of(replica);
@@ -98,8 +98,8 @@ impl Live {
     }
 
     fn record_shown(&mut self) {
-        let shown = self.record.as_ref().and_then(|record| self.shown_of(&record.base));
-        if let Some(record) = &mut self.record {
+        let shown = self.record().and_then(|record| self.shown_of(&record.base));
+        if let Some(record) = self.record_mut() {
             record.shown = shown;
         }
     }

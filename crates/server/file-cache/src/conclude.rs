@@ -3,7 +3,6 @@
 use std::os::fd::AsFd;
 
 use catalogue::{Change, Durability, Record, State};
-use concurrency::MutexGuard;
 use rustix::fs::Stat;
 use types::Fingerprint;
 
@@ -15,6 +14,7 @@ use crate::lease::{self, Nobody};
 use crate::limits::SMALL_BYTES;
 use crate::medium::LACKS;
 use crate::replica::{self, Replicas};
+use crate::residency::Gate;
 use crate::side::here;
 use crate::stage_out::{StageOutJob, StageOutResult, clone_error};
 
@@ -29,7 +29,7 @@ impl Inner {
         mut staged_count: Vec<(usize, StageOutJob<'_>, Fingerprint)>,
         ends: &mut [Option<StageOutResult>],
     ) {
-        let gates: Vec<MutexGuard<'_, ()>> = staged_count.iter().map(|(_, job, _)| job.file.gate.lock()).collect();
+        let gates: Vec<Gate<'_>> = staged_count.iter().map(|(_, job, _)| job.file.gate()).collect();
         let mut changes = Vec::new();
         for (index, job, left) in staged_count.iter_mut() {
             let (current, unwanted) = {
@@ -147,7 +147,7 @@ impl Inner {
         CacheCounters::add(&self.counters.staged_count, 1);
         {
             let mut live = job.file.live.lock();
-            live.record = Some(job.record.clone());
+            live.recorded(job.record.clone());
             (live.left, live.copied) = (None, None);
             live.unsynced_below = false;
             live.untouched.end();

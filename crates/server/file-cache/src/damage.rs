@@ -26,10 +26,10 @@ use rustix::fs::Stat;
 use types::{Shown, Version};
 
 use crate::cache::Inner;
-use crate::file::{Body, File, Live};
 use crate::lease::{self, Nobody};
 use crate::limits::{LENGTH_STEP, SUM_AT_END_MAX};
 use crate::replica::How;
+use crate::residency::{File, Live};
 use crate::sums::{self, Sums};
 use crate::superblock::Before;
 
@@ -67,8 +67,8 @@ impl Inner {
     pub(crate) fn check_end(&self, file: &File, interrupted: &dyn Fn() -> bool) -> io::Result<()> {
         let record = {
             let mut live = file.live.lock();
-            live.ended &= live.record.is_some();
-            live.record.clone().filter(|_| live.ended)
+            live.ended &= live.record().is_some();
+            live.record().cloned().filter(|_| live.ended)
         };
         let (end, found) = match record.as_ref().and_then(|record| Some((record, self.end_of(record)?))) {
             Some((record, end)) => {
@@ -79,10 +79,10 @@ impl Inner {
             }
             None => (None, None),
         };
-        let _gate = file.gate.lock();
+        let _gate = file.gate();
         let (now, is_first) = {
             let mut live = file.live.lock();
-            (live.record.clone(), std::mem::take(&mut live.ended))
+            (live.record().cloned(), std::mem::take(&mut live.ended))
         };
         let Some(now) = now else { return Ok(()) };
         if now.damaged {
@@ -117,19 +117,19 @@ impl Inner {
     pub(crate) fn note_length(&self, file: &File, replica: impl AsFd) {
         let Ok(now) = rustix::fs::fstat(&replica) else { return };
         let grown = |live: &Live, len: u64| {
-            let noted = live.record.as_ref().map_or(u64::MAX, |record| record.synced_len);
+            let noted = live.record().map_or(u64::MAX, |record| record.synced_len);
             live.is_unclean() && len > noted && len - noted >= noted / LENGTH_STEP
         };
         if !grown(&file.live.lock(), now.st_size as u64) {
             return;
         }
-        let Some(_gate) = file.gate.try_lock() else { return };
+        let Some(_gate) = file.try_gate() else { return };
         // The replica may have been cut meanwhile.
         let Ok(now) = rustix::fs::fstat(&replica) else { return };
         let len = now.st_size as u64;
         let record = {
             let live = file.live.lock();
-            live.record.clone().filter(|_| grown(&live, len))
+            live.record().cloned().filter(|_| grown(&live, len))
         };
         if let Some(record) = record
             && let Err(error) = self.put(file, Record { synced_len: len, ..record }, Durability::Process)
@@ -141,7 +141,7 @@ impl Inner {
     /// Prepares a cut of the replica to `len` bytes: the record must not say that it was longer. The gate is held
     /// until it is cut.
     pub(crate) fn lower_length(&self, file: &File, len: u64) -> io::Result<()> {
-        let record = file.live.lock().record.clone().filter(|record| record.synced_len > len);
+        let record = file.live.lock().record().cloned().filter(|record| record.synced_len > len);
         match record {
             Some(record) => self.put(file, Record { synced_len: len, ..record }, Durability::Process),
             None => Ok(()),
@@ -157,7 +157,7 @@ impl Inner {
         for file in dirty {
             let (version, wanted, ended) = {
                 let live = file.live.lock();
-                (live.version, is_ours_to_sum(&live), live.ended)
+                (live.version(), is_ours_to_sum(&live), live.ended)
             };
             let Some(version) = version else { continue };
             // Nobody has used the file: the former checksums are valid.
@@ -188,8 +188,8 @@ impl Inner {
 
 /// Returns whether only the replica has a file's data, and it is complete.
 fn is_ours_to_sum(live: &Live) -> bool {
-    let damaged = live.record.as_ref().is_none_or(|record| record.damaged);
-    matches!(live.body, Body::Whole) && !live.unlinked && !damaged
+    let damaged = live.record().is_none_or(|record| record.damaged);
+    live.is_whole() && !live.unlinked && !damaged
 }
 
 fn damaged(record: Record, reason: String) -> Record {
@@ -296,7 +296,7 @@ mod tests {
         let noted = |world: &World| {
             let file = world.cache.inner.known(&world.store.identity("f").unwrap()).unwrap();
             let live = file.live.lock();
-            live.record.as_ref().unwrap().synced_len
+            live.record().unwrap().synced_len
         };
         let world = World::new();
         world.store.put("f", b"");

@@ -22,8 +22,8 @@ use types::{Fingerprint, Identity, Moved, Timestamp};
 
 use crate::cache::Inner;
 use crate::clock::{tick, wall};
-use crate::file::{File, Live};
 use crate::limits::COARSE_SECONDS;
+use crate::residency::{File, Live};
 use crate::surface::FileCache;
 
 /// Returns whether `time` lies between two others, as a store keeps it.
@@ -53,8 +53,9 @@ impl Live {
     /// Takes `found` for the state that we left: nobody else changed it, or its bytes were compared.
     pub(crate) fn believe(&mut self, found: &Fingerprint) {
         let before = self.known_below().filter(|known| known.same_content(found)).map(|known| known.ctime);
-        let known = self.left.iter_mut().chain(self.record.iter_mut().map(|record| &mut record.base));
-        known.filter(|known| known.same_content(found)).for_each(|known| *known = *found);
+        let follow = |known: &mut Fingerprint| *known = if known.same_content(found) { *found } else { *known };
+        self.left.iter_mut().for_each(follow);
+        self.record_mut().into_iter().for_each(|record| follow(&mut record.base));
         if before.is_some_and(|before| before != found.ctime) {
             self.see_attributes_changed(found.ctime);
         }
@@ -70,9 +71,9 @@ impl Live {
             Moved::Content => known,
         };
         let left = self.left.map(|left| followed(self, left));
-        let base = self.record.as_ref().map(|record| followed(self, record.base));
+        let base = self.record().map(|record| followed(self, record.base));
         self.left = left;
-        if let (Some(record), Some(base)) = (&mut self.record, base) {
+        if let (Some(record), Some(base)) = (self.record_mut(), base) {
             record.base = base;
         }
     }
@@ -85,7 +86,7 @@ impl Live {
 
     /// Returns the fingerprint of the global copy as far as we know.
     fn known_below(&self) -> Option<Fingerprint> {
-        self.left.or(self.record.as_ref().map(|record| record.base))
+        self.left.or(self.record().map(|record| record.base))
     }
 }
 
@@ -105,7 +106,7 @@ impl FileCache {
         let live = file.live.lock();
         let now = self.inner.now();
         let is_recent = |then: Duration| now.saturating_sub(then) < live.policy.revalidate;
-        live.record.is_some() && !file.drain.is_locked() && !live.looked.is_some_and(is_recent)
+        live.record().is_some() && !file.drain.is_locked() && !live.looked.is_some_and(is_recent)
     }
 
     /// Notes that attributes or names of a file were changed through the agent since `began` (by [`tick`]): its ctime
@@ -145,7 +146,7 @@ impl Inner {
             if live.doubted {
                 return;
             }
-            let Some(record) = live.record.as_mut() else { return };
+            let Some(record) = live.record_mut() else { return };
             record.base.attributes = 0;
             let ended = wall();
             live.own = Some((began, ended));
@@ -176,7 +177,7 @@ impl Inner {
             let mut live = file.live.lock();
             live.follow(before, after);
             live.keep_shown(before.ctime, after.ctime);
-            live.record.clone().filter(|record| record.state == State::Clean)
+            live.record().cloned().filter(|record| record.state == State::Clean)
         };
         if let Some(record) = record {
             // If this fails, the next start looks once more.
@@ -190,7 +191,7 @@ impl Inner {
             let mut live = file.live.lock();
             live.believe(found);
             let shown = live.shown_of(found);
-            let record = live.record.as_mut().filter(|record| record.state == State::Clean);
+            let record = live.record_mut().filter(|record| record.state == State::Clean);
             record.map(|record| {
                 (record.racy, record.shown) = (racy, shown);
                 record.clone()

@@ -9,8 +9,8 @@ use concurrency::MutexGuard;
 use crate::api::{DrainProgress, Residency, Stuck};
 use crate::budget::DescriptorBudget;
 use crate::cache::Inner;
-use crate::file::File;
 use crate::limits::{BATCH_BYTES, POLL, SMALL_BYTES, TURN_MAX, TURN_PAUSE_MAX};
+use crate::residency::File;
 use crate::stage_out::StageOutResult;
 
 /// Number of passes over files that changed while they were copied and that nobody writes now.
@@ -18,7 +18,7 @@ const PASSES: usize = 3;
 
 impl Inner {
     pub(crate) fn replica_size(&self, file: &File) -> u64 {
-        let version = file.live.lock().version;
+        let version = file.live.lock().version();
         version.and_then(|version| self.replicas.stat(version).ok()).map_or(0, |stat| stat.st_size as u64)
     }
 

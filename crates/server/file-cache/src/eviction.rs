@@ -13,10 +13,10 @@ use global_store::calls::still_wanted;
 use types::{Identity, Shown};
 
 use crate::cache::{CacheCounters, Inner, errno};
-use crate::file::{Body, File};
 use crate::lease::{self, Nobody};
 use crate::limits::{BACKOFF_MAX, EVICT_ROUND, POLL, REPLAY_BYTES_IDLE, REPLAY_BYTES_MAX, ROUND, ROUND_SHORT};
 use crate::replica::How;
+use crate::residency::File;
 use crate::stage_out::StageOutResult;
 
 impl Inner {
@@ -64,7 +64,7 @@ impl Inner {
 
     pub(crate) fn try_evict(&self, identity: &Identity) -> Option<u64> {
         let file = self.file_for(identity);
-        let _gate = file.gate.try_lock()?;
+        let _gate = file.try_gate()?;
         if file.live.lock().retired || self.load(&file, false).is_err() {
             return None;
         }
@@ -76,8 +76,8 @@ impl Inner {
         let refused = |code| Err(io::Error::from_raw_os_error(code));
         let version = {
             let live = file.live.lock();
-            let Some(record) = &live.record else {
-                return if matches!(live.body, Body::Partial(_)) { refused(libc::EBUSY) } else { Ok(0) };
+            let Some(record) = live.record() else {
+                return if live.fetch().is_some() { refused(libc::EBUSY) } else { Ok(0) };
             };
             if record.state != State::Clean {
                 return refused(libc::EINVAL);
@@ -109,7 +109,7 @@ impl Inner {
         let stays = {
             let live = file.live.lock();
             let pinned = |record: &Record| record.pinned && !live.medium.lacks_some();
-            live.record.as_ref().is_none_or(|record| record.state != State::Clean || pinned(record))
+            live.record().is_none_or(|record| record.state != State::Clean || pinned(record))
         };
         if stays {
             return;
@@ -129,11 +129,11 @@ impl Inner {
         self.settle_reads(file);
         let (version, clean_commit) = {
             let live = file.live.lock();
-            (live.version, live.clean_commit)
+            (live.version(), live.clean_commit)
         };
         version.iter().for_each(|version| self.replicas.remove_identity_attribute_of(*version));
         self.disown(&file.identity, version.map(|version| (version, true)), self.leaving(clean_commit))?;
-        file.live.lock().record = None;
+        file.live.lock().disowned();
         self.expiry.forget(&file.identity);
         self.retire(file);
         Ok(())
@@ -245,7 +245,7 @@ impl Inner {
         let version = {
             let mut live = file.live.lock();
             live.fds.write = None;
-            live.version
+            live.version()
         };
         let Some(version) = version else { return Ok(false) };
         lease::probe(self.replicas.open_as(version, How::Read)?.as_fd(), Nobody::Writes)
@@ -258,10 +258,11 @@ impl Inner {
         let _io = file.io.write();
         {
             let live = file.live.lock();
-            match live.body {
-                Body::Through => return Ok(true),
-                Body::Whole if live.passthrough == 0 && !live.unlinked => {}
-                _ => return Ok(false),
+            if live.is_through() {
+                return Ok(true);
+            }
+            if live.passthrough > 0 || live.unlinked || !live.is_whole() {
+                return Ok(false);
             }
         }
         if !self.nobody_maps(file)? {
@@ -280,10 +281,10 @@ impl Inner {
         }
         let Some(anchor) = self.anchor_of(file, false)? else { return Ok(false) };
         let global = Arc::from(anchor.open(global_store::Access::Write)?);
-        let _gate = file.gate.lock();
+        let _gate = file.gate();
         let moves = {
             let live = file.live.lock();
-            live.passthrough == 0 && !live.unlinked && matches!(live.body, Body::Whole)
+            live.passthrough == 0 && !live.unlinked && live.is_whole()
         };
         if !moves {
             return Ok(false);
@@ -292,7 +293,7 @@ impl Inner {
         {
             let mut live = file.live.lock();
             live.fds.global = Some((global_store::Access::Write, global));
-            live.body = Body::Through;
+            live.go_through();
         }
         self.queue.remove(file);
         file.moved.notify_all();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use concurrency::{Condvar, Mutex};
 
 use crate::cache::Inner;
-use crate::file::{Body, File};
+use crate::residency::File;
 use crate::stage_in::BlockClaim;
 
 /// Files that wait for a background fetch.
@@ -68,7 +68,7 @@ impl Inner {
     /// Returns the next block for this fetcher, or `None` if the file needs it no more.
     fn next_claim(&self, file: &Arc<File>) -> Option<BlockClaim> {
         let mut live = file.live.lock();
-        let Body::Partial(fetch) = &mut live.body else { return None };
+        let fetch = live.fetch_mut()?;
         let wanted = !self.is_dead() && fetch.fetchers <= fetch.fetchers_max;
         if wanted && let Some(block) = fetch.next_block() {
             return BlockClaim::of(fetch, block);
@@ -78,10 +78,10 @@ impl Inner {
     }
 
     fn stop_fetch(&self, file: &Arc<File>) {
-        let _gate = file.gate.lock();
+        let _gate = file.gate();
         let mut live = file.live.lock();
         let unused = live.handles == 0;
-        if let Body::Partial(fetch) = &mut live.body {
+        if let Some(fetch) = live.fetch_mut() {
             fetch.started = false;
             fetch.fetchers = fetch.fetchers.saturating_sub(1);
         }

@@ -29,7 +29,7 @@ impl Inner {
         };
         // A network file system sends buffered bytes before it sets a time. Nobody shall wait at the gate for that.
         self.leave_behind(job, &*global)?;
-        let _gate = job.file.gate.lock();
+        let _gate = job.file.gate();
         self.follow_time(job)?;
         let (mut timed, kept) = date(global.as_ref(), job.mtime)?;
         job.kept = kept;
@@ -95,7 +95,7 @@ impl Inner {
     ) -> io::Result<Option<Fingerprint>> {
         let ours_alone = |job: &StageOutJob<'_>| job.file.live.lock().changes == job.changes;
         let (Some(timed), Some(global)) = (job.timed, job.global.take()) else {
-            let _gate = job.file.gate.lock();
+            let _gate = job.file.gate();
             let looked = tick();
             let now = job.anchor.attributes()?.fingerprint;
             job.racy = self.is_racy(&now, looked, Duration::ZERO);
@@ -115,7 +115,7 @@ impl Inner {
         fault::point("w6.synced");
         let full = job.policy.verify == Verify::Full;
         // From this look on no change is ours. Reading everything back takes too long for a gate.
-        let mut gate = (!full).then(|| job.file.gate.lock());
+        let mut gate = (!full).then(|| job.file.gate());
         let looked = tick();
         let synced = global.attributes()?.fingerprint;
         job.racy = self.is_racy(&synced, looked, Duration::ZERO);
@@ -129,7 +129,7 @@ impl Inner {
             if !self.verify(job, &*global, interrupted)? {
                 return Err(io::Error::from_raw_os_error(libc::EIO));
             }
-            gate = Some(job.file.gate.lock());
+            gate = Some(job.file.gate());
             if ours_alone(job) && !global.attributes()?.fingerprint.same_content(&synced) {
                 return Ok(None);
             }

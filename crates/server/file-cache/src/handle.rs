@@ -22,11 +22,11 @@ use types::{ByteRange, Version};
 
 use crate::api::{OpenHow, SeekFor, WriteResult};
 use crate::cache::Inner;
-use crate::file::{Body, File};
 use crate::lease::{self, Nobody};
 use crate::open::is_full;
 use crate::read_partial::Foresee;
 use crate::replica::{self, How};
+use crate::residency::File;
 pub use backdate::Backdating;
 pub use behind::WriteBehind;
 use route::Route;
@@ -232,7 +232,7 @@ impl FileHandle {
         let Some(version) = self.whole else { return false };
         {
             let mut live = self.file.live.lock();
-            if live.handles != 1 || live.version != Some(version) {
+            if live.handles != 1 || live.version() != Some(version) {
                 return false;
             }
             // Our own descriptors would refuse the lease.
@@ -267,8 +267,8 @@ impl FileHandle {
         match to {
             Route::Global(global) => global.set_len(len),
             Route::Replica(fd) => {
-                let noted = self.file.live.lock().record.as_ref().is_some_and(|record| record.synced_len > len);
-                let _gate = noted.then(|| self.file.gate.lock());
+                let noted = self.file.live.lock().record().is_some_and(|record| record.synced_len > len);
+                let _gate = noted.then(|| self.file.gate());
                 if noted {
                     still_wanted()?;
                     self.inner.lower_length(&self.file, len)?;
@@ -290,10 +290,7 @@ impl FileHandle {
             Route::Replica(fd) => Ok(rustix::fs::fstat(&fd)?.st_size as u64),
             Route::Global(global) => Ok(global.attributes()?.fingerprint.size),
             Route::Partial => {
-                let base = match &self.file.live.lock().body {
-                    Body::Partial(fetch) => Some(fetch.base.size),
-                    _ => None,
-                };
+                let base = self.file.live.lock().fetch().map(|fetch| fetch.base.size);
                 base.map_or_else(|| self.size(), Ok)
             }
         }
@@ -381,10 +378,7 @@ impl FileHandle {
     /// Returns the ranges of a file being staged in that are in the burst buffer. Returns an empty list on every other
     /// route.
     pub fn present(&self) -> Vec<ByteRange> {
-        match &self.file.live.lock().body {
-            Body::Partial(fetch) => fetch.present.iter().collect(),
-            _ => Vec::new(),
-        }
+        self.file.live.lock().fetch().map_or_else(Vec::new, |fetch| fetch.present.iter().collect())
     }
 
     /// Reports a failed stage-out: returns an error once for each failure since the last call.
@@ -398,8 +392,8 @@ impl Inner {
     /// Makes the record durable, and lets it say that written bytes were synced.
     pub(crate) fn sync_record(&self, file: &File) -> io::Result<()> {
         if file.live.lock().is_intent_unsynced() {
-            let _gate = file.gate.lock();
-            let Some(record) = file.live.lock().record.clone() else { return Ok(()) };
+            let _gate = file.gate();
+            let Some(record) = file.live.lock().record().cloned() else { return Ok(()) };
             let synced_len = record.synced_len.max(self.replica_size(file));
             self.put(file, Record { synced: true, synced_len, ..record }, Durability::Machine)?;
             file.live.lock().intent_synced = true;

@@ -26,10 +26,10 @@ use catalogue::{Record, State};
 use types::Identity;
 
 use crate::cache::{Inner, errno};
-use crate::file::File;
 use crate::identity_attribute::IdentityAttribute;
 use crate::limits::{IDENTITY_ATTRIBUTE_BYTES, IDENTITY_ATTRIBUTE_BYTES_MAX, IDENTITY_ATTRIBUTES_ROUND};
 use crate::replica::How;
+use crate::residency::File;
 
 /// Dirty files whose replicas have no identity attribute, or an outdated one. At most as many as there are dirty
 /// files, plus those that became clean since the last round.
@@ -123,8 +123,8 @@ impl Inner {
                 continue;
             };
             drop(unmarked);
-            let Some(_gate) = file.gate.try_lock() else { continue };
-            let record = file.live.lock().record.clone().filter(|record| record.state != State::Clean);
+            let Some(_gate) = file.try_gate() else { continue };
+            let record = file.live.lock().record().cloned().filter(|record| record.state != State::Clean);
             match record {
                 None => _ = self.unmarked.lock().files.remove(identity),
                 // A file that is being removed must not carry an attribute. If it stays, it is tried then.
@@ -158,7 +158,7 @@ mod tests {
 
     fn identity_attribute_of(world: &World, name: &str) -> Option<IdentityAttribute> {
         let file = world.cache.inner.known(&world.store.identity(name).unwrap()).unwrap();
-        let version = file.live.lock().version.unwrap();
+        let version = file.live.lock().version().unwrap();
         world.cache.inner.replicas.read_identity_attribute(version)
     }
 
@@ -230,7 +230,7 @@ mod tests {
             let file = world.cache.inner.known(&world.store.identity("f").unwrap()).unwrap();
             let live = file.live.lock();
             assert!(live.intent_synced && !live.identity_attribute_synced, "truncate: {truncate}");
-            assert!(live.record.as_ref().is_some_and(|record| record.synced), "truncate: {truncate}");
+            assert!(live.record().is_some_and(|record| record.synced), "truncate: {truncate}");
         }
     }
 

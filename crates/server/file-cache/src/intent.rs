@@ -13,9 +13,9 @@ use crate::api::OpenHow;
 use crate::cache::Inner;
 use crate::clock::wall_s;
 use crate::fault;
-use crate::file::{Body, File, Untouched};
 use crate::marks;
 use crate::replica::{self, How};
+use crate::residency::{File, Untouched};
 
 impl Inner {
     /// Makes an empty replica for a new or truncated file, and its intent.
@@ -40,7 +40,7 @@ impl Inner {
             replica::set_mtime(fd.as_fd(), found.fingerprint.mtime)?;
         }
         fault::point("w0.replica");
-        file.live.lock().version = Some(version);
+        file.live.lock().begin_fresh(version);
         let intended =
             self.record_intent(file, anchor, how, (version, &fd), (found.fingerprint, None), false).and_then(|()| {
                 file.live.lock().untouched = Untouched::all(0);
@@ -55,7 +55,7 @@ impl Inner {
         }
         self.keeps_one();
         let mut live = file.live.lock();
-        live.body = Body::Whole;
+        live.fill_fresh();
         // Open until the last writer closes: a thread that sets a time meanwhile needs no other descriptor.
         live.fds.write = Some(Arc::new(fd));
         Ok(())
@@ -68,7 +68,7 @@ impl Inner {
         let record = {
             let live = file.live.lock();
             let secured = live.identity_attribute_synced || live.intent_synced || live.unlinked;
-            live.record.as_ref().filter(|_| how.read && how.write && !secured).cloned()
+            live.record().filter(|_| how.read && how.write && !secured).cloned()
         };
         let Some(record) = record else { return Ok(()) };
         self.sync_replica(file, self.replicas.open_as(record.version, How::Read)?.as_fd(), false)?;
@@ -98,7 +98,7 @@ impl Inner {
             let live = file.live.lock();
             let left = live.left.filter(|_| file.drain.try_lock().is_some());
             let synced = live.synced && !live.medium.lacks_some();
-            (live.record.clone(), synced, live.intent_synced, live.unlinked, left)
+            (live.record().cloned(), synced, live.intent_synced, live.unlinked, left)
         };
         match record {
             Some(record) if record.state == State::Clean => {
@@ -133,7 +133,7 @@ impl Inner {
         if how.truncate {
             still_wanted()?;
             // Last: an open that is refused to the program must have changed nothing.
-            let version = file.live.lock().version.unwrap_or(Version(0));
+            let version = file.live.lock().version().unwrap_or(Version(0));
             let replica = self.replicas.open_as(version, How::Write)?;
             self.lower_length(file, 0)?;
             file.dated(|| rustix::fs::ftruncate(&replica, 0))?;
@@ -151,7 +151,7 @@ impl Inner {
         (mut base, sum): (Fingerprint, Option<u64>),
         was_clean: bool,
     ) -> io::Result<()> {
-        let old = file.live.lock().record.clone();
+        let old = file.live.lock().record().cloned();
         let epoch = old.as_ref().map_or(Epoch(1), |record| record.epoch.next());
         if self.store.is_shared() {
             marks::set(&**anchor, &self.settings.agent_id, epoch)?;

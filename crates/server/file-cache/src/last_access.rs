@@ -18,9 +18,9 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use types::{Identity, Timestamp, Version};
 
 use crate::cache::{CacheCounters, Inner};
-use crate::file::File;
 use crate::limits::{POLL, UNITS_NS};
 use crate::noting::atime_of;
+use crate::residency::File;
 
 /// Version of a replica, and the access time that it has without any read that we do not know of.
 pub(crate) type Watched = (Version, Timestamp);
@@ -40,7 +40,7 @@ impl Inner {
         self.notes_reads.store(true, Ordering::Release);
         let (version, watched) = {
             let live = file.live.lock();
-            (live.version, live.watched)
+            (live.version(), live.watched)
         };
         let Some(version) = version.filter(|version| watched.is_none_or(|(of, _)| of != *version)) else { return };
         let here = || self.replicas.stat(version).map(|stat| atime_of(&stat));
@@ -67,7 +67,7 @@ impl Inner {
     pub(crate) fn last_read(&self, file: &File) -> Option<(Timestamp, Option<Watched>)> {
         let (asked, watched) = {
             let live = file.live.lock();
-            (live.read_at, live.watched.filter(|(version, _)| live.version == Some(*version)))
+            (live.read_at, live.watched.filter(|(version, _)| live.version() == Some(*version)))
         };
         let here = |(version, _)| Some((version, atime_of(&self.replicas.stat(version).ok()?)));
         let now = watched.and_then(here);
@@ -124,7 +124,7 @@ impl Inner {
         if waits(file) {
             return;
         }
-        let _gate = file.gate.lock();
+        let _gate = file.gate();
         if !waits(file) {
             self.settle_reads(file);
             file.live.lock().watched = None;
@@ -163,7 +163,7 @@ impl Inner {
     fn settle_open_reads(&self, given_up: &AtomicBool) {
         let files: Vec<Arc<File>> = self.table.lock().files.values().cloned().collect();
         for file in files.iter().filter(|file| self.last_read(file).is_some()) {
-            let _gate = file.gate.lock();
+            let _gate = file.gate();
             if given_up.load(Ordering::Relaxed) || self.is_dead() {
                 return;
             }

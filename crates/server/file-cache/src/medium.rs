@@ -30,7 +30,7 @@ use catalogue::Record;
 use types::{ByteRange, Version};
 
 use crate::cache::{Inner, errno};
-use crate::file::File;
+use crate::residency::File;
 
 /// Reason that an operator reads for such a file.
 pub(crate) const LACKS: &str =
@@ -147,7 +147,7 @@ impl Inner {
     /// plain directory.
     fn judged(&self, file: &File, heard: Result<(), Heard>, asked: bool) -> Result<(), Heard> {
         let Err(heard) = heard else { return Ok(()) };
-        let is_new = || file.live.lock().version.is_some_and(|version| version >= self.superblock.first);
+        let is_new = || file.live.lock().version().is_some_and(|version| version >= self.superblock.first);
         if !heard.lost || errno(&heard.error) != libc::EIO || !is_new() || self.replicas.have_failed() {
             return Err(heard);
         }
@@ -169,7 +169,7 @@ pub(crate) fn begin_to_write_back(
     let begun = of_range(fd, Some(range), libc::SYNC_FILE_RANGE_WRITE).or_else(begun_with);
     let noted = match begun {
         // Lost bytes of a replica that is gone matter to nobody.
-        Err(heard) if file.live.lock().version == Some(version) => Err(note(file, heard)),
+        Err(heard) if file.live.lock().version() == Some(version) => Err(note(file, heard)),
         _ => Ok(()),
     };
     drop(syncing);
@@ -264,13 +264,13 @@ mod tests {
         let (pipe, _other_end) = std::io::pipe().unwrap();
         for (there, lost) in [(Some(Version(7)), true), (Some(Version(8)), false), (None, false)] {
             let file = File::new(types::Identity::new([1]).unwrap(), Arc::default(), Duration::ZERO);
-            file.live.lock().version = there;
+            there.iter().for_each(|version| file.live.lock().staged_in(*version, None, None));
             // A pipe, of which nothing can be written back.
             let begun = begin_to_write_back(&file, Version(7), pipe.as_fd(), ByteRange::new(0, 10));
             assert_eq!((begun.is_err(), file.live.lock().medium.lacks_some()), (lost, lost), "{there:?}");
         }
         let file = File::new(types::Identity::new([1]).unwrap(), Arc::default(), Duration::ZERO);
-        file.live.lock().version = Some(Version(7));
+        file.live.lock().staged_in(Version(7), None, None);
         let syncing = file.syncing.write();
         begin_to_write_back(&file, Version(7), pipe.as_fd(), ByteRange::new(0, 10)).unwrap();
         drop(syncing);

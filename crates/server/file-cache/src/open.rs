@@ -14,13 +14,13 @@ use crate::api::OpenHow;
 use crate::cache::{CacheCounters, Inner};
 use crate::clock::tick;
 use crate::content::ContentOwner;
-use crate::file::{Body, Descriptors, File, NameHold};
 use crate::handle::FileHandle;
 use crate::lease::{self, Nobody};
 use crate::limits::{BLOCK_BYTES, FETCH_TRIES, RACY_SLACK, SMALL_BYTES, WHOLE_FIRST_BYTES};
 use crate::marks;
 use crate::refusal::is_damage;
 use crate::replica::How;
+use crate::residency::{Body, File, Live, NameHold};
 
 /// Outcome of one try of an open.
 enum Step {
@@ -44,13 +44,14 @@ struct Tries {
     compared: Option<(Fingerprint, bool)>,
 }
 
-/// The kind of a body, without its contents.
+/// The residency as an open distinguishes it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    Empty,
-    Whole,
-    Partial,
+    Absent,
     Through,
+    Fetching,
+    Clean,
+    Ahead,
     Lost,
 }
 
@@ -134,7 +135,7 @@ impl Inner {
         tries: &Tries,
     ) -> io::Result<Step> {
         let fetches = tries.fetches;
-        let (kind, clean, in_use, ended, damaged) = {
+        let (kind, in_use, ended, damaged) = {
             let mut live = file.live.lock();
             if live.place == NameHold::Lost {
                 return Err(io::Error::from_raw_os_error(libc::ESTALE));
@@ -143,11 +144,12 @@ impl Inner {
                 live.anchor = Some(Arc::clone(anchor));
             }
             live.policy = Arc::clone(&how.policy);
-            let damaged = live.record.as_ref().is_some_and(|record| record.damaged);
-            (kind_of(&live.body), !live.is_unclean() && !live.unlinked, live.handles > 0, live.ended, damaged)
+            let damaged = live.record().is_some_and(|record| record.damaged);
+            (kind_of(&live), live.handles > 0, live.ended, damaged)
         };
-        if kind == Kind::Whole && !in_use && !self.has_replica(file)? {
-            return if clean {
+        let whole = matches!(kind, Kind::Clean | Kind::Ahead);
+        if whole && !in_use && !self.has_replica(file)? {
+            return if kind == Kind::Clean {
                 self.outdated(file, false).map(|()| Step::Again)
             } else {
                 Err(io::Error::from_raw_os_error(libc::EIO))
@@ -156,32 +158,29 @@ impl Inner {
         if damaged {
             return Err(io::Error::from_raw_os_error(libc::EIO));
         }
-        if kind == Kind::Whole && ended {
+        if whole && ended {
             return Ok(Step::CheckEnd(Arc::clone(file)));
         }
         // An open that comes again after a fetch was counted already. A file that is new or truncated has no data to
         // be found.
         let counts = fetches == 0 && !how.created && !how.truncate;
         let missed = match kind {
-            Kind::Empty | Kind::Partial => counts,
+            Kind::Absent | Kind::Fetching => counts,
             Kind::Through => counts && !in_use,
-            Kind::Whole | Kind::Lost => false,
+            Kind::Clean | Kind::Ahead | Kind::Lost => false,
         };
         CacheCounters::add(&self.counters.misses, u64::from(missed));
         match kind {
             Kind::Lost => Err(io::Error::from_raw_os_error(libc::EIO)),
             Kind::Through if in_use => self.open_through(file, anchor, how),
             Kind::Through => {
-                let mut live = file.live.lock();
-                live.body = Body::Empty;
-                live.fds = Descriptors::default();
-                drop(live);
+                file.live.lock().end_through();
                 self.open_absent(file, anchor, how, fetches)
             }
-            Kind::Empty => self.open_absent(file, anchor, how, fetches),
-            Kind::Partial => self.open_partial(file, anchor, how, in_use, fetches),
-            Kind::Whole if clean => self.open_clean(file, anchor, how, in_use, tries),
-            Kind::Whole => self.open_ahead(file, anchor, how, fetches),
+            Kind::Absent => self.open_absent(file, anchor, how, fetches),
+            Kind::Fetching => self.open_partial(file, anchor, how, in_use, fetches),
+            Kind::Clean => self.open_clean(file, anchor, how, in_use, tries),
+            Kind::Ahead => self.open_ahead(file, anchor, how, fetches),
         }
     }
 
@@ -189,16 +188,16 @@ impl Inner {
     /// have been at work. Dirty data without its replica is lost. Gate held.
     fn has_replica(&self, file: &File) -> io::Result<bool> {
         let mut live = file.live.lock();
-        let Some(version) = live.version else { return Ok(true) };
+        let Some(version) = live.version() else { return Ok(true) };
         match self.replicas.stat(version) {
             Ok(stat) => {
-                let copied = live.record.as_ref().filter(|record| record.state == State::Clean);
+                let copied = live.record().filter(|record| record.state == State::Clean);
                 Ok(copied.is_none_or(|record| record.base.size == stat.st_size as u64 && self.reads(version)))
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 if live.is_ahead() {
                     tracing::error!(file = %file.identity, "the replica of a dirty file is missing in the burst buffer: its unsaved data is lost");
-                    live.body = Body::Lost;
+                    live.lost();
                 }
                 Ok(false)
             }
@@ -296,10 +295,8 @@ impl Inner {
         if !how.write {
             return self.opened(file, how);
         }
-        let size = match &file.live.lock().body {
-            Body::Partial(fetch) => fetch.base.size,
-            _ => return Ok(Step::Again),
-        };
+        let size = file.live.lock().fetch().map(|fetch| fetch.base.size);
+        let Some(size) = size else { return Ok(Step::Again) };
         if fetches < FETCH_TRIES && !how.truncate && size <= WHOLE_FIRST_BYTES && self.takes_writes(&how.policy) {
             return Ok(Step::Fetch(Arc::clone(file)));
         }
@@ -323,7 +320,7 @@ impl Inner {
     ) -> io::Result<Step> {
         let (record, checked, lacks_some, doubted) = {
             let live = file.live.lock();
-            let Some(record) = &live.record else { return Ok(Step::Again) };
+            let Some(record) = live.record() else { return Ok(Step::Again) };
             (record.clone(), live.checked, live.medium.lacks_some(), live.doubted)
         };
         let (version, size) = (record.version, record.base.size);
@@ -385,7 +382,7 @@ impl Inner {
     fn is_better_fresh(&self, file: &File, version: Version) -> io::Result<bool> {
         {
             let live = file.live.lock();
-            if live.synced || live.record.as_ref().is_none_or(|record| record.pinned) {
+            if live.synced || live.record().is_none_or(|record| record.pinned) {
                 return Ok(false);
             }
         }
@@ -429,7 +426,7 @@ impl Inner {
             let global = file.live.lock().fds.global.as_ref().map(|(_, global)| Arc::clone(global));
             global.ok_or(io::ErrorKind::NotFound)?.set_len(0)?;
         }
-        file.live.lock().body = Body::Through;
+        file.live.lock().go_through();
         file.moved.notify_all();
         self.opened(file, how)
     }
@@ -438,7 +435,7 @@ impl Inner {
     fn opened(self: &Arc<Inner>, file: &Arc<File>, how: &OpenHow) -> io::Result<Step> {
         let (version, seen) = {
             let live = file.live.lock();
-            (live.version.filter(|_| matches!(live.body, Body::Whole)), live.error.0)
+            (live.version().filter(|_| live.is_whole()), live.error.0)
         };
         let mut live = file.live.lock();
         live.handles += 1;
@@ -470,13 +467,14 @@ impl Inner {
     }
 }
 
-fn kind_of(body: &Body) -> Kind {
-    match body {
-        Body::Empty => Kind::Empty,
-        Body::Whole => Kind::Whole,
-        Body::Partial(_) => Kind::Partial,
+fn kind_of(live: &Live) -> Kind {
+    match live.body() {
+        Body::Absent | Body::Fresh { .. } => Kind::Absent,
         Body::Through => Kind::Through,
-        Body::Lost => Kind::Lost,
+        Body::Fetching(_) => Kind::Fetching,
+        Body::Clean(_) | Body::Unrecorded(_) if !live.unlinked => Kind::Clean,
+        Body::Clean(_) | Body::Unclean(_) | Body::Unrecorded(_) => Kind::Ahead,
+        Body::Lost { .. } => Kind::Lost,
     }
 }
 

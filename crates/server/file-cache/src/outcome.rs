@@ -11,8 +11,8 @@ use types::Shown;
 
 use crate::api::{Residency, Stuck};
 use crate::cache::{CacheCounters, Inner, errno};
-use crate::file::File;
 use crate::limits::{BACKOFF_MAX, BACKOFF_MIN, FAILURES_MAX};
+use crate::residency::File;
 use crate::side::{Trouble, here};
 use crate::stage_out::StageOutResult;
 
@@ -34,7 +34,7 @@ impl Inner {
             if left.is_some() {
                 live.left = left;
             }
-            live.record.is_some()
+            live.record().is_some()
         };
         match errno(&error) {
             libc::EINTR | libc::EMFILE if is_known => {
@@ -50,7 +50,7 @@ impl Inner {
             let mut live = file.live.lock();
             live.fail(errno(&error));
             live.trouble = Some(Trouble::of(&error));
-            (live.record.clone(), live.failures)
+            (live.record().cloned(), live.failures)
         };
         let Some(record) = record else { return StageOutResult::Nothing };
         CacheCounters::add(&self.counters.errors, 1);
@@ -77,7 +77,7 @@ impl Inner {
 
     /// Makes a file an orphan, because it is not in the global store: its data is kept. Gate held.
     pub(crate) fn orphan(&self, file: &File) -> StageOutResult {
-        let record = file.live.lock().record.clone();
+        let record = file.live.lock().record().cloned();
         let Some(record) = record else { return StageOutResult::Nothing };
         {
             let mut live = file.live.lock();
@@ -99,7 +99,7 @@ impl Inner {
         {
             let mut live = file.live.lock();
             // The replica may have been cut since a stage-out began.
-            record.synced_len = live.record.as_ref().map_or(0, |now| now.synced_len);
+            record.synced_len = live.record().map_or(0, |now| now.synced_len);
             live.fail(libc::ESTALE);
             live.trouble = None;
         }
@@ -141,7 +141,7 @@ impl Inner {
             let live = file.live.lock();
             // A complete copy that could not be recorded has time.
             let failures = if live.copied.is_some() { u32::MAX } else { live.failures };
-            let decided = live.record.as_ref().is_none_or(|record| record.state != State::Conflict);
+            let decided = live.record().is_none_or(|record| record.state != State::Conflict);
             (Arc::clone(&live.policy), live.writers > 0, failures, decided)
         };
         match end {
@@ -184,7 +184,7 @@ impl Inner {
     pub(crate) fn stuck(&self, file: &File, state: Residency, orphaned: bool, error: &io::Error) -> Stuck {
         let (record, trouble) = {
             let live = file.live.lock();
-            (live.record.clone(), live.trouble.clone().filter(|_| live.failing))
+            (live.record().cloned(), live.trouble.clone().filter(|_| live.failing))
         };
         let replica = record.as_ref().map_or_else(PathBuf::new, |record| self.replicas.path(record.version));
         let reason = record.as_ref().map_or("", |record| &record.reason);

@@ -33,7 +33,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use catalogue::{Durability, Record};
-use concurrency::{MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use concurrency::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use config::Verify;
 use global_store::{Dressed, Successor, hidden};
 use types::{ByteRange, Fingerprint, Identity, Moved, Shown};
@@ -43,11 +43,11 @@ use crate::cache::{CacheCounters, Inner, errno};
 use crate::copy::{Copy, CopyProgress, Extent};
 use crate::doubt::is_renamed;
 use crate::fault;
-use crate::file::{File, Live, NameHold};
 use crate::finish::date;
 use crate::lease::{self, Nobody};
 use crate::limits::{NAMES_TRIES, NAMES_WAIT, SMALL_BYTES};
 use crate::pace::CopyPace;
+use crate::residency::{File, Gate, Live, NameHold};
 use crate::side::here;
 use crate::stage_out::{StageOutJob, StageOutResult};
 use crate::surface::FileCache;
@@ -65,7 +65,7 @@ pub(crate) struct Places {
 }
 
 /// Both locks. While they are held, nobody changes names or attributes, and nobody opens the file.
-type Seized<'a> = (RwLockWriteGuard<'a, ()>, MutexGuard<'a, ()>);
+type Seized<'a> = (RwLockWriteGuard<'a, ()>, Gate<'a>);
 
 /// Outcome of a hidden file.
 enum Outcome {
@@ -212,7 +212,7 @@ impl Inner {
             Err(error) if errno(&error) == CHANGED => Ok(Outcome::Busy),
             Err(error) => Err(error),
         };
-        let _gate = file.gate.lock();
+        let _gate = file.gate();
         match outcome {
             Ok(Outcome::Placed) => return Some(StageOutResult::Clean),
             Ok(Outcome::Doubtful(error)) => return Some(self.note_failure(file, error, None)),
@@ -278,11 +278,11 @@ impl Inner {
     /// removes it, or tried to.
     fn give_place_up(&self, job: &mut StageOutJob<'_>) -> io::Result<bool> {
         let hint = job.anchor.path_hint();
-        let _gate = job.file.gate.lock();
+        let _gate = job.file.gate();
         let wanted = {
             let live = job.file.live.lock();
             let free = |record: &Record| !record.removing || live.place == NameHold::GivenUp;
-            live.record.clone().filter(|record| job.is_wanted(&live) && free(record))
+            live.record().cloned().filter(|record| job.is_wanted(&live) && free(record))
         };
         let Some(mut record) = wanted else { return Ok(false) };
         if is_renamed(&record.hint, &hint) {
@@ -300,7 +300,7 @@ impl Inner {
         let record = {
             let mut live = file.live.lock();
             let ours = std::mem::replace(&mut live.place, NameHold::Own) == NameHold::GivenUp;
-            live.record.clone().filter(|record| ours && record.removing && !live.unlinked)
+            live.record().cloned().filter(|record| ours && record.removing && !live.unlinked)
         };
         if let Some(record) = record {
             // If this fails, the next start, or a change of the name, finds that the record is wrong.
@@ -336,7 +336,7 @@ impl Inner {
             tracing::error!(%error, file = %name, "could not sync the directory of a published file: its replica is kept");
             return Ok(Outcome::Doubtful(error));
         }
-        let _gate = file.gate.lock();
+        let _gate = file.gate();
         if let Err(error) = self.unlinked(file, true) {
             tracing::error!(%error, file = %name, "could not remove the replica of a published file: the next start removes it");
         }
@@ -350,7 +350,7 @@ impl Inner {
     fn seize<'a>(&'a self, job: &StageOutJob<'a>, interrupted: &dyn Fn() -> bool) -> Option<Seized<'a>> {
         let mut tries = (0..NAMES_TRIES).take_while(|_| self.is_unused(job) && !interrupted() && !self.is_dead());
         let names = tries.find_map(|_| self.places.names.try_write_for(NAMES_WAIT))?;
-        Some((names, job.file.gate.try_lock_for(NAMES_WAIT)?))
+        Some((names, job.file.try_gate_for(NAMES_WAIT)?))
     }
 
     /// Does A5, unless something prevents it. `names` and the gate are held.
@@ -365,7 +365,7 @@ impl Inner {
         }
         let given_up = {
             let live = job.file.live.lock();
-            let record = live.record.as_ref().filter(|record| record.removing && !record.pinned);
+            let record = live.record().filter(|record| record.removing && !record.pinned);
             live.place == NameHold::GivenUp && record.is_some()
         };
         // Bytes of a replica that its file system forgot before it refused writes look like a hole.
@@ -376,7 +376,7 @@ impl Inner {
         let is_unchanged = |found: Fingerprint| {
             let live = job.file.live.lock();
             // The expected fingerprint follows the change that we made just now.
-            let ours = live.record.as_ref().map(|record| record.base).filter(|ours| ours.same_content(&job.before));
+            let ours = live.record().map(|record| record.base).filter(|ours| ours.same_content(&job.before));
             live.moved(&ours.unwrap_or(job.before), &found) == Moved::Nothing
         };
         if !given_up

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use concurrency::{Condvar, Mutex};
 
-use crate::file::File;
 use crate::limits::ROUND;
+use crate::residency::File;
 
 type Key = (Duration, u64);
 

@@ -15,9 +15,9 @@ use types::ByteRange;
 
 use crate::api::Fared;
 use crate::cache::{CacheCounters, Inner};
-use crate::file::{Body, Fetch, File};
 use crate::limits::{AHEAD_BLOCKS_MAX, BLOCK_BYTES, FETCHERS_PER_FILE_MAX};
 use crate::replica;
+use crate::residency::{Fetch, File};
 use crate::sums::block_range;
 
 /// Callback that returns the bytes of a range that are neither present nor being fetched.
@@ -77,7 +77,7 @@ impl Fetch {
 impl Inner {
     /// Lets the ranges that the reader will want next be fetched before anything else, ahead of a read of `range`.
     pub(crate) fn read_ahead(&self, file: &File, range: ByteRange, foresee: Foresee<'_>) {
-        if let Body::Partial(fetch) = &mut file.live.lock().body {
+        if let Some(fetch) = file.live.lock().fetch_mut() {
             let (size, fared) = (fetch.base.size, fetch.fares(range));
             let ranges = foresee(size, fared, &mut |range| fetch.absent(range));
             fetch.expect(&ranges);
@@ -88,7 +88,7 @@ impl Inner {
     pub(crate) fn read_partial(&self, file: &Arc<File>, buffer: &mut [u8], offset: u64) -> io::Result<Option<usize>> {
         let (range, replica) = {
             let mut live = file.live.lock();
-            let Body::Partial(fetch) = &mut live.body else { return Ok(None) };
+            let Some(fetch) = live.fetch_mut() else { return Ok(None) };
             let range = ByteRange::at(offset, buffer.len() as u64).intersection(&ByteRange::new(0, fetch.base.size));
             if range.is_empty() {
                 return Ok(Some(0));
@@ -106,7 +106,7 @@ impl Inner {
                 Ok(true) => {}
                 Ok(false) => return Ok(None),
                 // Everything is copied but cannot be kept: readers continue in the global store.
-                Err(_) if !matches!(file.live.lock().body, Body::Partial(_)) => return Ok(None),
+                Err(_) if file.live.lock().fetch().is_none() => return Ok(None),
                 Err(error) => return Err(error),
             }
         }

@@ -17,11 +17,11 @@ use crate::busy::Busy;
 use crate::cache::{CacheCounters, Inner, Table};
 use crate::clock;
 use crate::fetches::FetchQueue;
-use crate::file::{Body, File};
 use crate::lease::{self, Nobody};
 use crate::limits::{STOP_WAIT, SWEEP_AFTER};
 use crate::queue::FileQueue;
 use crate::replica::Replicas;
+use crate::residency::File;
 use crate::settings::{OpenError, Settings};
 use crate::space::{self, Spaces};
 use crate::stage_out::StageOutResult;
@@ -214,7 +214,7 @@ impl Inner {
                 self.unmarked.lock().files.insert(identity.clone());
             }
             let conflict = record.state == State::Conflict;
-            let file = self.adopt(identity, record, if there { Body::Whole } else { Body::Lost });
+            let file = self.adopt(identity, record, there);
             {
                 let mut live = file.live.lock();
                 (live.removal_doubted, live.ended) = (doubted, ended);
@@ -246,7 +246,7 @@ impl Inner {
         if !std::mem::take(&mut file.live.lock().removal_doubted) {
             return None;
         }
-        let record = file.live.lock().record.clone()?;
+        let record = file.live.lock().record().cloned()?;
         let ended = self.take_hidden_away(&record).and_then(|hidden| {
             let is_gone = is_gone && !hidden;
             if is_gone {

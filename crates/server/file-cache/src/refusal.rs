@@ -23,10 +23,10 @@ use types::{Fingerprint, Identity, Moved, Shown, Version};
 
 use crate::api::Residency;
 use crate::cache::{Inner, broken, errno};
-use crate::file;
 use crate::lease::{self, Nobody};
 use crate::limits::{PROBE_BYTES, ROUND};
 use crate::replica::How;
+use crate::residency;
 use crate::side::{code, here};
 use crate::stage_out::{StageOutJob, StageOutResult};
 
@@ -119,7 +119,7 @@ impl Inner {
 
     /// Handles times that were set on the global copy while replica or record could not follow: a clean file counts as
     /// another version then.
-    pub(crate) fn times_refused(&self, file: &Arc<file::File>, error: io::Error) -> io::Result<()> {
+    pub(crate) fn times_refused(&self, file: &Arc<residency::File>, error: io::Error) -> io::Result<()> {
         if !self.refuses(&error) {
             return Err(error);
         }
@@ -139,7 +139,7 @@ impl Inner {
     /// Returns whether a complete clean file that somebody has open may continue in the global store. Errors: the
     /// burst buffer takes no writes, and the kernel or a mapping reads the replica without the agent and would not see
     /// the writes. Gate held.
-    pub(crate) fn may_move(&self, file: &file::File, version: Version) -> io::Result<bool> {
+    pub(crate) fn may_move(&self, file: &residency::File, version: Version) -> io::Result<bool> {
         let Some(error) = self.refusal() else { return Ok(false) };
         let past_us = {
             let mut live = file.live.lock();
@@ -154,7 +154,7 @@ impl Inner {
     }
 
     /// Logs which file cannot be written, and what to do. Returns the error.
-    pub(crate) fn refused(&self, file: &file::File, error: io::Error) -> io::Error {
+    pub(crate) fn refused(&self, file: &residency::File, error: io::Error) -> io::Error {
         {
             let now = self.now();
             let mut named = self.refusal.named_at.lock();
@@ -163,7 +163,7 @@ impl Inner {
             }
             *named = Some(now);
         }
-        let hint = file.live.lock().record.as_ref().map(|record| record.hint.clone()).unwrap_or_default();
+        let hint = file.live.lock().record().map(|record| record.hint.clone()).unwrap_or_default();
         tracing::error!(
             file = %hint.shown(),
             "cannot be written while it is in the burst buffer {}, which takes no writes: {error}. {REMEDY}",
@@ -176,25 +176,25 @@ impl Inner {
     /// leaves a conflict. Gate not held.
     pub(crate) fn announce_unrecorded(
         &self,
-        file: &file::File,
+        file: &residency::File,
         copied: &mut Record,
         replica: BorrowedFd<'_>,
     ) -> io::Result<()> {
         self.secure_unsynced(file, copied, replica)?;
-        let _gate = file.gate.lock();
+        let _gate = file.gate();
         let mut live = file.live.lock();
         if !crate::announce::is_wanted(copied, &live) {
             return Err(io::Error::from_raw_os_error(libc::ENOENT));
         }
         crate::announce::follow(copied, &live);
         copied.state = State::Draining;
-        live.record = Some(copied.clone());
+        live.recorded(copied.clone());
         Ok(())
     }
 
     /// Returns whether a file that nobody can write was completely copied since its last change, and the copy is
     /// unchanged.
-    pub(crate) fn is_copied(&self, file: &file::File, changes: u64, found: &Fingerprint) -> bool {
+    pub(crate) fn is_copied(&self, file: &residency::File, changes: u64, found: &Fingerprint) -> bool {
         let live = file.live.lock();
         live.copied == Some(changes) && live.left.is_some_and(|left| live.moved(&left, found) == Moved::Nothing)
     }
@@ -218,7 +218,7 @@ impl Inner {
         let reason = format!(
             "what can be read of it is in the global store, but the burst buffer takes no writes, so it is not clean: {error}"
         );
-        live.record = Some(Record { reason, state: State::Draining, ..job.record.clone() });
+        live.recorded(Record { reason, state: State::Draining, ..job.record.clone() });
         StageOutResult::Stuck { state: Residency::Queued, orphaned: false, error }
     }
 }

@@ -10,8 +10,8 @@ use config::{Cache, StageOut};
 use crate::budget::DescriptorBudget;
 use crate::cache::Inner;
 use crate::clock::wall_s;
-use crate::file::{Body, Descriptors, File};
 use crate::limits::{FETCH_ON_BYTES, USED_GRAIN_S};
+use crate::residency::{Body, File};
 
 impl Inner {
     /// Handles the drop of a handle.
@@ -33,7 +33,6 @@ impl Inner {
             }
             if live.handles == 0 {
                 live.fds.take_replicas();
-                live.used = self.now();
             }
             (last_writer, live.handles == 0)
         };
@@ -60,8 +59,8 @@ impl Inner {
             return;
         }
         // The holder of the gate may be opening the file, with its anchor.
-        let Some(_gate) = file.gate.try_lock() else { return };
-        let hint = file.live.lock().record.as_ref().map(|record| record.hint.clone()).unwrap_or_default();
+        let Some(_gate) = file.try_gate() else { return };
+        let hint = file.live.lock().record().map(|record| record.hint.clone()).unwrap_or_default();
         if !by_identity && !matches!(self.store.locate(&file.identity, &hint, false), Ok(Some(_))) {
             return;
         }
@@ -94,7 +93,7 @@ impl Inner {
     }
 
     fn gather(&self, file: &Arc<File>, limit: u64) {
-        let Some(version) = file.live.lock().version else { return };
+        let Some(version) = file.live.lock().version() else { return };
         let bytes = self.replicas.stat(version).map_or(0, |stat| stat.st_size as u64);
         let due = {
             let mut gathering = self.gathering.lock();
@@ -120,7 +119,7 @@ impl Inner {
                 let live = file.live.lock();
                 match live.policy.stage_out {
                     StageOut::Size(limit) if live.writers > 0 && live.is_unclean() => {
-                        (live.version, live.copied_bytes, limit)
+                        (live.version(), live.copied_bytes, limit)
                     }
                     _ => return false,
                 }
@@ -152,28 +151,23 @@ impl Inner {
         }
         let then = {
             let live = file.live.lock();
-            match &live.body {
+            match live.body() {
                 _ if live.unlinked || live.retired => Then::Drop,
-                Body::Through => Then::Stop,
-                Body::Partial(fetch) => {
+                _ if live.is_through() => Then::Stop,
+                Body::Fetching(fetch) => {
                     let size = fetch.base.size;
                     let goes_on = size <= FETCH_ON_BYTES || fetch.present.len() >= size / 2 || fetch.commanded;
                     if goes_on && fetch.started && self.settings.background { Then::Nothing } else { Then::Drop }
                 }
-                Body::Whole if !live.is_unclean() => {
-                    if live.record.is_none() || live.stays_clean() {
-                        Then::Keep
-                    } else {
-                        Then::DropClean
-                    }
-                }
+                Body::Clean(_) if !live.stays_clean() => Then::DropClean,
+                Body::Clean(_) | Body::Unrecorded(_) => Then::Keep,
                 _ => Then::Nothing,
             }
         };
         if matches!(then, Then::Nothing) {
             return;
         }
-        let _gate = file.gate.lock();
+        let _gate = file.gate();
         if file.live.lock().handles > 0 {
             return;
         }
@@ -190,13 +184,7 @@ impl Inner {
                     }
                 }
             }
-            Then::Stop => {
-                let mut live = file.live.lock();
-                if matches!(live.body, Body::Through) {
-                    live.body = Body::Empty;
-                    live.fds = Descriptors::default();
-                }
-            }
+            Then::Stop => file.live.lock().end_through(),
             Then::DropClean => self.drop_clean(file),
             Then::Keep => self.keep(file),
             Then::Nothing => {}
@@ -208,7 +196,7 @@ impl Inner {
     pub(crate) fn keep(&self, file: &File) {
         let (record, policy) = {
             let live = file.live.lock();
-            (live.record.clone(), Arc::clone(&live.policy))
+            (live.record().cloned(), Arc::clone(&live.policy))
         };
         let Some(mut record) = record.filter(|record| record.state == State::Clean) else { return };
         if !record.pinned {

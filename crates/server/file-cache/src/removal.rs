@@ -42,8 +42,8 @@ use types::Identity;
 
 use crate::cache::Inner;
 use crate::fault;
-use crate::file::{Body, Descriptors, File, NameHold};
 use crate::limits::{BATCH_FILES, REMOVALS_AFTER, REMOVALS_MAX, REMOVALS_SHARE, REMOVALS_TRIES, REMOVALS_WAIT};
+use crate::residency::{Descriptors, File, NameHold};
 
 /// A file with the bytes that its replica took in the burst buffer when it was removed.
 type Removed = (Arc<File>, u64);
@@ -145,10 +145,10 @@ impl Inner {
     /// Prepares the removal of the last name. A crash of the machine brings back records that the medium still calls
     /// dirty. The record must say before that the file is about to go; otherwise the file becomes an orphan.
     pub(crate) fn removing(&self, file: &File) -> io::Result<()> {
-        let _gate = file.gate.lock();
+        let _gate = file.gate();
         let (record, clean_commit, loaded) = {
             let live = file.live.lock();
-            (live.record.clone(), live.clean_commit, live.loaded)
+            (live.record().cloned(), live.clean_commit, live.loaded)
         };
         match record {
             None if !loaded => self.sync_commits(self.forgotten.load(Ordering::Acquire)),
@@ -176,7 +176,7 @@ impl Inner {
                 return Ok(());
             }
             live.unlinked = true;
-            (live.record.clone(), live.version, live.handles > 0, live.clean_commit)
+            (live.record().cloned(), live.version(), live.handles > 0, live.clean_commit)
         };
         self.queue.remove(file);
         self.expiry.forget(&file.identity);
@@ -193,7 +193,7 @@ impl Inner {
             let known = record.state != State::Clean || self.has_synced(clean_commit);
             let durability = if known && !left_over { Durability::Process } else { Durability::Machine };
             self.disown(&file.identity, version.map(|version| (version, open)), durability)?;
-            file.live.lock().record = None;
+            file.live.lock().disowned();
         }
         fault::point("unlink.record");
         if !open {
@@ -207,7 +207,7 @@ impl Inner {
     /// Returns whether a crash that takes the removal back must find the replica.
     fn outlives_its_name(&self, file: &File, record: &Record) -> bool {
         let holds = record.state != State::Clean && record.synced;
-        holds && self.store.finds_by_identity() && matches!(file.live.lock().body, Body::Whole)
+        holds && self.store.finds_by_identity() && file.live.lock().is_whole()
     }
 
     /// Returns whether the file has a name in the global store. Gate held.
@@ -226,14 +226,15 @@ impl Inner {
         {
             let mut live = file.live.lock();
             (live.unlinked, live.removal_unsynced) = (true, true);
-            (live.record, live.ended) = (None, false);
+            live.disowned();
+            live.ended = false;
             if live.handles == 0 {
                 // An open descriptor of the global copy takes room there.
                 live.anchor = None;
                 live.fds = Descriptors::default();
             }
         }
-        let version = file.live.lock().version;
+        let version = file.live.lock().version();
         let stat = version.and_then(|version| self.replicas.stat(version).ok());
         self.removals.add(file, stat.map_or(0, |stat| stat.st_blocks as u64 * 512), self.now());
         fault::point("unlink.kept");
@@ -242,7 +243,7 @@ impl Inner {
     /// Keeps a file that a start found gone while its record said `removing`: the store's medium may not have the
     /// removal yet.
     pub(crate) fn keep_from_before(&self, identity: Identity, record: Record) {
-        let file = self.adopt(identity, record.clone(), Body::Whole);
+        let file = self.adopt(identity, record.clone(), true);
         self.keep_removed(&file, record);
     }
 
@@ -349,13 +350,13 @@ impl Inner {
     fn drop_batch(&self, files: &[Removed]) -> Vec<Removed> {
         let (mut held, mut left) = (Vec::new(), Vec::new());
         for (file, bytes) in files {
-            match file.gate.try_lock() {
+            match file.try_gate() {
                 Some(gate) => held.push((file, gate)),
                 None => left.push((Arc::clone(file), *bytes)),
             }
         }
         let remove_identity_attribute_of = |file: &File| {
-            file.live.lock().version.iter().for_each(|version| self.replicas.remove_identity_attribute_of(*version))
+            file.live.lock().version().iter().for_each(|version| self.replicas.remove_identity_attribute_of(*version))
         };
         held.iter().for_each(|(file, _)| remove_identity_attribute_of(file));
         let changes = held.iter().map(|(file, _)| Change::Remove(file.identity.clone())).collect();

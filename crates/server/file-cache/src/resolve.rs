@@ -10,10 +10,10 @@ use catalogue::{Durability, Record, State};
 
 use crate::api::Keep;
 use crate::cache::{CacheCounters, Inner};
-use crate::file::{Body, File};
 use crate::limits::{SAVED_NAME_BYTES, SAVED_NAMES_MAX};
 use crate::medium::LACKS;
 use crate::replica::How;
+use crate::residency::File;
 
 impl Inner {
     /// Does `FileCache::resolve`. Gate held.
@@ -21,7 +21,7 @@ impl Inner {
         let errno = |code| Err(io::Error::from_raw_os_error(code));
         let (record, writers, lost) = {
             let live = file.live.lock();
-            (live.record.clone(), live.writers, matches!(live.body, Body::Lost))
+            (live.record().cloned(), live.writers, live.is_lost())
         };
         let Some(record) = record.filter(|record| record.state != State::Clean) else { return errno(libc::ENOENT) };
         if keep == Keep::BurstBuffer {
@@ -69,7 +69,7 @@ impl Inner {
             let removed = self.commit(vec![catalogue::Change::Remove(file.identity.clone())], Durability::Machine);
             removed.inspect_err(|_| self.stays_dirty(file))?;
             CacheCounters::add(&self.counters.staged_count, 1);
-            file.live.lock().record = None;
+            file.live.lock().disowned();
             self.retire(file);
         } else {
             self.drop_replica(file)?;
@@ -84,7 +84,7 @@ impl Inner {
         let record = {
             let mut live = file.live.lock();
             live.identity_attribute_synced = false;
-            live.record.clone().filter(|record| record.state != State::Clean && !record.removing && !live.unlinked)
+            live.record().cloned().filter(|record| record.state != State::Clean && !record.removing && !live.unlinked)
         };
         if let Some(record) = record {
             self.update_identity_attribute(file, &record);
@@ -169,7 +169,7 @@ mod tests {
             assert_eq!(world.drain(), 1);
             let reader = in_use.then(|| world.open(false, false).unwrap());
             let identity = world.store.identity("f").unwrap();
-            let version = world.cache.inner.known(&identity).unwrap().live.lock().version.unwrap();
+            let version = world.cache.inner.known(&identity).unwrap().live.lock().version().unwrap();
             world.catalogue.fail_commits(0, 1);
             assert!(world.cache.resolve(&identity, Keep::Global).is_err());
             assert!(world.cache.inner.replicas.read_identity_attribute(version).is_some(), "in use: {in_use}");

@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering;
 use global_store::descriptors;
 
 use crate::cache::{Inner, errno};
-use crate::file::{Descriptors, File};
 use crate::limits::{KEPT_SHARE, POLL, ROOM_ROUNDS, ROOM_TRIES};
+use crate::residency::{Descriptors, File};
 use crate::stage_out::{StageOutResult, clone_error};
 
 impl Inner {
@@ -51,7 +51,7 @@ impl Inner {
             }
             match end {
                 StageOutResult::Stuck { error, .. } if errno(error) == libc::EMFILE => {
-                    let _gate = file.gate.lock();
+                    let _gate = file.gate();
                     *end = self.count_failure(file, clone_error(error));
                 }
                 // Other threads release theirs.

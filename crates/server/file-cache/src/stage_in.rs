@@ -17,10 +17,10 @@ use types::{ByteRange, Epoch, Fingerprint, Moved, RangeSet, Timestamp};
 use crate::cache::{CacheCounters, Inner};
 use crate::clock::{tick, wall_s};
 use crate::fault;
-use crate::file::{Body, Fetch, File};
 use crate::limits::{FETCH_TRIES, GAP_BYTES, ONE_READ_BYTES, POLL, RACY_SLACK, SMALL_BYTES};
 use crate::open::is_full;
 use crate::replica;
+use crate::residency::{Fetch, File};
 use crate::sums::{self, Sums};
 
 /// A block that one thread copies.
@@ -66,6 +66,7 @@ impl Inner {
         }
         fault::point("p0.replica");
         let fetch = Fetch {
+            version,
             base,
             racy: self.is_racy(&base, tick(), RACY_SLACK),
             present: RangeSet::new(),
@@ -80,9 +81,7 @@ impl Inner {
             started: false,
             commanded: false,
         };
-        let mut live = file.live.lock();
-        live.version = Some(version);
-        live.body = Body::Partial(Box::new(fetch));
+        file.live.lock().begin_fetch(fetch);
         Ok(())
     }
 
@@ -143,16 +142,9 @@ impl Inner {
             let sum = Some(sum);
             let shown = file.live.lock().shown_of(base);
             let record = Record { racy, sum, shown, ..clean_record(&**anchor, version, after.fingerprint) };
-            self.put(file, record, Durability::Process).map_err(Broken::Replica)?;
+            self.commit_record(file, &record, Durability::Process).map_err(Broken::Replica)?;
             fault::point("p4.clean");
-            let mut live = file.live.lock();
-            live.version = Some(version);
-            live.body = Body::Whole;
-            live.checked = Some(self.now());
-            live.looked = live.checked;
-            (live.own, live.doubted) = (None, false);
-            live.synced = false;
-            live.verified = true;
+            file.live.lock().staged_in(version, Some(record), Some(self.now()));
             Ok(true)
         });
         if !matches!(fetched, Ok(true)) {
@@ -184,7 +176,7 @@ impl Inner {
         let claim = {
             let mut live = file.live.lock();
             loop {
-                let Body::Partial(fetch) = &mut live.body else { return Ok(false) };
+                let Some(fetch) = live.fetch_mut() else { return Ok(false) };
                 if fetch.has_block(block) {
                     return Ok(true);
                 }
@@ -208,10 +200,8 @@ impl Inner {
         CacheCounters::add(&self.counters.in_bytes, range.len());
         let complete = {
             let mut live = file.live.lock();
-            let fetch = match &mut live.body {
-                Body::Partial(fetch) if Arc::ptr_eq(&fetch.replica, &replica) => fetch,
-                _ => return Ok(false),
-            };
+            let ours = live.fetch_mut().filter(|fetch| Arc::ptr_eq(&fetch.replica, &replica));
+            let Some(fetch) = ours else { return Ok(false) };
             fetch.claimed.remove(&block);
             if let Ok(fetched) = &copied {
                 fetch.sums[block as usize] = fetched.sum;
@@ -228,7 +218,7 @@ impl Inner {
             Err(Broken::Source(error)) => Err(error),
             Err(Broken::Replica(error)) => {
                 tracing::debug!(%error, "no room to stage a file in: it is served from the global store");
-                let _gate = file.gate.lock();
+                let _gate = file.gate();
                 self.abandon_fetch(file);
                 Ok(false)
             }
@@ -236,7 +226,7 @@ impl Inner {
     }
 
     fn finish_fetch(&self, file: &Arc<File>) -> io::Result<()> {
-        let _gate = file.gate.lock();
+        let _gate = file.gate();
         let Err(error) = self.complete(file) else { return Ok(()) };
         // Readers continue in the global store, and so do writers if only room is lacking.
         self.abandon_fetch(file);
@@ -247,13 +237,13 @@ impl Inner {
     fn complete(&self, file: &Arc<File>) -> io::Result<()> {
         let ((base, racy), version, replica, sums, anchor) = {
             let live = file.live.lock();
-            let (Body::Partial(fetch), Some(version)) = (&live.body, live.version) else { return Ok(()) };
+            let Some(fetch) = live.fetch() else { return Ok(()) };
             if !fetch.is_complete() {
                 // The fetch that ended was dropped meanwhile, and this is its successor.
                 return Ok(());
             }
             let sums = Sums { size: fetch.base.size, blocks: fetch.sums.clone() };
-            ((fetch.base, fetch.racy), version, Arc::clone(&fetch.replica), sums, live.anchor.clone())
+            ((fetch.base, fetch.racy), fetch.version, Arc::clone(&fetch.replica), sums, live.anchor.clone())
         };
         let Some(anchor) = anchor else {
             self.abandon_fetch(file);
@@ -271,22 +261,17 @@ impl Inner {
         drop(replica);
         sums.keep(&self.replicas.sums_path(version));
         fault::point("p3.sums");
-        let unlinked = file.live.lock().unlinked;
-        if !unlinked {
-            let shown = file.live.lock().shown_of(&base);
-            let record = Record { racy, shown, ..clean_record(&*anchor, version, base) };
-            self.put(file, record, Durability::Process)?;
-        }
+        let (unlinked, shown) = {
+            let live = file.live.lock();
+            (live.unlinked, live.shown_of(&base))
+        };
+        let record = (!unlinked).then(|| Record { racy, shown, ..clean_record(&*anchor, version, base) });
+        record.iter().try_for_each(|record| self.commit_record(file, record, Durability::Process))?;
         fault::point("p4.clean");
         CacheCounters::add(&self.counters.in_files, 1);
         let unused = {
             let mut live = file.live.lock();
-            live.body = Body::Whole;
-            live.checked = (!doubted).then(|| self.now());
-            live.looked = live.checked;
-            (live.own, live.doubted) = (None, false);
-            live.synced = false;
-            live.verified = true;
+            live.staged_in(version, record, (!doubted).then(|| self.now()));
             if live.handles == 0 {
                 live.anchor = None;
             }
@@ -301,31 +286,15 @@ impl Inner {
 
     /// Ends the fetch without a replica: open files continue in the global store. Gate held.
     pub(crate) fn abandon_fetch(&self, file: &File) {
-        let version = {
-            let mut live = file.live.lock();
-            let Body::Partial(fetch) = &live.body else { return };
-            let source = Arc::clone(&fetch.source);
-            if live.handles > 0 {
-                live.fds.global = Some((Access::Read, source));
-                live.body = Body::Through;
-            } else {
-                live.body = Body::Empty;
-            }
-            (live.fds.read, live.fds.noted) = (None, None);
-            live.version.take()
-        };
+        let abandoned = file.live.lock().abandon_fetch();
+        let Some(version) = abandoned else { return };
         file.moved.notify_all();
-        if let Some(version) = version {
-            let _ = self.replicas.remove(version);
-        }
+        let _ = self.replicas.remove(version);
     }
 
     /// Returns the global copy from which a file is being fetched.
     pub(crate) fn source_of(&self, file: &File) -> Option<Arc<dyn StoreFile>> {
-        match &file.live.lock().body {
-            Body::Partial(fetch) => Some(Arc::clone(&fetch.source)),
-            _ => None,
-        }
+        file.live.lock().fetch().map(|fetch| Arc::clone(&fetch.source))
     }
 
     /// Fetches everything that is missing, in this thread. Errors: `EINTR` between two blocks if `interrupted` says
@@ -337,7 +306,7 @@ impl Inner {
             }
             let block = {
                 let mut live = file.live.lock();
-                let Body::Partial(fetch) = &mut live.body else { return Ok(()) };
+                let Some(fetch) = live.fetch_mut() else { return Ok(()) };
                 match fetch.next_block() {
                     Some(block) => block,
                     None => {
@@ -352,10 +321,10 @@ impl Inner {
 
     /// Notes that nobody waits for the whole file any more: without readers the fetch ends.
     pub(crate) fn leave_fetch(&self, file: &File) {
-        let _gate = file.gate.lock();
+        let _gate = file.gate();
         let goes_on = {
             let live = file.live.lock();
-            live.handles > 0 || matches!(&live.body, Body::Partial(fetch) if fetch.started || fetch.commanded)
+            live.handles > 0 || live.fetch().is_some_and(|fetch| fetch.started || fetch.commanded)
         };
         if !goes_on {
             self.abandon_fetch(file);

@@ -11,7 +11,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use catalogue::{Record, State};
-use concurrency::MutexGuard;
 use config::{OnConflict, Policy, StageOut};
 use global_store::{Access, Anchor, StoreAttributes, StoreFile, descriptors};
 use types::{Fingerprint, Moved, Timestamp};
@@ -23,12 +22,12 @@ use crate::content::ContentOwner;
 use crate::copy::{Copied, Copy, Extent};
 use crate::doubt::new_place;
 use crate::fault;
-use crate::file::{Body, File, Live};
 use crate::lease::{self, Nobody};
 use crate::limits::{CONCLUDED_FILES, SMALL_BYTES};
 use crate::medium::LACKS;
 use crate::pace::CopyPace;
 use crate::replica::{self, How};
+use crate::residency::{File, Gate, Live};
 use crate::side::{self, here};
 use crate::sums::Sums;
 
@@ -220,7 +219,7 @@ impl Inner {
         match self.whose_bytes(record, anchor, found.size) {
             Ok(bytes) => self.begin_knowing(file, Some((found, bytes))),
             Err(error) => {
-                let _gate = file.gate.lock();
+                let _gate = file.gate();
                 Err(self.note_failure(file, error, None))
             }
         }
@@ -237,7 +236,7 @@ impl Inner {
             return Err(end);
         }
         if let Err(error) = self.check_end(file, &|| false) {
-            let _gate = file.gate.lock();
+            let _gate = file.gate();
             let known = nothing_to_do(&file.live.lock());
             return Err(known.unwrap_or_else(|| fail(here(error))));
         }
@@ -252,7 +251,7 @@ impl Inner {
         }
         let (mut record, policy, left, changes, idle) = {
             let mut live = file.live.lock();
-            let Some(record) = live.record.clone().filter(|_| live.is_unclean() && !live.unlinked) else {
+            let Some(record) = live.record().cloned().filter(|_| live.is_unclean() && !live.unlinked) else {
                 return Err(StageOutResult::Nothing);
             };
             // The replica may have changed since its last sync. A file that becomes clean without a copy has not been
@@ -294,7 +293,7 @@ impl Inner {
                 // Only once: the next try finds the global copy as it was left.
                 let mut live = file.live.lock();
                 live.believe(&found.fingerprint);
-                if let Some(now) = &mut live.record {
+                if let Some(now) = live.record_mut() {
                     // One rename explains one change time.
                     now.hint = renamed.unwrap_or_else(|| now.hint.clone());
                     (record.base, record.hint) = (now.base, now.hint.clone());
@@ -338,7 +337,7 @@ impl Inner {
 
     /// Locks the file's gate and looks up its global copy. Returns the copy, its attributes, and the owner of a
     /// foreign mark, if any.
-    fn look_below<'a>(&self, file: &'a Arc<File>) -> (MutexGuard<'a, ()>, io::Result<Option<Below>>) {
+    fn look_below<'a>(&self, file: &'a Arc<File>) -> (Gate<'a>, io::Result<Option<Below>>) {
         let look = || {
             let Some(anchor) = self.anchor_of(file, false)? else { return Ok(None) };
             let shared = self.store.is_shared();
@@ -413,7 +412,7 @@ impl Inner {
     }
 
     fn conflict(&self, job: &StageOutJob<'_>, reason: &str) -> StageOutResult {
-        let _gate = job.file.gate.lock();
+        let _gate = job.file.gate();
         let unwanted = !job.is_wanted(&job.file.live.lock());
         if unwanted {
             return StageOutResult::Nothing;
@@ -429,11 +428,11 @@ type Below = (Arc<dyn Anchor>, StoreAttributes, Option<String>);
 /// otherwise wait for a store that hangs. Our own changes of times would look like an outsider's. They are counted
 /// before they are made, and made with the gate held. So `ask` is called again with the gate if one came in between,
 /// or if the first answer is not `is_final`.
-fn ask_ungated<T>(file: &File, ask: impl Fn() -> T, is_final: impl Fn(&T) -> bool) -> (MutexGuard<'_, ()>, T) {
-    let counted = |_gate: &MutexGuard<'_, ()>| file.live.lock().changes;
-    let before = counted(&file.gate.lock());
+fn ask_ungated<T>(file: &File, ask: impl Fn() -> T, is_final: impl Fn(&T) -> bool) -> (Gate<'_>, T) {
+    let counted = |_gate: &Gate<'_>| file.live.lock().changes;
+    let before = counted(&file.gate());
     let said = ask();
-    let gate = file.gate.lock();
+    let gate = file.gate();
     if counted(&gate) == before && is_final(&said) {
         return (gate, said);
     }
@@ -444,7 +443,7 @@ fn ask_ungated<T>(file: &File, ask: impl Fn() -> T, is_final: impl Fn(&T) -> boo
 
 /// Returns why a file is not staged out at all, if there is a reason.
 fn nothing_to_do(live: &Live) -> Option<StageOutResult> {
-    match &live.record {
+    match live.record() {
         _ if live.unlinked => Some(StageOutResult::Nothing),
         None => Some(StageOutResult::Nothing),
         Some(record) if record.state == State::Clean => Some(StageOutResult::Nothing),
@@ -452,9 +451,7 @@ fn nothing_to_do(live: &Live) -> Option<StageOutResult> {
         Some(record) if record.state == State::Conflict => {
             Some(stuck(Residency::Conflict, io::Error::from_raw_os_error(libc::ESTALE)))
         }
-        Some(_) if matches!(live.body, Body::Lost) => {
-            Some(stuck(Residency::Failed, io::Error::from_raw_os_error(libc::ENOENT)))
-        }
+        Some(_) if live.is_lost() => Some(stuck(Residency::Failed, io::Error::from_raw_os_error(libc::ENOENT))),
         Some(_) => None,
     }
 }

@@ -6,7 +6,6 @@ use catalogue::State;
 
 use crate::api::{Keep, ORPHANED};
 use crate::cache::Inner;
-use crate::file::Body;
 use crate::limits::STUCK_LISTED;
 use crate::refusal::REMEDY;
 use crate::side::Trouble;
@@ -201,10 +200,10 @@ impl FileCache {
         let files: Vec<_> = self.inner.table.lock().files.values().cloned().collect();
         for file in files {
             let live = file.live.lock();
-            status.fetching += u64::from(matches!(live.body, Body::Partial(_)));
+            status.fetching += u64::from(live.fetch().is_some());
             status.removed += u64::from(live.removal_unsynced);
-            let Some(record) = live.record.as_ref().filter(|record| record.state != State::Clean) else { continue };
-            let (lost, failing) = (matches!(live.body, Body::Lost), live.failing);
+            let Some(record) = live.record().filter(|record| record.state != State::Clean) else { continue };
+            let (lost, failing) = (live.is_lost(), live.failing);
             let trouble = live.trouble.clone().filter(|_| failing);
             let unrecorded = live.copied.is_some() && inner.refusal().is_some();
             match record.state {

@@ -13,11 +13,11 @@ use types::{ByteRange, Fingerprint, Identity, Timestamp, Version};
 use crate::api::{DrainProgress, Keep, OpenHow, Overlay, Residency, SetMtime, Stuck, TellChange};
 use crate::cache::{CacheCounters, Inner, broken};
 use crate::clock::wall;
-use crate::file::{Body, NameHold};
 use crate::handle::FileHandle;
 use crate::limits::{FETCH_TRIES, RESOLVE_WAIT};
 use crate::recovery;
 use crate::replica::mtime_of;
+use crate::residency::NameHold;
 use crate::settings::{OpenError, Settings};
 
 /// The file cache, cheap to clone. `shutdown` ends it. Dropping the last clone leaves the threads running.
@@ -93,7 +93,7 @@ impl FileCache {
                 let shown = live.shown?;
                 return Some(Overlay { ctime: shown.ctime, below: Some(shown.below), ..Overlay::default() });
             }
-            (live.version?, live.fds.of_replica())
+            (live.version()?, live.fds.of_replica())
         };
         let stat = match held {
             Some(fd) => rustix::fs::fstat(fd).ok()?,
@@ -181,11 +181,11 @@ impl FileCache {
     /// nothing.
     pub fn own_change(&self, anchor: &dyn Anchor) {
         let Some(file) = self.inner.known(anchor.identity()) else { return };
-        let _gate = file.gate.lock();
+        let _gate = file.gate();
         let record = {
             let mut live = file.live.lock();
             let told = live.own.is_some() || live.doubted;
-            let record = live.record.as_mut().filter(|record| record.state != State::Clean);
+            let record = live.record_mut().filter(|record| record.state != State::Clean);
             let record = record.map(|record| {
                 record.base.attributes = if told { record.base.attributes } else { 0 };
                 record.clone()
@@ -253,7 +253,7 @@ impl FileCache {
     pub fn is_lost(&self, identity: &Identity) -> bool {
         self.inner.known(identity).is_some_and(|file| {
             let live = file.live.lock();
-            matches!(live.body, Body::Lost) || live.record.as_ref().is_some_and(|record| record.damaged)
+            live.is_lost() || live.record().is_some_and(|record| record.damaged)
         })
     }
 
@@ -290,10 +290,10 @@ impl FileCache {
             let file = Arc::clone(handle.file());
             let through = {
                 let mut live = file.live.lock();
-                if let Body::Partial(fetch) = &mut live.body {
+                if let Some(fetch) = live.fetch_mut() {
                     fetch.commanded = true;
                 }
-                matches!(live.body, Body::Through)
+                live.is_through()
             };
             if through && !self.inner.spaces.admit(anchor.attributes()?.fingerprint.size, &policy) {
                 return Err(io::Error::from_raw_os_error(libc::ENOSPC));
@@ -302,7 +302,7 @@ impl FileCache {
                 return Err(io::Error::from_raw_os_error(libc::EIO));
             }
             self.inner.fetch_rest(&file, &|| self.inner.is_dead())?;
-            if matches!(file.live.lock().body, Body::Whole) {
+            if file.live.lock().is_whole() {
                 return Ok(());
             }
         }
@@ -319,7 +319,7 @@ impl FileCache {
     /// in first.
     pub fn pin(&self, identity: &Identity, pinned: bool) -> io::Result<()> {
         self.inner.gated(identity, false, |file, _| {
-            let record = file.live.lock().record.clone();
+            let record = file.live.lock().record().cloned();
             let Some(mut record) = record else { return Err(io::Error::from_raw_os_error(libc::ENOENT)) };
             record.pinned = pinned;
             self.inner.put(file, record, Durability::Process)?;
@@ -339,7 +339,7 @@ impl FileCache {
     pub fn is_pinned(&self, identity: &Identity) -> bool {
         let known = self.inner.known(identity).map(|file| {
             let live = file.live.lock();
-            (live.loaded, live.record.as_ref().is_some_and(|record| record.pinned))
+            (live.loaded, live.record().is_some_and(|record| record.pinned))
         });
         match known {
             Some((true, pinned)) => pinned,

@@ -4,8 +4,8 @@ use std::io;
 use std::os::fd::AsFd;
 
 use crate::cache::Inner;
-use crate::file::File;
 use crate::replica::How;
+use crate::residency::File;
 use crate::surface::FileCache;
 
 impl FileCache {
@@ -18,7 +18,7 @@ impl FileCache {
 
 impl Inner {
     fn sync_unclean(&self, file: &File) -> io::Result<()> {
-        let version = file.live.lock().record.as_ref().map(|record| record.version);
+        let version = file.live.lock().record().map(|record| record.version);
         let Some(version) = version else { return Ok(()) };
         let replica = match self.replicas.open_as(version, How::Read) {
             // The replica has been staged out and evicted, or removed.

@@ -12,14 +12,14 @@ use types::{Fingerprint, Moved, Version};
 use crate::api::SetMtime;
 use crate::cache::Inner;
 use crate::clock::tick;
-use crate::file::{Body, File, Live};
 use crate::replica::{self, How};
+use crate::residency::{File, Live};
 
 /// Notes a time whose setting the store did not confirm. It may be set already, or later, and must not pass for an
 /// outsider's change.
 fn note_try(live: &mut Live, before: &Fingerprint, sets: SetMtime) {
     let SetMtime::To(time) = sets else { return };
-    let base = live.record.as_ref().map(|record| record.base);
+    let base = live.record().map(|record| record.base);
     let known = |was: &Option<Fingerprint>| was.filter(|was| live.moved(was, before) != Moved::Content);
     let (left, base) = (known(&live.left), known(&base));
     let Some(was) = left.or(base) else { return };
@@ -27,7 +27,7 @@ fn note_try(live: &mut Live, before: &Fingerprint, sets: SetMtime) {
     let over = Fingerprint { attributes: 0, ..if live.is_unclean() { *before } else { was } };
     if live.is_unclean() {
         live.left = left.map(|_| over).or(live.left);
-        if let Some(record) = live.record.as_mut().filter(|_| base.is_some()) {
+        if let Some(record) = live.record_mut().filter(|_| base.is_some()) {
             record.base = over;
         }
     }
@@ -57,7 +57,7 @@ impl Inner {
             if let SetMtime::To(time) = sets {
                 live.given_time = Some(time);
             }
-            (live.record.clone(), live.version, live.unlinked, matches!(live.body, Body::Whole))
+            (live.record().cloned(), live.version(), live.unlinked, live.is_whole())
         };
         if sets == SetMtime::Keep || (record.is_none() && !unlinked) {
             let began = tick();
@@ -92,7 +92,7 @@ impl Inner {
         if clean && !known {
             return Ok(());
         }
-        let record = file.live.lock().record.clone().filter(|_| known);
+        let record = file.live.lock().record().cloned().filter(|_| known);
         // A spill would take our descriptor for a program's if it may write: then one for reading is used.
         let no_spill = file.io.try_read();
         let replica = if whole { Some(self.replica_of(file, version, no_spill.is_some())?) } else { None };
@@ -122,7 +122,7 @@ impl Inner {
     fn replica_of(&self, file: &File, version: Version, may_write: bool) -> io::Result<Arc<OwnedFd>> {
         let held = {
             let live = file.live.lock();
-            live.fds.write.clone().filter(|_| may_write && live.version == Some(version))
+            live.fds.write.clone().filter(|_| may_write && live.version() == Some(version))
         };
         held.map_or_else(|| Ok(Arc::new(self.replicas.open_as(version, How::Read)?)), Ok)
     }

@@ -25,10 +25,10 @@ use rustix::fs::{Mode, Stat};
 use types::{Identity, Version};
 
 use crate::cache::Inner;
-use crate::file::File;
 use crate::limits::{DISOWNED, DOUBTS};
 use crate::open::is_full;
 use crate::replica::{How, Replicas};
+use crate::residency::File;
 
 /// The permissions of a void replica: the sticky bit alone, which means nothing on a file.
 const VOID: Mode = Mode::SVTX;
@@ -79,10 +79,7 @@ impl Replicas {
 impl Inner {
     /// Withdraws the open of a fresh replica that failed. Gate held.
     pub(crate) fn withdraw(&self, file: &File, anchor: &dyn Anchor, version: Version) {
-        {
-            let mut live = file.live.lock();
-            (live.record, live.version) = (None, None);
-        }
+        file.live.lock().withdraw();
         if self.store.is_shared() {
             // Nobody else would ever remove the mark.
             let _ = anchor.set_mark(None);
@@ -121,7 +118,7 @@ impl Inner {
         for ((identity, version), in_use) in doubts {
             let settled = self.gated(&identity, false, |file, _| {
                 // A record that was read from the catalogue since then belongs to the file.
-                let known = file.live.lock().record.as_ref().is_some_and(|record| record.version == version);
+                let known = file.live.lock().record().is_some_and(|record| record.version == version);
                 known || self.take_back(&identity, version, in_use)
             });
             if settled.unwrap_or(false) {

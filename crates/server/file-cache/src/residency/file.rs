@@ -14,23 +14,20 @@
 //! 7. `dating`: a change past `io`, and the setting back of a time. Held over one call on the replica.
 //! 8. `live`: the fields. Held for moments, over no I/O but the lease probe.
 
-use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use catalogue::{Record, State};
-use concurrency::{Condvar, Mutex, RwLock};
+use concurrency::{Condvar, Mutex, MutexGuard, RwLock};
 use config::{KeepAfter, Policy, StageOut};
 use global_store::{Access, Anchor, StoreFile};
-use types::{ByteRange, Fingerprint, Identity, RangeSet, Timestamp, Version};
+use types::{Fingerprint, Identity, Timestamp};
 
-use crate::api::Residency;
+use super::Body;
 use crate::change_time::VisibleChangeTime;
 use crate::last_access::Watched;
-use crate::limits::BLOCK_BYTES;
 use crate::medium::Medium;
 use crate::side::Trouble;
 
@@ -50,7 +47,7 @@ pub struct File {
     /// Shared by threads that sync the replica; exclusive for a moment to wait for them. Only `live` is locked while
     /// it is held.
     pub(crate) syncing: RwLock<()>,
-    pub(crate) gate: Mutex<()>,
+    gate: Mutex<()>,
     pub(crate) live: Mutex<Live>,
     /// Number of bytes of the replica that the last stage-out has passed: the progress of a running one.
     pub(crate) passed: AtomicU64,
@@ -59,94 +56,15 @@ pub struct File {
 }
 
 /// Whether a file still has its name, where another file may take it (policy `publish = atomic`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum NameHold {
     /// The file has its name, as far as we are concerned.
+    #[default]
     Own,
     /// A successor is being made, and the record says `removing` for that reason alone.
     GivenUp,
     /// Another file has the name. Callers that ask for this file must look the name up again.
     Lost,
-}
-
-/// Where the data of this version is.
-pub(crate) enum Body {
-    /// Not in the burst buffer.
-    Empty,
-    /// A complete replica.
-    Whole,
-    /// A replica that is being filled.
-    Partial(Box<Fetch>),
-    /// Open files read and write the global copy directly.
-    Through,
-    /// The record says dirty, but the replica is missing.
-    Lost,
-}
-
-/// A running stage-in.
-pub(crate) struct Fetch {
-    pub(crate) base: Fingerprint,
-    /// Whether a later content may have the same fingerprint.
-    pub(crate) racy: bool,
-    pub(crate) present: RangeSet,
-    /// Blocks that some thread is copying.
-    pub(crate) claimed: BTreeSet<u64>,
-    /// The block after the last read: the next to be fetched.
-    pub(crate) wanted: u64,
-    /// Blocks that readers are expected to want, the nearest first. Fetched before all others.
-    pub(crate) ahead: VecDeque<u64>,
-    /// Number of background fetchers that work on the file or are about to.
-    pub(crate) fetchers: u32,
-    /// Most fetchers allowed. It grows when readers catch up with blocks that were expected.
-    pub(crate) fetchers_max: u32,
-    pub(crate) sums: Vec<u64>,
-    pub(crate) source: Arc<dyn StoreFile>,
-    pub(crate) replica: Arc<OwnedFd>,
-    /// Whether a background fetch was requested.
-    pub(crate) started: bool,
-    /// Whether the fetch continues without readers.
-    pub(crate) commanded: bool,
-}
-
-impl Fetch {
-    pub(crate) fn has_block(&self, block: u64) -> bool {
-        self.present.contains(crate::sums::block_range(block, self.base.size))
-    }
-
-    /// Returns a block that nobody has or copies: the nearest expected one, otherwise the next from `wanted` onwards,
-    /// wrapping around.
-    pub(crate) fn next_block(&mut self) -> Option<u64> {
-        while let Some(block) = self.ahead.pop_front() {
-            if !self.claimed.contains(&block) && !self.has_block(block) {
-                return Some(block);
-            }
-        }
-        let size = self.base.size;
-        let from = self.wanted.min(size) / BLOCK_BYTES * BLOCK_BYTES;
-        let ranges = [ByteRange::new(from, size), ByteRange::new(0, from)];
-        let gaps = ranges.into_iter().flat_map(|range| self.present.missing(range));
-        gaps.flat_map(|gap| gap.start / BLOCK_BYTES..gap.end.div_ceil(BLOCK_BYTES))
-            .find(|block| !self.claimed.contains(block))
-    }
-
-    /// Marks whole blocks of a hole as present: the replica has the hole too.
-    pub(crate) fn skip(&mut self, hole: ByteRange) {
-        let first = hole.start.div_ceil(BLOCK_BYTES);
-        let mut skipped = ByteRange::at(first * BLOCK_BYTES, 0);
-        for block in first..self.sums.len() as u64 {
-            let range = crate::sums::block_range(block, self.base.size);
-            if range.end > hole.end {
-                break;
-            }
-            self.sums[block as usize] = crate::sums::of_zeros(range.len());
-            skipped.end = range.end;
-        }
-        self.present.insert(skipped);
-    }
-
-    pub(crate) fn is_complete(&self) -> bool {
-        self.present.contains(ByteRange::new(0, self.base.size))
-    }
 }
 
 /// The descriptors that the open descriptions of a file share.
@@ -187,10 +105,14 @@ pub(crate) struct Untouched {
     wild: bool,
 }
 
-impl Untouched {
+impl Default for Untouched {
     /// No byte is known to be unchanged.
-    pub(crate) const NOTHING: Untouched = Untouched { bytes: 0, since: 0, wild: true };
+    fn default() -> Untouched {
+        Untouched { bytes: 0, since: 0, wild: true }
+    }
+}
 
+impl Untouched {
     /// All `size` bytes of the replica equal those of the checksums, and nobody writes it.
     pub(crate) fn all(size: u64) -> Untouched {
         Untouched { bytes: size, since: size, wild: false }
@@ -203,7 +125,7 @@ impl Untouched {
 
     /// Notes that somebody may write anywhere, for as long as anybody writes.
     pub(crate) fn wild(&mut self) {
-        *self = Untouched::NOTHING;
+        *self = Untouched::default();
     }
 
     /// Notes a change at `offset`, and possibly behind it.
@@ -225,6 +147,7 @@ impl Untouched {
 }
 
 /// The mutable fields of a file.
+#[derive(Default)]
 pub(crate) struct Live {
     /// Whether the catalogue was asked for the record.
     pub(crate) loaded: bool,
@@ -232,10 +155,7 @@ pub(crate) struct Live {
     /// Whether the anchor was given up although only its path, or a walk over the store, leads to the file again.
     pub(crate) spared: bool,
     pub(crate) policy: Arc<Policy>,
-    pub(crate) body: Body,
-    /// The record as last committed; `None` if there is none.
-    pub(crate) record: Option<Record>,
-    pub(crate) version: Option<Version>,
+    pub(super) body: Body,
     /// Whether another `File` has replaced this one, or will.
     pub(crate) retired: bool,
     /// Whether the last name was removed through the agent: no record, no stage-out.
@@ -302,8 +222,6 @@ pub(crate) struct Live {
     pub(crate) trouble: Option<Trouble>,
     /// When the fingerprint was last compared with the global copy.
     pub(crate) checked: Option<Duration>,
-    /// When the last handle went.
-    pub(crate) used: Duration,
     pub(crate) dirty_since: Duration,
     /// Whether the replica was compared with its checksums, if that was necessary.
     pub(crate) verified: bool,
@@ -328,55 +246,23 @@ impl File {
             gate: Mutex::new(()),
             moved: Condvar::new(),
             passed: AtomicU64::new(0),
-            live: Mutex::new(Live {
-                loaded: false,
-                anchor: None,
-                spared: false,
-                policy,
-                body: Body::Empty,
-                record: None,
-                version: None,
-                retired: false,
-                unlinked: false,
-                removal_unsynced: false,
-                removal_doubted: false,
-                place: NameHold::Own,
-                handles: 0,
-                writers: 0,
-                passthrough: 0,
-                untouched: Untouched::NOTHING,
-                copied_bytes: 0,
-                changes: 0,
-                synced: false,
-                intent_synced: false,
-                ended: false,
-                medium: Medium::default(),
-                identity_attribute_synced: false,
-                name_unsynced: false,
-                left: None,
-                tried_time: None,
-                own: None,
-                shown: None,
-                doubted: false,
-                looked: None,
-                given_time: None,
-                copied: None,
-                unsynced_below: false,
-                clean_commit: 0,
-                failures: 0,
-                mapped: 0,
-                error: (0, 0),
-                failing: false,
-                trouble: None,
-                checked: None,
-                used: now,
-                dirty_since: now,
-                verified: false,
-                watched: None,
-                read_at: None,
-                fds: Descriptors::default(),
-            }),
+            live: Mutex::new(Live { policy, dirty_since: now, ..Live::default() }),
         }
+    }
+
+    /// Locks the gate.
+    pub(crate) fn gate(&self) -> Gate<'_> {
+        Gate { file: self, _lock: self.gate.lock() }
+    }
+
+    /// Locks the gate if nobody holds it.
+    pub(crate) fn try_gate(&self) -> Option<Gate<'_>> {
+        self.gate.try_lock().map(|lock| Gate { file: self, _lock: lock })
+    }
+
+    /// Locks the gate, and waits at most `wait` for that.
+    pub(crate) fn try_gate_for(&self, wait: Duration) -> Option<Gate<'_>> {
+        self.gate.try_lock_for(wait).map(|lock| Gate { file: self, _lock: lock })
     }
 
     /// Changes the replica past `io`. Such a change takes precedence over the time of bytes written earlier.
@@ -413,20 +299,24 @@ impl File {
     }
 }
 
-impl Live {
-    /// Returns whether the replica holds, or may hold, bytes that the global copy lacks.
-    pub(crate) fn is_unclean(&self) -> bool {
-        self.record.as_ref().is_some_and(|record| record.state != State::Clean)
-    }
+/// The locked gate of a file. In debug builds its release checks the file's state.
+pub(crate) struct Gate<'a> {
+    file: &'a File,
+    _lock: MutexGuard<'a, ()>,
+}
 
-    /// Returns whether the record that says so is not durable yet.
+impl Drop for Gate<'_> {
+    fn drop(&mut self) {
+        if cfg!(debug_assertions) && !std::thread::panicking() {
+            self.file.live.lock().assert_invariants();
+        }
+    }
+}
+
+impl Live {
+    /// Returns whether the record that calls the file unclean is not durable yet.
     pub(crate) fn is_intent_unsynced(&self) -> bool {
         self.is_unclean() && !self.intent_synced
-    }
-
-    /// Returns whether the replica, not the global copy, is authoritative for the file.
-    pub(crate) fn is_ahead(&self) -> bool {
-        matches!(self.body, Body::Whole) && (self.is_unclean() || (self.unlinked && self.place != NameHold::Lost))
     }
 
     /// Notes a failed stage-out. The same error several times in a row counts as one.
@@ -445,7 +335,7 @@ impl Live {
 
     /// Returns whether the replica of a clean file that nobody has open is to stay.
     pub(crate) fn stays_clean(&self) -> bool {
-        let pinned = self.record.as_ref().is_some_and(|record| record.pinned);
+        let pinned = self.record().is_some_and(|record| record.pinned);
         (self.policy.keep_after != KeepAfter::Delete || pinned) && !self.medium.lacks_some()
     }
 
@@ -453,21 +343,5 @@ impl Live {
         self.failing = false;
         self.trouble = None;
         self.failures = 0;
-    }
-
-    pub(crate) fn residency(&self) -> Residency {
-        match (&self.record, &self.body) {
-            (_, Body::Partial(_)) => Residency::Fetching,
-            (None, _) => Residency::Absent,
-            (Some(record), _) => match record.state {
-                State::Clean => Residency::Clean,
-                State::Dirty if self.writers > 0 => Residency::Dirty,
-                State::Dirty => Residency::Queued,
-                State::Draining => Residency::Draining,
-                State::Conflict if record.damaged => Residency::Failed,
-                State::Conflict => Residency::Conflict,
-                State::Failed => Residency::Failed,
-            },
-        }
     }
 }
