@@ -17,7 +17,7 @@ use crate::stage_out::StageOutJob;
 
 /// Returns whether the file still has the replica that is being copied, and a record of it.
 pub(crate) fn is_wanted(copied: &Record, live: &Live) -> bool {
-    !live.unlinked && live.record().is_some_and(|record| record.version == copied.version)
+    !live.is_unlinked() && live.record().is_some_and(|record| record.version == copied.version)
 }
 
 /// Takes over changes that commands, renames and syncs made to the record since the stage-out began.

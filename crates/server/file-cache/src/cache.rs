@@ -212,7 +212,7 @@ impl Inner {
         loop {
             let file = self.file_for(identity);
             let gate = file.gate();
-            if file.live.lock().retired {
+            if file.live.lock().is_retired() {
                 continue;
             }
             self.load(&file, fresh)?;
@@ -221,7 +221,7 @@ impl Inner {
     }
 
     pub(crate) fn load(&self, file: &File, fresh: bool) -> io::Result<()> {
-        if file.live.lock().loaded {
+        if file.live.lock().is_loaded() {
             return Ok(());
         }
         let mut record = if fresh { None } else { self.record_of(&file.identity)? };
@@ -245,7 +245,6 @@ impl Inner {
             self.disown(&file.identity, Some((record.version, false)), Durability::Process)?;
         }
         let mut live = file.live.lock();
-        live.loaded = true;
         live.clean_commit = self.forgotten.load(Ordering::Acquire);
         live.found(body);
         Ok(())
@@ -255,7 +254,6 @@ impl Inner {
     pub(crate) fn adopt(&self, identity: Identity, record: Record, there: bool) -> Arc<File> {
         let file = Arc::new(File::new(identity, Arc::clone(&self.settings.policy), self.now()));
         let mut live = file.live.lock();
-        live.loaded = true;
         live.name_unsynced = record.base.size == 0;
         live.found(Body::of(record, there));
         drop(live);
@@ -280,14 +278,14 @@ impl Inner {
         if table.files.get(&file.identity).is_some_and(|known| Arc::ptr_eq(known, file)) {
             table.files.remove(&file.identity);
         }
-        file.live.lock().retired = true;
+        file.live.lock().retire();
     }
 
     /// Removes record and replica. Gate held. The file is clean, or its data is unwanted.
     pub(crate) fn drop_replica(&self, file: &File) -> io::Result<()> {
         let (had_record, unclean, unlinked, version, clean_commit) = {
             let live = file.live.lock();
-            (live.record().is_some(), live.is_unclean(), live.unlinked, live.version(), live.clean_commit)
+            (live.record().is_some(), live.is_unclean(), live.is_unlinked(), live.version(), live.clean_commit)
         };
         if had_record {
             // First the identity attribute: recovery takes a replica that has one for dirty.
@@ -392,7 +390,7 @@ impl Table {
 impl Live {
     /// Returns whether nobody has the file open and the catalogue says all that is known of it.
     fn is_idle(&self) -> bool {
-        let known = !self.is_unclean() && !self.unlinked && !self.medium.lacks_some();
-        self.handles == 0 && known && (matches!(self.body(), Body::Absent) || self.is_whole())
+        let known = !self.is_unclean() && !self.is_unlinked() && !self.medium.lacks_some();
+        !self.is_open() && known && (matches!(self.body(), Body::Absent) || self.is_whole())
     }
 }

@@ -12,6 +12,7 @@ use crate::cache::{Inner, broken};
 use crate::content::ContentOwner;
 use crate::limits::STUCK_LISTED;
 use crate::replica::How;
+use crate::residency::Removal;
 use crate::sums::{self, Sums};
 use crate::surface::FileCache;
 
@@ -98,7 +99,7 @@ impl Inner {
         repair: bool,
     ) {
         let name = record.hint.shown();
-        if self.known(identity).is_some_and(|file| file.live.lock().removal_unsynced) {
+        if self.known(identity).is_some_and(|file| file.live.lock().removal == Removal::Kept) {
             return;
         }
         if record.state != State::Clean {

@@ -163,7 +163,7 @@ impl Inner {
                 freed.into_iter().for_each(|bytes| cleaned.add(bytes));
                 continue;
             }
-            let in_use = self.known(&one.identity).is_some_and(|file| file.live.lock().handles > 0);
+            let in_use = self.known(&one.identity).is_some_and(|file| file.live.lock().is_open());
             if let Some(stat) = self.replicas.stat(one.version).ok().filter(|_| !in_use) {
                 cleaned.add(stat.st_blocks as u64 * 512);
             }

@@ -36,7 +36,7 @@ impl Inner {
                 let live = job.file.live.lock();
                 // The gate was free since the check: our own utimens may have followed.
                 *left = live.left.unwrap_or(*left);
-                (live.changes == job.changes && live.writers == 0, !job.is_wanted(&live))
+                (live.changes == job.changes && !live.is_written(), !job.is_wanted(&live))
             };
             if unwanted {
                 ends[*index] = Some(StageOutResult::Nothing);
@@ -170,7 +170,7 @@ impl Inner {
         let file = job.file;
         // Our own descriptor of the replica would look like a use of it.
         drop(job);
-        let unused = file.live.lock().handles == 0;
+        let unused = !file.live.lock().is_open();
         if unused {
             file.live.lock().watched = None;
             self.drop_or_keep(file);

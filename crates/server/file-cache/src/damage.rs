@@ -189,7 +189,7 @@ impl Inner {
 /// Returns whether only the replica has a file's data, and it is complete.
 fn is_ours_to_sum(live: &Live) -> bool {
     let damaged = live.record().is_none_or(|record| record.damaged);
-    live.is_whole() && !live.unlinked && !damaged
+    live.is_whole() && !live.is_unlinked() && !damaged
 }
 
 fn damaged(record: Record, reason: String) -> Record {

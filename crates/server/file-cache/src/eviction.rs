@@ -65,7 +65,7 @@ impl Inner {
     pub(crate) fn try_evict(&self, identity: &Identity) -> Option<u64> {
         let file = self.file_for(identity);
         let _gate = file.try_gate()?;
-        if file.live.lock().retired || self.load(&file, false).is_err() {
+        if file.live.lock().is_retired() || self.load(&file, false).is_err() {
             return None;
         }
         self.evict_gated(&file).ok()
@@ -85,7 +85,7 @@ impl Inner {
             if record.pinned && !live.medium.lacks_some() {
                 return refused(libc::EPERM);
             }
-            if live.handles > 0 {
+            if live.is_open() {
                 return refused(libc::EBUSY);
             }
             record.version
@@ -261,7 +261,7 @@ impl Inner {
             if live.is_through() {
                 return Ok(true);
             }
-            if live.passthrough > 0 || live.unlinked || !live.is_whole() {
+            if live.is_bypassed() || live.is_unlinked() || !live.is_whole() {
                 return Ok(false);
             }
         }
@@ -284,7 +284,7 @@ impl Inner {
         let _gate = file.gate();
         let moves = {
             let live = file.live.lock();
-            live.passthrough == 0 && !live.unlinked && live.is_whole()
+            !live.is_bypassed() && !live.is_unlinked() && live.is_whole()
         };
         if !moves {
             return Ok(false);

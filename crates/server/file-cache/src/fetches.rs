@@ -80,7 +80,7 @@ impl Inner {
     fn stop_fetch(&self, file: &Arc<File>) {
         let _gate = file.gate();
         let mut live = file.live.lock();
-        let unused = live.handles == 0;
+        let unused = !live.is_open();
         if let Some(fetch) = live.fetch_mut() {
             fetch.started = false;
             fetch.fetchers = fetch.fetchers.saturating_sub(1);

@@ -232,7 +232,7 @@ impl FileHandle {
         let Some(version) = self.whole else { return false };
         {
             let mut live = self.file.live.lock();
-            if live.handles != 1 || live.version() != Some(version) {
+            if live.users.handles() != 1 || live.version() != Some(version) {
                 return false;
             }
             // Our own descriptors would refuse the lease.
@@ -246,7 +246,7 @@ impl FileHandle {
     /// data.
     pub fn is_last_of_removed(&self) -> bool {
         let live = self.file.live.lock();
-        live.unlinked && live.handles == 1
+        live.is_unlinked() && live.users.handles() == 1
     }
 
     /// Sets the length (`ftruncate`).
@@ -361,7 +361,7 @@ impl FileHandle {
     /// durable yet, or if the medium lacks something after all.
     pub fn sync_kept(&self) -> Option<io::Result<()>> {
         let live = self.file.live.lock();
-        let more = live.medium.lacks_some() || (live.name_unsynced && !live.unlinked) || live.is_intent_unsynced();
+        let more = live.medium.lacks_some() || (live.name_unsynced && !live.is_unlinked()) || live.is_intent_unsynced();
         drop(live);
         (!self.policy.fsync_global && !more).then(|| self.tell())
     }

@@ -67,7 +67,7 @@ impl Inner {
     fn secure_for_mappings(&self, file: &File, how: &OpenHow) -> io::Result<()> {
         let record = {
             let live = file.live.lock();
-            let secured = live.identity_attribute_synced || live.intent_synced || live.unlinked;
+            let secured = live.identity_attribute_synced || live.intent_synced || live.is_unlinked();
             live.record().filter(|_| how.read && how.write && !secured).cloned()
         };
         let Some(record) = record else { return Ok(()) };
@@ -98,7 +98,7 @@ impl Inner {
             let live = file.live.lock();
             let left = live.left.filter(|_| file.drain.try_lock().is_some());
             let synced = live.synced && !live.medium.lacks_some();
-            (live.record().cloned(), synced, live.intent_synced, live.unlinked, left)
+            (live.record().cloned(), synced, live.intent_synced, live.is_unlinked(), left)
         };
         match record {
             Some(record) if record.state == State::Clean => {

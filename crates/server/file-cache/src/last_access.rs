@@ -93,7 +93,7 @@ impl Inner {
         let Some((read, now)) = self.last_read(file) else { return };
         let gone = {
             let live = file.live.lock();
-            live.unlinked || live.retired
+            live.is_unlinked() || live.is_retired()
         };
         let finish = || -> io::Result<()> {
             let Some(anchor) = self.anchor_of(file, false)? else { return Ok(()) };
@@ -119,7 +119,7 @@ impl Inner {
     pub(crate) fn end_watch(&self, file: &File) {
         let waits = |file: &File| {
             let live = file.live.lock();
-            live.handles > 0 || live.is_unclean() || (live.watched.is_none() && live.read_at.is_none())
+            live.is_open() || live.is_unclean() || (live.watched.is_none() && live.read_at.is_none())
         };
         if waits(file) {
             return;

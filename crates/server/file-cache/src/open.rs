@@ -110,10 +110,10 @@ impl Inner {
     fn leave_unopened(&self, file: &Arc<File>) {
         let unwritten = {
             let mut live = file.live.lock();
-            if live.handles == 0 && !live.is_unclean() {
+            if !live.is_open() && !live.is_unclean() {
                 live.anchor = None;
             }
-            live.writers == 0 && live.is_unclean()
+            !live.is_written() && live.is_unclean()
         };
         if unwritten {
             self.schedule_stage_out(file);
@@ -145,7 +145,7 @@ impl Inner {
             }
             live.policy = Arc::clone(&how.policy);
             let damaged = live.record().is_some_and(|record| record.damaged);
-            (kind_of(&live), live.handles > 0, live.ended, damaged)
+            (kind_of(&live), live.is_open(), live.ended, damaged)
         };
         let whole = matches!(kind, Kind::Clean | Kind::Ahead);
         if whole && !in_use && !self.has_replica(file)? {
@@ -438,9 +438,8 @@ impl Inner {
             (live.version().filter(|_| live.is_whole()), live.error.0)
         };
         let mut live = file.live.lock();
-        live.handles += 1;
+        let first = live.users.open(how.write);
         if how.write {
-            live.writers += 1;
             if !how.appends || how.truncate {
                 live.untouched.wild();
             }
@@ -451,7 +450,7 @@ impl Inner {
             StageOut::Age(wait) if how.write && live.is_unclean() => Some(live.dirty_since.saturating_add(wait)),
             _ => None,
         };
-        let grows = how.write && live.writers == 1 && matches!(how.policy.stage_out, StageOut::Size(_));
+        let grows = first && matches!(how.policy.stage_out, StageOut::Size(_));
         drop(live);
         if grows {
             self.growing.lock().push(Arc::clone(file));
@@ -472,7 +471,7 @@ fn kind_of(live: &Live) -> Kind {
         Body::Absent | Body::Fresh { .. } => Kind::Absent,
         Body::Through => Kind::Through,
         Body::Fetching(_) => Kind::Fetching,
-        Body::Clean(_) | Body::Unrecorded(_) if !live.unlinked => Kind::Clean,
+        Body::Clean(_) | Body::Unrecorded(_) if !live.is_unlinked() => Kind::Clean,
         Body::Clean(_) | Body::Unclean(_) | Body::Unrecorded(_) => Kind::Ahead,
         Body::Lost { .. } => Kind::Lost,
     }

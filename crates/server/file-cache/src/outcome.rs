@@ -142,7 +142,7 @@ impl Inner {
             // A complete copy that could not be recorded has time.
             let failures = if live.copied.is_some() { u32::MAX } else { live.failures };
             let decided = live.record().is_none_or(|record| record.state != State::Conflict);
-            (Arc::clone(&live.policy), live.writers > 0, failures, decided)
+            (Arc::clone(&live.policy), live.is_written(), failures, decided)
         };
         match end {
             StageOutResult::Clean | StageOutResult::Nothing => {
@@ -151,7 +151,7 @@ impl Inner {
                 let again = {
                     let mut live = file.live.lock();
                     live.mapped = 0;
-                    live.is_unclean() && live.writers == 0 && !live.unlinked && decided
+                    live.is_unclean() && !live.is_written() && !live.is_unlinked() && decided
                 };
                 if again {
                     self.schedule_stage_out(file);

@@ -170,7 +170,7 @@ impl Inner {
     pub(crate) fn replica_may_be_gone(&self, identity: &Identity) -> bool {
         let in_use = |file: &File| {
             let live = file.live.lock();
-            live.place != NameHold::Lost && (live.handles > 0 || live.unlinked)
+            live.place != NameHold::Lost && (live.is_open() || live.is_unlinked())
         };
         self.places.any.load(Ordering::Acquire) && !self.known(identity).is_some_and(|file| in_use(&file))
     }
@@ -219,7 +219,7 @@ impl Inner {
             Ok(Outcome::Busy | Outcome::Unfit) | Err(_) => self.keep_place(file),
         }
         match outcome {
-            _ if file.live.lock().unlinked => Some(StageOutResult::Nothing),
+            _ if file.live.lock().is_unlinked() => Some(StageOutResult::Nothing),
             Ok(Outcome::Busy) if patient => Some(StageOutResult::StillDirty),
             Err(error) if !self.refuses(&error) => Some(self.note_failure(file, error, None)),
             _ => None,
@@ -230,7 +230,7 @@ impl Inner {
     fn is_unused(&self, job: &StageOutJob<'_>) -> bool {
         let idle = {
             let live = job.file.live.lock();
-            live.handles == 0 && live.changes == job.changes && job.is_wanted(&live)
+            !live.is_open() && live.changes == job.changes && job.is_wanted(&live)
         };
         idle && lease::probe(job.replica.as_fd(), Nobody::Uses).unwrap_or(false)
     }
@@ -300,7 +300,7 @@ impl Inner {
         let record = {
             let mut live = file.live.lock();
             let ours = std::mem::replace(&mut live.place, NameHold::Own) == NameHold::GivenUp;
-            live.record().cloned().filter(|record| ours && record.removing && !live.unlinked)
+            live.record().cloned().filter(|record| ours && record.removing && !live.is_unlinked())
         };
         if let Some(record) = record {
             // If this fails, the next start, or a change of the name, finds that the record is wrong.

@@ -217,7 +217,10 @@ impl Inner {
             let file = self.adopt(identity, record, there);
             {
                 let mut live = file.live.lock();
-                (live.removal_doubted, live.ended) = (doubted, ended);
+                live.ended = ended;
+                if doubted {
+                    live.removal.doubt();
+                }
             }
             if there && !conflict {
                 self.queue.push(&file, Duration::ZERO);
@@ -243,7 +246,7 @@ impl Inner {
     /// Resolves the doubt about a removal that the start could not check, after a look at the file now. Returns the
     /// result that ends its stage-out, if any. Gate held.
     pub(crate) fn end_doubt(&self, file: &Arc<File>, is_gone: bool) -> Option<StageOutResult> {
-        if !std::mem::take(&mut file.live.lock().removal_doubted) {
+        if !file.live.lock().removal.end_doubt() {
             return None;
         }
         let record = file.live.lock().record().cloned()?;
@@ -259,7 +262,7 @@ impl Inner {
         match ended {
             Ok(is_gone) => is_gone.then_some(StageOutResult::Nothing),
             Err(error) => {
-                file.live.lock().removal_doubted = true;
+                file.live.lock().removal.doubt();
                 Some(self.note_failure(file, error, None))
             }
         }

@@ -125,7 +125,7 @@ impl Inner {
         }
         let (clean, in_use) = {
             let live = file.live.lock();
-            (!live.is_unclean() && !live.unlinked, live.handles > 0)
+            (!live.is_unclean() && !live.is_unlinked(), live.is_open())
         };
         if clean { self.outdated(file, in_use) } else { Err(self.refused(file, error)) }
     }
@@ -145,7 +145,7 @@ impl Inner {
             let mut live = file.live.lock();
             // Our own descriptors would refuse the lease.
             (live.fds.read, live.fds.noted) = (None, None);
-            live.passthrough > 0
+            live.is_bypassed()
         };
         if !past_us && lease::probe(self.replicas.open_as(version, How::Read)?.as_fd(), Nobody::Uses)? {
             return Ok(true);
@@ -213,7 +213,7 @@ impl Inner {
         live.left = Some(left);
         live.unsynced_below = false;
         live.succeed();
-        let current = live.changes == job.changes && live.writers == 0;
+        let current = live.changes == job.changes && !live.is_written();
         live.copied = (job.quiet && current).then_some(job.changes);
         let reason = format!(
             "what can be read of it is in the global store, but the burst buffer takes no writes, so it is not clean: {error}"

@@ -11,7 +11,7 @@ use crate::budget::DescriptorBudget;
 use crate::cache::Inner;
 use crate::clock::wall_s;
 use crate::limits::{FETCH_ON_BYTES, USED_GRAIN_S};
-use crate::residency::{Body, File};
+use crate::residency::{Body, File, Removal};
 
 impl Inner {
     /// Handles the drop of a handle.
@@ -24,17 +24,14 @@ impl Inner {
         }
         let (last_writer, last) = {
             let mut live = file.live.lock();
-            live.handles -= 1;
-            live.writers -= u32::from(write);
-            live.passthrough -= u32::from(passthrough);
-            let last_writer = write && live.writers == 0;
+            let last_writer = live.users.close(write, passthrough);
             if last_writer {
                 live.fds.write = None;
             }
-            if live.handles == 0 {
+            if !live.is_open() {
                 live.fds.take_replicas();
             }
-            (last_writer, live.handles == 0)
+            (last_writer, !live.is_open())
         };
         if self.is_dead() {
             return;
@@ -65,7 +62,7 @@ impl Inner {
             return;
         }
         let mut live = file.live.lock();
-        if live.handles == 0 {
+        if !live.is_open() {
             live.anchor = None;
             live.spared = !by_identity;
         }
@@ -118,7 +115,7 @@ impl Inner {
             let (version, copied, limit) = {
                 let live = file.live.lock();
                 match live.policy.stage_out {
-                    StageOut::Size(limit) if live.writers > 0 && live.is_unclean() => {
+                    StageOut::Size(limit) if live.is_written() && live.is_unclean() => {
                         (live.version(), live.copied_bytes, limit)
                     }
                     _ => return false,
@@ -152,7 +149,7 @@ impl Inner {
         let then = {
             let live = file.live.lock();
             match live.body() {
-                _ if live.unlinked || live.retired => Then::Drop,
+                _ if live.is_unlinked() || live.is_retired() => Then::Drop,
                 _ if live.is_through() => Then::Stop,
                 Body::Fetching(fetch) => {
                     let size = fetch.base.size;
@@ -168,17 +165,17 @@ impl Inner {
             return;
         }
         let _gate = file.gate();
-        if file.live.lock().handles > 0 {
+        if file.live.lock().is_open() {
             return;
         }
         match then {
             Then::Drop => {
                 let kept = {
                     let live = file.live.lock();
-                    live.is_unclean() || live.removal_unsynced
+                    live.is_unclean() || live.removal == Removal::Kept
                 };
                 if !kept && self.drop_replica(file).is_ok() {
-                    let gone = file.live.lock().unlinked;
+                    let gone = file.live.lock().is_unlinked();
                     if gone {
                         self.retire(file);
                     }

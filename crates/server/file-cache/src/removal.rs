@@ -43,7 +43,7 @@ use types::Identity;
 use crate::cache::Inner;
 use crate::fault;
 use crate::limits::{BATCH_FILES, REMOVALS_AFTER, REMOVALS_MAX, REMOVALS_SHARE, REMOVALS_TRIES, REMOVALS_WAIT};
-use crate::residency::{Descriptors, File, NameHold};
+use crate::residency::{Descriptors, File, NameHold, Removal};
 
 /// A file with the bytes that its replica took in the burst buffer when it was removed.
 type Removed = (Arc<File>, u64);
@@ -148,7 +148,7 @@ impl Inner {
         let _gate = file.gate();
         let (record, clean_commit, loaded) = {
             let live = file.live.lock();
-            (live.record().cloned(), live.clean_commit, live.loaded)
+            (live.record().cloned(), live.clean_commit, live.is_loaded())
         };
         match record {
             None if !loaded => self.sync_commits(self.forgotten.load(Ordering::Acquire)),
@@ -172,11 +172,11 @@ impl Inner {
         fault::point("unlink.below");
         let (record, version, open, clean_commit) = {
             let mut live = file.live.lock();
-            if live.removal_unsynced {
+            if live.removal == Removal::Kept {
                 return Ok(());
             }
-            live.unlinked = true;
-            (live.record().cloned(), live.version(), live.handles > 0, live.clean_commit)
+            live.removal = Removal::Done;
+            (live.record().cloned(), live.version(), live.is_open(), live.clean_commit)
         };
         self.queue.remove(file);
         self.expiry.forget(&file.identity);
@@ -225,10 +225,10 @@ impl Inner {
         }
         {
             let mut live = file.live.lock();
-            (live.unlinked, live.removal_unsynced) = (true, true);
+            live.removal = Removal::Kept;
             live.disowned();
             live.ended = false;
-            if live.handles == 0 {
+            if !live.is_open() {
                 // An open descriptor of the global copy takes room there.
                 live.anchor = None;
                 live.fds = Descriptors::default();
@@ -367,8 +367,8 @@ impl Inner {
         for (file, _gate) in held {
             let open = {
                 let mut live = file.live.lock();
-                live.removal_unsynced = false;
-                live.handles > 0
+                live.removal = Removal::Done;
+                live.is_open()
             };
             if !open {
                 // The replica is garbage now. If this fails, the next start's sweep removes it.

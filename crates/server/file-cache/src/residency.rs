@@ -35,6 +35,8 @@
 mod fetch;
 mod file;
 mod invariants;
+mod name;
+mod users;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,7 +50,10 @@ use crate::change_time::VisibleChangeTime;
 
 pub(crate) use fetch::Fetch;
 pub use file::File;
-pub(crate) use file::{Descriptors, Gate, Live, NameHold, Untouched};
+use file::Tenure;
+pub(crate) use file::{Descriptors, Gate, Live, Untouched};
+pub(crate) use name::{NameHold, Removal};
+pub(crate) use users::Users;
 
 /// Where the data of a version is.
 #[derive(Default)]
@@ -161,12 +166,22 @@ impl Live {
 
     /// Returns whether the replica, not the global copy, is authoritative for the file.
     pub(crate) fn is_ahead(&self) -> bool {
-        self.is_whole() && (self.is_unclean() || (self.unlinked && self.place != NameHold::Lost))
+        self.is_whole() && (self.is_unclean() || (self.is_unlinked() && self.place != NameHold::Lost))
     }
 
     /// Returns whether the replica is missing although only it had the bytes.
     pub(crate) fn is_lost(&self) -> bool {
         matches!(self.body, Body::Lost { .. })
+    }
+
+    /// Returns whether the catalogue was asked for the record.
+    pub(crate) fn is_loaded(&self) -> bool {
+        self.tenure != Tenure::Unread
+    }
+
+    /// Returns whether another version has taken this one's place, or will.
+    pub(crate) fn is_retired(&self) -> bool {
+        self.tenure == Tenure::Retired
     }
 
     pub(crate) fn residency(&self) -> Residency {
@@ -175,7 +190,7 @@ impl Live {
         };
         match record.state {
             State::Clean => Residency::Clean,
-            State::Dirty if self.writers > 0 => Residency::Dirty,
+            State::Dirty if self.is_written() => Residency::Dirty,
             State::Dirty => Residency::Queued,
             State::Draining => Residency::Draining,
             State::Conflict if record.damaged => Residency::Failed,
@@ -190,7 +205,12 @@ impl Live {
     /// Begins with what the catalogue knows.
     pub(crate) fn found(&mut self, body: Body) {
         self.shown = body.record().and_then(VisibleChangeTime::of);
-        self.body = body;
+        (self.tenure, self.body) = (Tenure::Current, body);
+    }
+
+    /// Lets another version take this one's place, whatever becomes of the replica.
+    pub(crate) fn retire(&mut self) {
+        self.tenure = Tenure::Retired;
     }
 
     /// Lets open files read and write the global copy.
@@ -218,7 +238,7 @@ impl Live {
         let fetch = self.fetch()?;
         let (version, source): (_, Arc<dyn StoreFile>) = (fetch.version, Arc::clone(&fetch.source));
         self.body = Body::Absent;
-        if self.handles > 0 {
+        if self.is_open() {
             self.fds.global = Some((Access::Read, source));
             self.body = Body::Through;
         }

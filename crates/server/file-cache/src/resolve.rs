@@ -19,9 +19,9 @@ impl Inner {
     /// Does `FileCache::resolve`. Gate held.
     pub(crate) fn resolve_gated(&self, file: &Arc<File>, keep: Keep) -> io::Result<Option<PathBuf>> {
         let errno = |code| Err(io::Error::from_raw_os_error(code));
-        let (record, writers, lost) = {
+        let (record, written, lost) = {
             let live = file.live.lock();
-            (live.record().cloned(), live.writers, live.is_lost())
+            (live.record().cloned(), live.is_written(), live.is_lost())
         };
         let Some(record) = record.filter(|record| record.state != State::Clean) else { return errno(libc::ENOENT) };
         if keep == Keep::BurstBuffer {
@@ -52,7 +52,7 @@ impl Inner {
             self.queue.push(file, std::time::Duration::ZERO);
             return Ok(None);
         }
-        if writers > 0 {
+        if written {
             return errno(libc::EBUSY);
         }
         let saved = if keep == Keep::Both && !lost { Some(self.save(file, &record)?) } else { None };
@@ -62,7 +62,7 @@ impl Inner {
             anchor.set_mark(None)?;
         }
         self.queue.remove(file);
-        let in_use = file.live.lock().handles > 0;
+        let in_use = file.live.lock().is_open();
         if in_use {
             // Open files keep the version that they have.
             self.replicas.remove_identity_attribute_of(record.version);
@@ -84,7 +84,9 @@ impl Inner {
         let record = {
             let mut live = file.live.lock();
             live.identity_attribute_synced = false;
-            live.record().cloned().filter(|record| record.state != State::Clean && !record.removing && !live.unlinked)
+            live.record()
+                .cloned()
+                .filter(|record| record.state != State::Clean && !record.removing && !live.is_unlinked())
         };
         if let Some(record) = record {
             self.update_identity_attribute(file, &record);

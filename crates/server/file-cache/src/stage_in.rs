@@ -263,7 +263,7 @@ impl Inner {
         fault::point("p3.sums");
         let (unlinked, shown) = {
             let live = file.live.lock();
-            (live.unlinked, live.shown_of(&base))
+            (live.is_unlinked(), live.shown_of(&base))
         };
         let record = (!unlinked).then(|| Record { racy, shown, ..clean_record(&*anchor, version, base) });
         record.iter().try_for_each(|record| self.commit_record(file, record, Durability::Process))?;
@@ -272,10 +272,10 @@ impl Inner {
         let unused = {
             let mut live = file.live.lock();
             live.staged_in(version, record, (!doubted).then(|| self.now()));
-            if live.handles == 0 {
+            if !live.is_open() {
                 live.anchor = None;
             }
-            live.handles == 0
+            !live.is_open()
         };
         file.moved.notify_all();
         if unused {
@@ -324,7 +324,7 @@ impl Inner {
         let _gate = file.gate();
         let goes_on = {
             let live = file.live.lock();
-            live.handles > 0 || live.fetch().is_some_and(|fetch| fetch.started || fetch.commanded)
+            live.is_open() || live.fetch().is_some_and(|fetch| fetch.started || fetch.commanded)
         };
         if !goes_on {
             self.abandon_fetch(file);

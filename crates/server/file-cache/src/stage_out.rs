@@ -251,13 +251,13 @@ impl Inner {
         }
         let (mut record, policy, left, changes, idle) = {
             let mut live = file.live.lock();
-            let Some(record) = live.record().cloned().filter(|_| live.is_unclean() && !live.unlinked) else {
+            let Some(record) = live.record().cloned().filter(|_| live.is_unclean() && !live.is_unlinked()) else {
                 return Err(StageOutResult::Nothing);
             };
             // The replica may have changed since its last sync. A file that becomes clean without a copy has not been
             // synced.
             live.synced = false;
-            (record, Arc::clone(&live.policy), live.left, live.changes, live.writers == 0)
+            (record, Arc::clone(&live.policy), live.left, live.changes, !live.is_written())
         };
         if found.links == 0 {
             return Err(self.orphan(file));
@@ -444,7 +444,7 @@ fn ask_ungated<T>(file: &File, ask: impl Fn() -> T, is_final: impl Fn(&T) -> boo
 /// Returns why a file is not staged out at all, if there is a reason.
 fn nothing_to_do(live: &Live) -> Option<StageOutResult> {
     match live.record() {
-        _ if live.unlinked => Some(StageOutResult::Nothing),
+        _ if live.is_unlinked() => Some(StageOutResult::Nothing),
         None => Some(StageOutResult::Nothing),
         Some(record) if record.state == State::Clean => Some(StageOutResult::Nothing),
         Some(record) if record.damaged => Some(stuck(Residency::Failed, io::Error::from_raw_os_error(libc::EIO))),

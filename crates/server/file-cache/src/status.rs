@@ -8,6 +8,7 @@ use crate::api::{Keep, ORPHANED};
 use crate::cache::Inner;
 use crate::limits::STUCK_LISTED;
 use crate::refusal::REMEDY;
+use crate::residency::Removal;
 use crate::side::Trouble;
 use crate::surface::FileCache;
 
@@ -201,7 +202,7 @@ impl FileCache {
         for file in files {
             let live = file.live.lock();
             status.fetching += u64::from(live.fetch().is_some());
-            status.removed += u64::from(live.removal_unsynced);
+            status.removed += u64::from(live.removal == Removal::Kept);
             let Some(record) = live.record().filter(|record| record.state != State::Clean) else { continue };
             let (lost, failing) = (live.is_lost(), live.failing);
             let trouble = live.trouble.clone().filter(|_| failing);
@@ -209,7 +210,7 @@ impl FileCache {
             match record.state {
                 State::Dirty | State::Clean => {
                     status.dirty += 1;
-                    status.queued += u64::from(live.writers == 0);
+                    status.queued += u64::from(!live.is_written());
                 }
                 State::Draining => {
                     status.dirty += 1;

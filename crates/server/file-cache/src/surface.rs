@@ -240,7 +240,7 @@ impl FileCache {
     pub fn anchor_of_open(&self, identity: &Identity) -> Option<Arc<dyn Anchor>> {
         let file = self.inner.known(identity)?;
         let live = file.live.lock();
-        live.anchor.clone().filter(|_| live.handles > 0)
+        live.anchor.clone().filter(|_| live.is_open())
     }
 
     /// Returns whether the replica holds, or may hold, bytes that the global copy lacks.
@@ -326,7 +326,7 @@ impl FileCache {
             self.inner.expiry.forget(identity);
             let rests = {
                 let live = file.live.lock();
-                live.handles == 0 && !live.is_unclean()
+                !live.is_open() && !live.is_unclean()
             };
             if !pinned && rests {
                 self.inner.drop_or_keep(file);
@@ -339,7 +339,7 @@ impl FileCache {
     pub fn is_pinned(&self, identity: &Identity) -> bool {
         let known = self.inner.known(identity).map(|file| {
             let live = file.live.lock();
-            (live.loaded, live.record().is_some_and(|record| record.pinned))
+            (live.is_loaded(), live.record().is_some_and(|record| record.pinned))
         });
         match known {
             Some((true, pinned)) => pinned,
@@ -351,7 +351,7 @@ impl FileCache {
     pub fn state(&self, identity: &Identity) -> Residency {
         if let Some(file) = self.inner.known(identity) {
             let live = file.live.lock();
-            if live.loaded {
+            if live.is_loaded() {
                 return live.residency();
             }
         }
@@ -412,7 +412,7 @@ impl Inner {
     pub(crate) fn open_counts(&self) -> (u64, u64) {
         let table = self.table.lock();
         table.files.values().fold((0, 0), |(files, handles), file| {
-            let held = u64::from(file.live.lock().handles);
+            let held = u64::from(file.live.lock().users.handles());
             (files + u64::from(held > 0), handles + held)
         })
     }

@@ -57,7 +57,7 @@ impl Inner {
             if let SetMtime::To(time) = sets {
                 live.given_time = Some(time);
             }
-            (live.record().cloned(), live.version(), live.unlinked, live.is_whole())
+            (live.record().cloned(), live.version(), live.is_unlinked(), live.is_whole())
         };
         if sets == SetMtime::Keep || (record.is_none() && !unlinked) {
             let began = tick();

@@ -34,11 +34,11 @@ impl FileHandle {
         if self.whole.is_none() || live.version() != self.whole || !live.is_whole() {
             return false;
         }
-        if scarce && live.passthrough == 0 && !live.unlinked {
+        if scarce && !live.is_bypassed() && !live.is_unlinked() {
             return false;
         }
         if !self.passthrough.swap(true, Ordering::AcqRel) {
-            live.passthrough += 1;
+            live.users.bypass();
             self.inner.kernel_writers.fetch_add(self.write.into(), Ordering::Relaxed);
         }
         true

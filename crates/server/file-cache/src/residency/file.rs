@@ -25,7 +25,7 @@ use config::{KeepAfter, Policy, StageOut};
 use global_store::{Access, Anchor, StoreFile};
 use types::{Fingerprint, Identity, Timestamp};
 
-use super::Body;
+use super::{Body, NameHold, Removal, Users};
 use crate::change_time::VisibleChangeTime;
 use crate::last_access::Watched;
 use crate::medium::Medium;
@@ -53,18 +53,6 @@ pub struct File {
     pub(crate) passed: AtomicU64,
     /// Signals that a fetched block arrived, or that the body changed.
     pub(crate) moved: Condvar,
-}
-
-/// Whether a file still has its name, where another file may take it (policy `publish = atomic`).
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum NameHold {
-    /// The file has its name, as far as we are concerned.
-    #[default]
-    Own,
-    /// A successor is being made, and the record says `removing` for that reason alone.
-    GivenUp,
-    /// Another file has the name. Callers that ask for this file must look the name up again.
-    Lost,
 }
 
 /// The descriptors that the open descriptions of a file share.
@@ -146,30 +134,29 @@ impl Untouched {
     }
 }
 
+/// Whether a file stands for its identity in the table of files.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) enum Tenure {
+    /// The catalogue was not asked for the record.
+    #[default]
+    Unread,
+    Current,
+    /// Another `File` has replaced this one, or will.
+    Retired,
+}
+
 /// The mutable fields of a file.
 #[derive(Default)]
 pub(crate) struct Live {
-    /// Whether the catalogue was asked for the record.
-    pub(crate) loaded: bool,
+    pub(super) tenure: Tenure,
     pub(crate) anchor: Option<Arc<dyn Anchor>>,
     /// Whether the anchor was given up although only its path, or a walk over the store, leads to the file again.
     pub(crate) spared: bool,
     pub(crate) policy: Arc<Policy>,
     pub(super) body: Body,
-    /// Whether another `File` has replaced this one, or will.
-    pub(crate) retired: bool,
-    /// Whether the last name was removed through the agent: no record, no stage-out.
-    pub(crate) unlinked: bool,
-    /// Whether the store's medium may lack that removal: record (in the catalogue) and replica are kept.
-    pub(crate) removal_unsynced: bool,
-    /// Whether a removal was under way when the agent died and the start could not check that the name is gone. The
-    /// record still says `removing`.
-    pub(crate) removal_doubted: bool,
+    pub(crate) removal: Removal,
     pub(crate) place: NameHold,
-    pub(crate) handles: u32,
-    pub(crate) writers: u32,
-    /// Number of handles whose I/O bypasses the agent.
-    pub(crate) passthrough: u32,
+    pub(crate) users: Users,
     /// First bytes of the replica that nobody can have changed since they were summed.
     pub(crate) untouched: Untouched,
     /// Size of the replica at the last stage-out, or when it was clean.
@@ -281,7 +268,7 @@ impl File {
     pub(crate) fn sync_name(&self) -> io::Result<()> {
         let anchor = {
             let live = self.live.lock();
-            if live.name_unsynced && !live.unlinked { live.anchor.clone() } else { None }
+            if live.name_unsynced && !live.is_unlinked() { live.anchor.clone() } else { None }
         };
         // A file of `O_TMPFILE` may still get a name.
         if let Some(anchor) = anchor
@@ -295,7 +282,7 @@ impl File {
 
     /// Returns whether this version is still the file's newest. False after others have changed the global copy.
     pub fn is_current(&self) -> bool {
-        !self.live.lock().retired
+        !self.live.lock().is_retired()
     }
 }
 
@@ -330,7 +317,7 @@ impl Live {
 
     /// Returns whether the last close will queue the file again, so that copying it now would be useless.
     pub(crate) fn waits_for_close(&self) -> bool {
-        self.writers > 0 && !matches!(self.policy.stage_out, StageOut::Age(_) | StageOut::Size(_))
+        self.is_written() && !matches!(self.policy.stage_out, StageOut::Age(_) | StageOut::Size(_))
     }
 
     /// Returns whether the replica of a clean file that nobody has open is to stay.

@@ -2,7 +2,7 @@
 
 use catalogue::State;
 
-use super::{Body, Live, NameHold};
+use super::{Body, Live, NameHold, Removal};
 
 impl Live {
     /// Panics if the fields contradict each other, or what the crate promises.
@@ -13,19 +13,17 @@ impl Live {
             // Invariants 1 and 3 of the crate.
             Body::Clean(record) => assert!(record.state == State::Clean, "a clean file has the record {record:?}"),
             Body::Unclean(record) => assert!(record.state != State::Clean, "an unclean file is recorded as clean"),
-            Body::Unrecorded(_) => assert!(self.unlinked || self.retired, "a replica of a present file has no record"),
+            Body::Unrecorded(_) => {
+                assert!(self.is_unlinked() || self.is_retired(), "a replica of a present file has no record")
+            }
             Body::Through => assert!(self.fds.global.is_some(), "a file goes through to no descriptor"),
-            Body::Lost { .. } => assert!(self.handles == 0, "a lost replica is open"),
+            Body::Lost { .. } => assert!(!self.is_open(), "a lost replica is open"),
             Body::Fetching(_) | Body::Absent => {}
         }
-        assert!(self.loaded || record.is_none(), "the record of a file is known before it was read");
-        assert!(self.writers <= self.handles, "{} of {} handles write", self.writers, self.handles);
-        assert!(self.passthrough <= self.handles, "{} of {} handles pass by", self.passthrough, self.handles);
+        assert!(self.is_loaded() || record.is_none(), "the record of a file is known before it was read");
+        self.users.assert_invariants();
         // Invariant 1 of `removal.rs`.
-        assert!(
-            !self.removal_unsynced || (self.unlinked && record.is_none()),
-            "a removed file that is kept is counted"
-        );
+        assert!(self.removal != Removal::Kept || record.is_none(), "a removed file that is kept is counted");
         if let Some(record) = record {
             assert!(!record.damaged || record.state == State::Conflict, "a damaged file is {:?}", record.state);
             let given_up = self.place == NameHold::GivenUp;
@@ -88,8 +86,8 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "1 of 0 handles write")]
-    fn a_writer_that_has_no_handle_is_found() {
-        release_after(|live| live.writers = 1);
+    #[should_panic(expected = "1 of 0 handles bypass")]
+    fn a_passthrough_without_a_handle_is_found() {
+        release_after(|live| live.users.bypass());
     }
 }
