@@ -85,8 +85,7 @@ impl Inner {
             let mut live = job.file.live.lock();
             if job.is_wanted(&live) {
                 live.recorded(job.record.clone());
-                live.synced = true;
-                live.intent_synced = true;
+                live.synced.announced();
             }
             job.begun = true;
             job.secured = true;
@@ -170,7 +169,7 @@ impl CopyProgress for Announcer<'_> {
     }
 
     fn lost(&mut self) {
-        self.file.live.lock().unsynced_below = true;
+        self.file.live.lock().below.unsynced = true;
     }
 }
 
@@ -189,11 +188,7 @@ impl Announcer<'_> {
         }
         (self.record.state, self.record.synced) = (State::Draining, true);
         self.inner.put(self.file, self.record.clone(), Durability::Machine)?;
-        {
-            let mut live = self.file.live.lock();
-            live.synced = true;
-            live.intent_synced = true;
-        }
+        self.file.live.lock().synced.announced();
         fault::point("w3.draining");
         Ok(())
     }
@@ -209,7 +204,7 @@ mod tests {
     fn is_synced(world: &World) -> bool {
         assert_eq!(world.state(), Residency::Clean);
         let identity = world.store.identity("f").unwrap();
-        world.cache.inner.known(&identity).unwrap().live.lock().synced
+        world.cache.inner.known(&identity).unwrap().live.lock().synced.content
     }
 
     /// The next intent relies on this: a dirty record over bytes that never reached the medium destroys the global

@@ -25,7 +25,7 @@ use crate::queue::FileQueue;
 use crate::refusal::Refusal;
 use crate::removal::Removals;
 use crate::replica::{How, Replicas};
-use crate::residency::{Body, File, Gate, Live};
+use crate::residency::{Body, Compared, File, Gate, Live};
 use crate::settings::Settings;
 use crate::side;
 use crate::space::Spaces;
@@ -254,7 +254,7 @@ impl Inner {
     pub(crate) fn adopt(&self, identity: Identity, record: Record, there: bool) -> Arc<File> {
         let file = Arc::new(File::new(identity, Arc::clone(&self.settings.policy), self.now()));
         let mut live = file.live.lock();
-        live.name_unsynced = record.base.size == 0;
+        live.synced.lacks_name = record.base.size == 0;
         live.found(Body::of(record, there));
         drop(live);
         self.table.lock().insert(&file, &self.forgotten);
@@ -303,7 +303,7 @@ impl Inner {
         let read = self.last_read(file).map(|(read, _)| read);
         {
             let mut live = file.live.lock();
-            live.read_at = read;
+            live.reads.asked = read;
             live.dropped();
         }
         file.moved.notify_all();
@@ -337,7 +337,7 @@ impl Inner {
 
     /// Returns whether a replica made before a crash of the machine is still intact. Gate held, record clean.
     pub(crate) fn is_sound(&self, file: &File, version: Version, size: u64) -> bool {
-        if file.live.lock().verified || !self.superblock.is_suspect(version) {
+        if file.live.lock().compared == Compared::Yes || !self.superblock.is_suspect(version) {
             return true;
         }
         let sound = (|| {
@@ -346,7 +346,7 @@ impl Inner {
             let found = crate::sums::of_replica(&fd, size).ok()?;
             (found == sums && rustix::fs::fstat(&fd).ok()?.st_size as u64 == size).then_some(())
         })();
-        file.live.lock().verified = sound.is_some();
+        file.live.lock().compared = if sound.is_some() { Compared::Yes } else { Compared::No };
         sound.is_some()
     }
 

@@ -14,7 +14,7 @@ use crate::lease::{self, Nobody};
 use crate::limits::SMALL_BYTES;
 use crate::medium::LACKS;
 use crate::replica::{self, Replicas};
-use crate::residency::Gate;
+use crate::residency::{Compared, Gate};
 use crate::side::here;
 use crate::stage_out::{StageOutJob, StageOutResult, clone_error};
 
@@ -35,7 +35,7 @@ impl Inner {
             let (current, unwanted) = {
                 let live = job.file.live.lock();
                 // The gate was free since the check: our own utimens may have followed.
-                *left = live.left.unwrap_or(*left);
+                *left = live.below.left.unwrap_or(*left);
                 (live.changes == job.changes && !live.is_written(), !job.is_wanted(&live))
             };
             if unwanted {
@@ -77,7 +77,7 @@ impl Inner {
                     if before.same_content(&after) {
                         live.follow(&before, after);
                     }
-                    *left = live.left.unwrap_or(*left);
+                    *left = live.below.left.unwrap_or(*left);
                 }
             }
             job.record = self.verdict(job, *left, done);
@@ -148,13 +148,11 @@ impl Inner {
         {
             let mut live = job.file.live.lock();
             live.recorded(job.record.clone());
-            (live.left, live.copied) = (None, None);
-            live.unsynced_below = false;
-            live.untouched.end();
-            live.copied_bytes = job.size;
-            live.checked = Some(self.now());
-            live.verified = true;
-            live.succeed();
+            live.below.synced(None);
+            live.copies.concluded(job.size);
+            live.below.checked = Some(self.now());
+            live.compared = Compared::Yes;
+            live.told.succeed();
             live.clean_commit = self.commits.load(std::sync::atomic::Ordering::Acquire);
             if !clean {
                 live.dirty_since = self.now();
@@ -172,7 +170,7 @@ impl Inner {
         drop(job);
         let unused = !file.live.lock().is_open();
         if unused {
-            file.live.lock().watched = None;
+            file.live.lock().reads.watched = None;
             self.drop_or_keep(file);
             fault::point("w8.dropped");
         }

@@ -29,7 +29,7 @@ use crate::cache::Inner;
 use crate::lease::{self, Nobody};
 use crate::limits::{LENGTH_STEP, SUM_AT_END_MAX};
 use crate::replica::How;
-use crate::residency::{File, Live};
+use crate::residency::{Compared, File, Live};
 use crate::sums::{self, Sums};
 use crate::superblock::Before;
 
@@ -66,9 +66,8 @@ impl Inner {
     /// if `interrupted` says so. The gate is not held.
     pub(crate) fn check_end(&self, file: &File, interrupted: &dyn Fn() -> bool) -> io::Result<()> {
         let record = {
-            let mut live = file.live.lock();
-            live.ended &= live.record().is_some();
-            live.record().cloned().filter(|_| live.ended)
+            let live = file.live.lock();
+            live.record().cloned().filter(|_| live.compared == Compared::AwaitsEnd)
         };
         let (end, found) = match record.as_ref().and_then(|record| Some((record, self.end_of(record)?))) {
             Some((record, end)) => {
@@ -82,7 +81,7 @@ impl Inner {
         let _gate = file.gate();
         let (now, is_first) = {
             let mut live = file.live.lock();
-            (live.record().cloned(), std::mem::take(&mut live.ended))
+            (live.record().cloned(), live.compared.end())
         };
         let Some(now) = now else { return Ok(()) };
         if now.damaged {
@@ -106,7 +105,7 @@ impl Inner {
         tracing::error!(file = %now.hint.shown(), reason, "the replica of a dirty file is damaged: the file is not opened and not staged out until `forebay resolve` decides");
         if let Err(error) = self.put(file, damaged(now, reason), Durability::Machine) {
             // Until that works nobody may use the file.
-            file.live.lock().ended = true;
+            file.live.lock().compared = Compared::AwaitsEnd;
             return Err(error);
         }
         Err(io::Error::from_raw_os_error(libc::EIO))
@@ -157,7 +156,7 @@ impl Inner {
         for file in dirty {
             let (version, wanted, ended) = {
                 let live = file.live.lock();
-                (live.version(), is_ours_to_sum(&live), live.ended)
+                (live.version(), is_ours_to_sum(&live), live.compared == Compared::AwaitsEnd)
             };
             let Some(version) = version else { continue };
             // Nobody has used the file: the former checksums are valid.

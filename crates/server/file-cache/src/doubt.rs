@@ -3,9 +3,9 @@
 //! Another size or mtime shows a change. A change that kept both (`cp -p`, `rsync -t`, `touch -r`) moves only ctime,
 //! and so does every change of attributes or names, ours included. Therefore:
 //!
-//! 1. Our own changes through the mount are noted with the time that they took ([`Live::own`]): a ctime within it is
+//! 1. Our own changes through the mount are noted with the time that they took ([`Below::own`]): a ctime within it is
 //!    ours. That holds if somebody looked shortly before ([`FileCache::saw`]); a doubt that existed then stays
-//!    ([`Live::doubted`]).
+//!    ([`Below::doubted`]).
 //! 2. Any other ctime is a doubt, and the bytes decide (`content.rs`): before a clean file is opened again, and before
 //!    a stage-out writes. The result is remembered by the new ctime.
 //! 3. If nothing tells the former bytes, other attributes, or another name of the file, explain one such ctime.
@@ -23,72 +23,8 @@ use types::{Fingerprint, Identity, Moved, Timestamp};
 use crate::cache::Inner;
 use crate::clock::{tick, wall};
 use crate::limits::COARSE_SECONDS;
-use crate::residency::{File, Live};
+use crate::residency::{File, earlier};
 use crate::surface::FileCache;
-
-/// Returns whether `time` lies between two others, as a store keeps it.
-fn is_within((began, ended): (Timestamp, Timestamp), time: Timestamp) -> bool {
-    // Whole seconds may be truncated ones.
-    let began = if time.nanos == 0 { earlier(began, COARSE_SECONDS) } else { began };
-    began <= time && time <= ended
-}
-
-fn earlier(time: Timestamp, seconds: i64) -> Timestamp {
-    Timestamp { seconds: time.seconds.saturating_sub(seconds), nanos: 0 }
-}
-
-impl Live {
-    /// Returns which changes others made to a global copy that we left as `left` and that is now `found`.
-    pub(crate) fn moved(&self, left: &Fingerprint, found: &Fingerprint) -> Moved {
-        match left.moved(found) {
-            Moved::ChangeTime if !self.doubted && self.own.is_some_and(|own| is_within(own, found.ctime)) => {
-                Moved::Nothing
-            }
-            // The store may have applied a time that we tried to set.
-            Moved::Content if self.has_tried(left, found) => Moved::Nothing,
-            moved => moved,
-        }
-    }
-
-    /// Takes `found` for the state that we left: nobody else changed it, or its bytes were compared.
-    pub(crate) fn believe(&mut self, found: &Fingerprint) {
-        let before = self.known_below().filter(|known| known.same_content(found)).map(|known| known.ctime);
-        let follow = |known: &mut Fingerprint| *known = if known.same_content(found) { *found } else { *known };
-        self.left.iter_mut().for_each(follow);
-        self.record_mut().into_iter().for_each(|record| follow(&mut record.base));
-        if before.is_some_and(|before| before != found.ctime) {
-            self.see_attributes_changed(found.ctime);
-        }
-        (self.own, self.doubted) = (None, false);
-    }
-
-    /// Updates the known state of the global copy after a change of our own, which had these fingerprints before and
-    /// after. A doubt stays a doubt.
-    pub(crate) fn follow(&mut self, before: &Fingerprint, after: Fingerprint) {
-        let followed = |live: &Live, known: Fingerprint| match live.moved(&known, before) {
-            Moved::Nothing => after,
-            Moved::ChangeTime => Fingerprint { ctime: known.ctime, attributes: known.attributes, ..after },
-            Moved::Content => known,
-        };
-        let left = self.left.map(|left| followed(self, left));
-        let base = self.record().map(|record| followed(self, record.base));
-        self.left = left;
-        if let (Some(record), Some(base)) = (self.record_mut(), base) {
-            record.base = base;
-        }
-    }
-
-    /// Returns whether a ctime that moved alone may come from a change of attributes, where nothing tells the former
-    /// bytes.
-    pub(crate) fn is_explained(left: &Fingerprint, found: &Fingerprint) -> bool {
-        left.attributes == 0 || left.attributes != found.attributes
-    }
-
-    /// Returns the fingerprint of the global copy as far as we know.
-    fn known_below(&self) -> Option<Fingerprint> {
-        self.left.or(self.record().map(|record| record.base))
-    }
-}
 
 impl FileCache {
     /// Notes a look at a global copy while no change of ours was under way. Doubts that our own changes would hide are
@@ -106,7 +42,7 @@ impl FileCache {
         let live = file.live.lock();
         let now = self.inner.now();
         let is_recent = |then: Duration| now.saturating_sub(then) < live.policy.revalidate;
-        live.record().is_some() && !file.drain.is_locked() && !live.looked.is_some_and(is_recent)
+        live.record().is_some() && !file.drain.is_locked() && !live.below.looked.is_some_and(is_recent)
     }
 
     /// Notes that attributes or names of a file were changed through the agent since `began` (by [`tick`]): its ctime
@@ -128,13 +64,13 @@ impl Inner {
         let Some(known) = live.known_below() else { return };
         match live.moved(&known, found) {
             Moved::Nothing => {
-                live.looked = Some(now);
+                live.below.looked = Some(now);
                 if known != *found {
                     live.believe(found);
                 }
             }
             // An earlier ctime is the one seen before our last change.
-            Moved::ChangeTime => live.doubted |= found.ctime > known.ctime,
+            Moved::ChangeTime => live.below.doubted |= found.ctime > known.ctime,
             Moved::Content => {}
         }
     }
@@ -143,13 +79,13 @@ impl Inner {
     pub(crate) fn note_own(&self, file: &File, began: Timestamp) {
         let anchor = {
             let mut live = file.live.lock();
-            if live.doubted {
+            if live.below.doubted {
                 return;
             }
             let Some(record) = live.record_mut() else { return };
             record.base.attributes = 0;
             let ended = wall();
-            live.own = Some((began, ended));
+            live.below.own = Some((began, ended));
             if file.drain.is_locked() && live.is_ahead() {
                 // Changes of the global copy meanwhile say nothing.
                 live.change_attributes(ended, None);
@@ -163,7 +99,7 @@ impl Inner {
         {
             let found = found.fingerprint;
             let mut live = file.live.lock();
-            live.own = Some((found.ctime, found.ctime));
+            live.below.own = Some((found.ctime, found.ctime));
         }
     }
 

@@ -33,7 +33,7 @@ impl Inner {
         self.follow_time(job)?;
         let (mut timed, kept) = date(global.as_ref(), job.mtime)?;
         job.kept = kept;
-        let given = job.file.live.lock().given_time == Some(job.mtime);
+        let given = job.file.live.lock().below.given_time == Some(job.mtime);
         if job.copied.changed && timed.same_content(&job.before) && job.mtime != job.before.mtime && !given {
             timed = self.tell_apart(job, &*global, timed)?;
         }
@@ -104,14 +104,14 @@ impl Inner {
             return Ok(self.leave(job, now, !ours_alone(job) || moved != Moved::Content));
         };
         if sync {
-            global.sync().inspect_err(|_| job.file.live.lock().unsynced_below = true)?;
+            global.sync().inspect_err(|_| job.file.live.lock().below.unsynced = true)?;
             self.leave_behind(job, &*global)?;
-            let unsynced = job.file.live.lock().name_unsynced;
+            let unsynced = job.file.live.lock().synced.lacks_name;
             if unsynced {
                 job.anchor.sync_name()?;
             }
         }
-        job.file.live.lock().name_unsynced = false;
+        job.file.live.lock().synced.lacks_name = false;
         fault::point("w6.synced");
         let full = job.policy.verify == Verify::Full;
         // From this look on no change is ours. Reading everything back takes too long for a gate.
@@ -140,7 +140,7 @@ impl Inner {
         if self.follow_time(job)? || moved {
             let (_, kept) = date(&*global, job.mtime)?;
             job.kept = kept;
-            global.sync().inspect_err(|_| job.file.live.lock().unsynced_below = true)?;
+            global.sync().inspect_err(|_| job.file.live.lock().below.unsynced = true)?;
             let looked = tick();
             left = global.attributes()?.fingerprint;
             job.racy = self.is_racy(&left, looked, Duration::ZERO);
@@ -160,7 +160,7 @@ impl Inner {
             return Ok(());
         }
         let left = global.leave_behind(types::ByteRange::new(0, job.size));
-        left.inspect_err(|_| job.file.live.lock().unsynced_below = true)
+        left.inspect_err(|_| job.file.live.lock().below.unsynced = true)
     }
 
     /// Records the state of the global copy that we know from now on. Our own changes follow it until the record has
@@ -169,7 +169,7 @@ impl Inner {
         if !ours {
             return None;
         }
-        job.file.live.lock().left = Some(left);
+        job.file.live.lock().below.left = Some(left);
         Some(left)
     }
 }

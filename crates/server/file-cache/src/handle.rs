@@ -171,7 +171,7 @@ impl FileHandle {
     /// Notes a write or an allocation that may be anywhere, even if the program opened the file for appending.
     fn strays(&self) {
         if self.appends {
-            self.file.live.lock().untouched.wild();
+            self.file.live.lock().copies.untouched.wild();
         }
     }
 
@@ -209,7 +209,7 @@ impl FileHandle {
     /// stage-out, which the program must still be told, does not prevent the write, and neither does a caller that has
     /// given up waiting.
     pub fn write_acknowledged(&self, data: &[u8], offset: u64) -> io::Result<()> {
-        let seen = self.file.live.lock().error.0;
+        let seen = self.file.live.lock().told.error.0;
         self.seen.store(seen, Ordering::Relaxed);
         self.strays();
         let written = self.write_late_with_room(data.len(), &mut |to| to.write(data, offset));
@@ -277,7 +277,7 @@ impl FileHandle {
                 self.changed_now();
                 let mut live = self.file.live.lock();
                 live.changes += 1;
-                live.untouched.touch(len);
+                live.copies.untouched.touch(len);
                 Ok(())
             }
             Route::Partial => errno(libc::EIO),
@@ -331,7 +331,7 @@ impl FileHandle {
         self.tell()?;
         if self.policy.fsync_global && matches!(self.route(false)?, Route::Replica(_)) {
             return self.inner.drain_for(&self.file, &|| false).map_err(|stuck| {
-                self.seen.store(self.file.live.lock().error.0, Ordering::Relaxed);
+                self.seen.store(self.file.live.lock().told.error.0, Ordering::Relaxed);
                 io::Error::from_raw_os_error(stuck.errno)
             });
         }
@@ -361,7 +361,7 @@ impl FileHandle {
     /// durable yet, or if the medium lacks something after all.
     pub fn sync_kept(&self) -> Option<io::Result<()>> {
         let live = self.file.live.lock();
-        let more = live.medium.lacks_some() || (live.name_unsynced && !live.is_unlinked()) || live.is_intent_unsynced();
+        let more = live.medium.lacks_some() || live.is_name_unsynced() || live.is_intent_unsynced();
         drop(live);
         (!self.policy.fsync_global && !more).then(|| self.tell())
     }
@@ -383,7 +383,7 @@ impl FileHandle {
 
     /// Reports a failed stage-out: returns an error once for each failure since the last call.
     fn tell(&self) -> io::Result<()> {
-        let (number, code) = self.file.live.lock().error;
+        let (number, code) = self.file.live.lock().told.error;
         if self.seen.swap(number, Ordering::Relaxed) == number { Ok(()) } else { errno(code) }
     }
 }
@@ -396,7 +396,7 @@ impl Inner {
             let Some(record) = file.live.lock().record().cloned() else { return Ok(()) };
             let synced_len = record.synced_len.max(self.replica_size(file));
             self.put(file, Record { synced: true, synced_len, ..record }, Durability::Machine)?;
-            file.live.lock().intent_synced = true;
+            file.live.lock().synced.intent = true;
         }
         Ok(())
     }

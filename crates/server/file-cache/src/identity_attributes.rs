@@ -229,7 +229,7 @@ mod tests {
             let _writer = world.open(true, truncate).unwrap();
             let file = world.cache.inner.known(&world.store.identity("f").unwrap()).unwrap();
             let live = file.live.lock();
-            assert!(live.intent_synced && !live.identity_attribute_synced, "truncate: {truncate}");
+            assert!(live.synced.intent && !live.synced.identity_attribute, "truncate: {truncate}");
             assert!(live.record().is_some_and(|record| record.synced), "truncate: {truncate}");
         }
     }

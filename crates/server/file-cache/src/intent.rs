@@ -30,7 +30,7 @@ impl Inner {
             still_wanted()?;
         }
         // An empty file may be new as well: made by mknod, by another node, or by an agent that died.
-        file.live.lock().name_unsynced |= how.created || found.fingerprint.size == 0;
+        file.live.lock().synced.lacks_name |= how.created || found.fingerprint.size == 0;
         if how.sync {
             file.sync_name()?;
         }
@@ -43,9 +43,9 @@ impl Inner {
         file.live.lock().begin_fresh(version);
         let intended =
             self.record_intent(file, anchor, how, (version, &fd), (found.fingerprint, None), false).and_then(|()| {
-                file.live.lock().untouched = Untouched::all(0);
+                file.live.lock().copies.untouched = Untouched::all(0);
                 // Every byte of an empty file changes its length or its blocks, after the identity attribute.
-                file.live.lock().identity_attribute_synced = self.has_identity_attribute(file);
+                file.live.lock().synced.identity_attribute = self.has_identity_attribute(file);
                 self.secure_for_mappings(file, how)?;
                 if how.truncate { still_wanted() } else { Ok(()) }
             });
@@ -67,16 +67,16 @@ impl Inner {
     fn secure_for_mappings(&self, file: &File, how: &OpenHow) -> io::Result<()> {
         let record = {
             let live = file.live.lock();
-            let secured = live.identity_attribute_synced || live.intent_synced || live.is_unlinked();
+            let secured = live.synced.identity_attribute || live.synced.intent || live.is_unlinked();
             live.record().filter(|_| how.read && how.write && !secured).cloned()
         };
         let Some(record) = record else { return Ok(()) };
         self.sync_replica(file, self.replicas.open_as(record.version, How::Read)?.as_fd(), false)?;
         if self.has_identity_attribute(file) {
-            file.live.lock().identity_attribute_synced = true;
+            file.live.lock().synced.identity_attribute = true;
         } else {
             self.put(file, Record { synced: true, ..record }, Durability::Machine)?;
-            file.live.lock().intent_synced = true;
+            file.live.lock().synced.intent = true;
         }
         Ok(())
     }
@@ -96,9 +96,9 @@ impl Inner {
         }
         let (record, synced, intent_synced, unlinked, left) = {
             let live = file.live.lock();
-            let left = live.left.filter(|_| file.drain.try_lock().is_some());
-            let synced = live.synced && !live.medium.lacks_some();
-            (live.record().cloned(), synced, live.intent_synced, live.is_unlinked(), left)
+            let left = live.below.left.filter(|_| file.drain.try_lock().is_some());
+            let synced = live.synced.content && !live.medium.lacks_some();
+            (live.record().cloned(), synced, live.synced.intent, live.is_unlinked(), left)
         };
         match record {
             Some(record) if record.state == State::Clean => {
@@ -108,7 +108,7 @@ impl Inner {
                     // the medium: staging that out would destroy the global copy. The crash may lose a truncation as
                     // well.
                     self.sync_replica(file, replica.as_fd(), true)?;
-                    file.live.lock().synced = true;
+                    file.live.lock().synced.content = true;
                 }
                 let base = found.filter(|_| how.truncate).unwrap_or(record.base);
                 self.record_intent(file, anchor, how, (record.version, &replica), (base, record.sum), !how.truncate)?;
@@ -123,7 +123,7 @@ impl Inner {
             Some(record) if how.sync && !intent_synced => {
                 self.sync_replica(file, self.replicas.open_as(record.version, How::Read)?.as_fd(), false)?;
                 self.put(file, Record { synced: true, ..record }, Durability::Machine)?;
-                file.live.lock().intent_synced = true;
+                file.live.lock().synced.intent = true;
             }
             Some(_) => {}
             None if unlinked => {}
@@ -196,16 +196,10 @@ impl Inner {
         self.identity_attribute(file, replica.as_fd(), &record);
         {
             let mut live = file.live.lock();
-            live.copied_bytes = if was_clean { base.size } else { 0 };
-            if was_clean {
-                live.untouched = Untouched::all(base.size);
-            } else {
-                live.untouched.unsummed();
-            }
-            live.intent_synced = how.sync;
-            live.identity_attribute_synced = false;
+            live.copies.intended(was_clean.then_some(base.size));
+            live.synced.intended(how.sync);
             live.dirty_since = self.now();
-            live.left = None;
+            live.below.left = None;
         }
         fault::point("w0.intent");
         Ok(())
@@ -255,7 +249,7 @@ mod tests {
         let _reader = world.open(false, false).unwrap();
         world.open(true, true).unwrap();
         let file = world.cache.inner.known(&world.store.identity("f").unwrap()).unwrap();
-        assert!(file.live.lock().synced, "a crash may leave the intent over bytes that were never copied");
+        assert!(file.live.lock().synced.content, "a crash may leave the intent over bytes that were never copied");
     }
 
     #[test] // S17

@@ -15,15 +15,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 
-use types::{Identity, Timestamp, Version};
+use types::{Identity, Timestamp};
 
 use crate::cache::{CacheCounters, Inner};
 use crate::limits::{POLL, UNITS_NS};
 use crate::noting::atime_of;
-use crate::residency::File;
-
-/// Version of a replica, and the access time that it has without any read that we do not know of.
-pub(crate) type Watched = (Version, Timestamp);
+use crate::residency::{File, Watched};
 
 /// Guard of the one thread that writes the access times of all open files to the global store.
 struct Settling(Arc<Inner>);
@@ -40,7 +37,7 @@ impl Inner {
         self.notes_reads.store(true, Ordering::Release);
         let (version, watched) = {
             let live = file.live.lock();
-            (live.version(), live.watched)
+            (live.version(), live.reads.watched)
         };
         let Some(version) = version.filter(|version| watched.is_none_or(|(of, _)| of != *version)) else { return };
         let here = || self.replicas.stat(version).map(|stat| atime_of(&stat));
@@ -51,12 +48,12 @@ impl Inner {
         {
             tracing::debug!(%error, file = %file.identity, "could not set the access time of a replica: it keeps its own");
         }
-        file.live.lock().watched = here().ok().map(|here| (version, here));
+        file.live.lock().reads.watched = here().ok().map(|here| (version, here));
     }
 
     /// Starts to watch reads again after a program has set times. Gate held.
     pub(crate) fn watch_reads_again(&self, file: &File) {
-        let watched = file.live.lock().watched.take();
+        let watched = file.live.lock().reads.watched.take();
         if watched.is_some() {
             self.watch_reads(file);
         }
@@ -67,7 +64,7 @@ impl Inner {
     pub(crate) fn last_read(&self, file: &File) -> Option<(Timestamp, Option<Watched>)> {
         let (asked, watched) = {
             let live = file.live.lock();
-            (live.read_at, live.watched.filter(|(version, _)| live.version() == Some(*version)))
+            (live.reads.asked, live.reads.watched.filter(|(version, _)| live.version() == Some(*version)))
         };
         let here = |(version, _)| Some((version, atime_of(&self.replicas.stat(version).ok()?)));
         let now = watched.and_then(here);
@@ -89,7 +86,7 @@ impl Inner {
 
     /// Writes the time of the last read to the global copy. If it cannot be set there, it is lost. Gate held.
     pub(crate) fn settle_reads(&self, file: &File) {
-        let asked = file.live.lock().read_at;
+        let asked = file.live.lock().reads.asked;
         let Some((read, now)) = self.last_read(file) else { return };
         let gone = {
             let live = file.live.lock();
@@ -111,15 +108,15 @@ impl Inner {
         CacheCounters::add(&self.counters.staged_count, 1);
         let mut live = file.live.lock();
         // Reads made meanwhile are not written yet.
-        live.read_at = live.read_at.filter(|read_at| Some(*read_at) != asked);
-        live.watched = now.or(live.watched);
+        live.reads.asked = live.reads.asked.filter(|read_at| Some(*read_at) != asked);
+        live.reads.watched = now.or(live.reads.watched);
     }
 
     /// Ends the watch after the last close. A dirty file's access time is written by its stage-out.
     pub(crate) fn end_watch(&self, file: &File) {
         let waits = |file: &File| {
             let live = file.live.lock();
-            live.is_open() || live.is_unclean() || (live.watched.is_none() && live.read_at.is_none())
+            live.is_open() || live.is_unclean() || (live.reads.watched.is_none() && live.reads.asked.is_none())
         };
         if waits(file) {
             return;
@@ -127,7 +124,7 @@ impl Inner {
         let _gate = file.gate();
         if !waits(file) {
             self.settle_reads(file);
-            file.live.lock().watched = None;
+            file.live.lock().reads.watched = None;
         }
     }
 
@@ -179,7 +176,7 @@ impl File {
     /// Returns whether a known read is the last access, although the global copy has another access time: it is later,
     /// or nobody has changed the global copy's since both were equal.
     fn counts(&self, read: Timestamp, below: Timestamp) -> bool {
-        read > below || self.live.lock().watched.is_some_and(|(_, then)| is_same(below, then))
+        read > below || self.live.lock().reads.watched.is_some_and(|(_, then)| is_same(below, then))
     }
 }
 

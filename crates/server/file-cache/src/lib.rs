@@ -21,7 +21,6 @@ mod api;
 mod budget;
 mod busy;
 mod cache;
-mod change_time;
 mod check;
 mod clean;
 mod clock;

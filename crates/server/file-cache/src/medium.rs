@@ -36,36 +36,6 @@ use crate::residency::File;
 pub(crate) const LACKS: &str =
     "the burst buffer's medium did not take all that was written: what there is of it may be incomplete";
 
-/// Known failures of the medium below a replica.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Medium {
-    /// Number of reports that the medium did not take written bytes, and the errno of the last one.
-    failed: (u64, i32),
-    /// Number of these reports known when somebody accepted the remaining data.
-    accepted: u64,
-}
-
-impl Medium {
-    /// Returns whether the medium may lack bytes of the replica, whatever a sync says.
-    pub(crate) fn lacks_some(&self) -> bool {
-        self.failed.0 != 0
-    }
-
-    /// Returns whether the medium may lack bytes, and nobody has accepted the remaining data.
-    pub(crate) fn is_doubtful(&self) -> bool {
-        self.failed.0 != self.accepted
-    }
-
-    /// Accepts the remaining data.
-    pub(crate) fn accept(&mut self) {
-        self.accepted = self.failed.0;
-    }
-
-    fn error(&self) -> io::Error {
-        io::Error::from_raw_os_error(if self.failed.1 == 0 { libc::EIO } else { self.failed.1 })
-    }
-}
-
 /// The failure of a sync.
 struct Heard {
     error: io::Error,
@@ -189,7 +159,7 @@ fn may_replace(file: &File, record: &Record, heard: io::Result<()>) -> io::Resul
 
 /// Calls `sync`, and fails also if another thread got a report meanwhile.
 fn hear(file: &File, sync: impl FnOnce() -> Result<(), Heard>) -> io::Result<()> {
-    let (before, _) = file.live.lock().medium.failed;
+    let before = file.live.lock().medium.reports();
     let syncing = file.syncing.read();
     if let Err(heard) = sync() {
         return Err(note(file, heard));
@@ -198,7 +168,7 @@ fn hear(file: &File, sync: impl FnOnce() -> Result<(), Heard>) -> io::Result<()>
     // A thread that synced at the same time may have got our report. It notes that before it unlocks.
     drop(file.syncing.write());
     let medium = file.live.lock().medium;
-    if medium.failed.0 == before { Ok(()) } else { Err(medium.error()) }
+    if medium.reports() == before { Ok(()) } else { Err(medium.error()) }
 }
 
 /// Notes lost bytes in the file. Returns the error.
@@ -206,7 +176,7 @@ fn note(file: &File, Heard { error, lost }: Heard) -> io::Error {
     if lost {
         let mut live = file.live.lock();
         tracing::error!(%error, file = %file.identity, "the burst buffer's medium may lack some of a file's data");
-        live.medium.failed = (live.medium.failed.0 + 1, errno(&error));
+        live.medium.fail(errno(&error));
     }
     error
 }

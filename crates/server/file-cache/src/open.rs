@@ -20,7 +20,7 @@ use crate::limits::{BLOCK_BYTES, FETCH_TRIES, RACY_SLACK, SMALL_BYTES, WHOLE_FIR
 use crate::marks;
 use crate::refusal::is_damage;
 use crate::replica::How;
-use crate::residency::{Body, File, Live, NameHold};
+use crate::residency::{Body, Compared, File, Live, NameHold};
 
 /// Outcome of one try of an open.
 enum Step {
@@ -145,7 +145,7 @@ impl Inner {
             }
             live.policy = Arc::clone(&how.policy);
             let damaged = live.record().is_some_and(|record| record.damaged);
-            (kind_of(&live), live.is_open(), live.ended, damaged)
+            (kind_of(&live), live.is_open(), live.compared == Compared::AwaitsEnd, damaged)
         };
         let whole = matches!(kind, Kind::Clean | Kind::Ahead);
         if whole && !in_use && !self.has_replica(file)? {
@@ -321,7 +321,7 @@ impl Inner {
         let (record, checked, lacks_some, doubted) = {
             let live = file.live.lock();
             let Some(record) = live.record() else { return Ok(Step::Again) };
-            (record.clone(), live.checked, live.medium.lacks_some(), live.doubted)
+            (record.clone(), live.below.checked, live.medium.lacks_some(), live.below.doubted)
         };
         let (version, size) = (record.version, record.base.size);
         let now = self.now();
@@ -357,7 +357,7 @@ impl Inner {
             if tries.compared.is_some() {
                 self.remember(file, &found, self.is_racy(&found, looked, RACY_SLACK));
             }
-            file.live.lock().looked = Some(now);
+            file.live.lock().below.looked = Some(now);
             if how.write {
                 let has_room = || record.pinned || self.has_room(BLOCK_BYTES, &how.policy, true);
                 let takes_it = self.takes_writes(&how.policy) && has_room();
@@ -371,7 +371,7 @@ impl Inner {
                 }
                 self.intend(file, anchor, how, Some(found))?;
             }
-            file.live.lock().checked = Some(now);
+            file.live.lock().below.checked = Some(now);
         }
         CacheCounters::add(&self.counters.hits, u64::from(tries.fetches == 0));
         self.opened(file, how)
@@ -382,7 +382,7 @@ impl Inner {
     fn is_better_fresh(&self, file: &File, version: Version) -> io::Result<bool> {
         {
             let live = file.live.lock();
-            if live.synced || live.record().is_none_or(|record| record.pinned) {
+            if live.synced.content || live.record().is_none_or(|record| record.pinned) {
                 return Ok(false);
             }
         }
@@ -435,13 +435,13 @@ impl Inner {
     fn opened(self: &Arc<Inner>, file: &Arc<File>, how: &OpenHow) -> io::Result<Step> {
         let (version, seen) = {
             let live = file.live.lock();
-            (live.version().filter(|_| live.is_whole()), live.error.0)
+            (live.version().filter(|_| live.is_whole()), live.told.error.0)
         };
         let mut live = file.live.lock();
         let first = live.users.open(how.write);
         if how.write {
             if !how.appends || how.truncate {
-                live.untouched.wild();
+                live.copies.untouched.wild();
             }
             self.open_for_writing.fetch_add(1, Ordering::Relaxed);
             live.changes += 1;

@@ -32,7 +32,7 @@ impl Inner {
         let is_known = {
             let mut live = file.live.lock();
             if left.is_some() {
-                live.left = left;
+                live.below.left = left;
             }
             live.record().is_some()
         };
@@ -48,9 +48,8 @@ impl Inner {
     pub(crate) fn count_failure(&self, file: &File, error: io::Error) -> StageOutResult {
         let (record, failures) = {
             let mut live = file.live.lock();
-            live.fail(errno(&error));
-            live.trouble = Some(Trouble::of(&error));
-            (live.record().cloned(), live.failures)
+            live.told.fail(errno(&error), Some(Trouble::of(&error)));
+            (live.record().cloned(), live.told.failures)
         };
         let Some(record) = record else { return StageOutResult::Nothing };
         CacheCounters::add(&self.counters.errors, 1);
@@ -59,7 +58,7 @@ impl Inner {
         *self.failure.lock() = Some((record.hint.to_string_lossy().into_owned(), reason.clone()));
         let mut next = Record { reason, ..record.clone() };
         if failures >= FAILURES_MAX {
-            match (record.state, file.live.lock().left) {
+            match (record.state, file.live.lock().below.left) {
                 (State::Dirty, _) => next.state = State::Failed,
                 (State::Draining, Some(left)) => {
                     next = Record { state: State::Failed, base: left, was_clean: false, sum: None, ..next };
@@ -81,7 +80,8 @@ impl Inner {
         let Some(record) = record else { return StageOutResult::Nothing };
         {
             let mut live = file.live.lock();
-            (live.anchor, live.trouble) = (None, None);
+            live.anchor = None;
+            live.told.forget_reason();
         }
         if !record.orphaned {
             tracing::warn!(file = %record.hint.shown(), "a dirty file was removed from the global store: its data is kept as an orphan, see `forebay resolve`");
@@ -100,8 +100,7 @@ impl Inner {
             let mut live = file.live.lock();
             // The replica may have been cut since a stage-out began.
             record.synced_len = live.record().map_or(0, |now| now.synced_len);
-            live.fail(libc::ESTALE);
-            live.trouble = None;
+            live.told.fail(libc::ESTALE, None);
         }
         *self.failure.lock() = Some((record.hint.to_string_lossy().into_owned(), reason.to_owned()));
         CacheCounters::add(&self.counters.errors, 1);
@@ -140,7 +139,7 @@ impl Inner {
         let (policy, open, failures, decided) = {
             let live = file.live.lock();
             // A complete copy that could not be recorded has time.
-            let failures = if live.copied.is_some() { u32::MAX } else { live.failures };
+            let failures = if live.copies.unrecorded.is_some() { u32::MAX } else { live.told.failures };
             let decided = live.record().is_none_or(|record| record.state != State::Conflict);
             (Arc::clone(&live.policy), live.is_written(), failures, decided)
         };
@@ -150,7 +149,7 @@ impl Inner {
                 // A program that wrote the file after that, and closed it before this, had queued it again.
                 let again = {
                     let mut live = file.live.lock();
-                    live.mapped = 0;
+                    live.told.meet_mapping(false);
                     live.is_unclean() && !live.is_written() && !live.is_unlinked() && decided
                 };
                 if again {
@@ -163,11 +162,7 @@ impl Inner {
                 }
             }
             StageOutResult::StillDirty => {
-                let tries = {
-                    let mut live = file.live.lock();
-                    live.mapped += 1;
-                    live.mapped
-                };
+                let tries = file.live.lock().told.meet_mapping(true);
                 // The first time a write during the copy may be the only reason.
                 let wait = if tries == 1 { Duration::ZERO } else { backoff(tries - 1) };
                 self.queue.push(file, now.saturating_add(wait));
@@ -184,7 +179,7 @@ impl Inner {
     pub(crate) fn stuck(&self, file: &File, state: Residency, orphaned: bool, error: &io::Error) -> Stuck {
         let (record, trouble) = {
             let live = file.live.lock();
-            (live.record().cloned(), live.trouble.clone().filter(|_| live.failing))
+            (live.record().cloned(), live.told.trouble.clone())
         };
         let replica = record.as_ref().map_or_else(PathBuf::new, |record| self.replicas.path(record.version));
         let reason = record.as_ref().map_or("", |record| &record.reason);

@@ -200,7 +200,7 @@ impl Inner {
         };
         // A copy begun in place must be finished in place, and a file that is empty on both sides is not written.
         let in_place = job.begun || job.record.pinned || (job.size == 0 && job.before.size == 0);
-        if in_place || file.live.lock().unsynced_below {
+        if in_place || file.live.lock().below.unsynced {
             return None;
         }
         if !self.is_unused(&job) {
@@ -325,7 +325,7 @@ impl Inner {
         {
             let mut live = file.live.lock();
             live.place = NameHold::Lost;
-            live.succeed();
+            live.told.succeed();
         }
         // Callers that come with the former file are sent away from now on, and do not wait for the sync.
         drop(seized);

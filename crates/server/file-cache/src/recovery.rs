@@ -21,7 +21,7 @@ use crate::lease::{self, Nobody};
 use crate::limits::{STOP_WAIT, SWEEP_AFTER};
 use crate::queue::FileQueue;
 use crate::replica::Replicas;
-use crate::residency::File;
+use crate::residency::{Compared, File};
 use crate::settings::{OpenError, Settings};
 use crate::space::{self, Spaces};
 use crate::stage_out::StageOutResult;
@@ -217,7 +217,9 @@ impl Inner {
             let file = self.adopt(identity, record, there);
             {
                 let mut live = file.live.lock();
-                live.ended = ended;
+                if ended {
+                    live.compared = Compared::AwaitsEnd;
+                }
                 if doubted {
                     live.removal.doubt();
                 }

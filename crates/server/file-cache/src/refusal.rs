@@ -196,7 +196,8 @@ impl Inner {
     /// unchanged.
     pub(crate) fn is_copied(&self, file: &residency::File, changes: u64, found: &Fingerprint) -> bool {
         let live = file.live.lock();
-        live.copied == Some(changes) && live.left.is_some_and(|left| live.moved(&left, found) == Moved::Nothing)
+        live.copies.unrecorded == Some(changes)
+            && live.below.left.is_some_and(|left| live.moved(&left, found) == Moved::Nothing)
     }
 
     /// Does W7 where nothing can be recorded: the copy is complete, and the file stays dirty. Gate held.
@@ -210,11 +211,10 @@ impl Inner {
             return self.note_failure(job.file, here(lost), Some(left));
         }
         let mut live = job.file.live.lock();
-        live.left = Some(left);
-        live.unsynced_below = false;
-        live.succeed();
+        live.below.synced(Some(left));
+        live.told.succeed();
         let current = live.changes == job.changes && !live.is_written();
-        live.copied = (job.quiet && current).then_some(job.changes);
+        live.copies.unrecorded = (job.quiet && current).then_some(job.changes);
         let reason = format!(
             "what can be read of it is in the global store, but the burst buffer takes no writes, so it is not clean: {error}"
         );

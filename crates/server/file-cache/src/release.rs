@@ -116,7 +116,7 @@ impl Inner {
                 let live = file.live.lock();
                 match live.policy.stage_out {
                     StageOut::Size(limit) if live.is_written() && live.is_unclean() => {
-                        (live.version(), live.copied_bytes, limit)
+                        (live.version(), live.copies.bytes, limit)
                     }
                     _ => return false,
                 }

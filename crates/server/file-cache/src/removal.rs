@@ -227,7 +227,6 @@ impl Inner {
             let mut live = file.live.lock();
             live.removal = Removal::Kept;
             live.disowned();
-            live.ended = false;
             if !live.is_open() {
                 // An open descriptor of the global copy takes room there.
                 live.anchor = None;

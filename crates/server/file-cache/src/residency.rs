@@ -32,10 +32,16 @@
 //!
 //! `load` and `adopt` begin with what the catalogue says: `Clean`, `Unclean`, or `Lost` if the replica is missing.
 
+mod below;
+mod change_time;
+mod copies;
+mod descriptors;
 mod fetch;
 mod file;
 mod invariants;
+mod medium;
 mod name;
+mod told;
 mod users;
 
 use std::sync::Arc;
@@ -46,13 +52,18 @@ use global_store::{Access, StoreFile};
 use types::Version;
 
 use crate::api::Residency;
-use crate::change_time::VisibleChangeTime;
 
+pub(crate) use below::{Below, earlier};
+pub(crate) use change_time::VisibleChangeTime;
+pub(crate) use copies::{Compared, Copies, Untouched};
+pub(crate) use descriptors::{Descriptors, NotedReads, Watched};
 pub(crate) use fetch::Fetch;
 pub use file::File;
 use file::Tenure;
-pub(crate) use file::{Descriptors, Gate, Live, Untouched};
+pub(crate) use file::{Gate, Live};
+pub(crate) use medium::{Medium, Synced};
 pub(crate) use name::{NameHold, Removal};
+pub(crate) use told::Told;
 pub(crate) use users::Users;
 
 /// Where the data of a version is.
@@ -92,31 +103,6 @@ impl Body {
             State::Dirty | State::Draining | State::Conflict | State::Failed => Body::Unclean(record),
         }
     }
-
-    fn record(&self) -> Option<&Record> {
-        match self {
-            Body::Clean(record) | Body::Unclean(record) => Some(record),
-            Body::Fresh { intent: record, .. } | Body::Lost { record, .. } => record.as_ref(),
-            Body::Absent | Body::Through | Body::Fetching(_) | Body::Unrecorded(_) => None,
-        }
-    }
-
-    fn record_mut(&mut self) -> Option<&mut Record> {
-        match self {
-            Body::Clean(record) | Body::Unclean(record) => Some(record),
-            Body::Fresh { intent: record, .. } | Body::Lost { record, .. } => record.as_mut(),
-            Body::Absent | Body::Through | Body::Fetching(_) | Body::Unrecorded(_) => None,
-        }
-    }
-
-    fn version(&self) -> Option<Version> {
-        match self {
-            Body::Absent | Body::Through => None,
-            Body::Fetching(fetch) => Some(fetch.version),
-            Body::Clean(record) | Body::Unclean(record) => Some(record.version),
-            Body::Fresh { version, .. } | Body::Unrecorded(version) | Body::Lost { version, .. } => Some(*version),
-        }
-    }
 }
 
 /// Questions about the residency.
@@ -127,17 +113,30 @@ impl Live {
 
     /// Returns the record as last committed.
     pub(crate) fn record(&self) -> Option<&Record> {
-        self.body.record()
+        match &self.body {
+            Body::Clean(record) | Body::Unclean(record) => Some(record),
+            Body::Fresh { intent: record, .. } | Body::Lost { record, .. } => record.as_ref(),
+            Body::Absent | Body::Through | Body::Fetching(_) | Body::Unrecorded(_) => None,
+        }
     }
 
     /// Returns the record, for changes that the next commit of it takes along. The state is not changed this way.
     pub(crate) fn record_mut(&mut self) -> Option<&mut Record> {
-        self.body.record_mut()
+        match &mut self.body {
+            Body::Clean(record) | Body::Unclean(record) => Some(record),
+            Body::Fresh { intent: record, .. } | Body::Lost { record, .. } => record.as_mut(),
+            Body::Absent | Body::Through | Body::Fetching(_) | Body::Unrecorded(_) => None,
+        }
     }
 
     /// Returns the version of the replica.
     pub(crate) fn version(&self) -> Option<Version> {
-        self.body.version()
+        match &self.body {
+            Body::Absent | Body::Through => None,
+            Body::Fetching(fetch) => Some(fetch.version),
+            Body::Clean(record) | Body::Unclean(record) => Some(record.version),
+            Body::Fresh { version, .. } | Body::Unrecorded(version) | Body::Lost { version, .. } => Some(*version),
+        }
     }
 
     /// Returns the running stage-in.
@@ -204,8 +203,8 @@ impl Live {
 impl Live {
     /// Begins with what the catalogue knows.
     pub(crate) fn found(&mut self, body: Body) {
-        self.shown = body.record().and_then(VisibleChangeTime::of);
         (self.tenure, self.body) = (Tenure::Current, body);
+        self.shown = self.record().and_then(VisibleChangeTime::of);
     }
 
     /// Lets another version take this one's place, whatever becomes of the replica.
@@ -251,9 +250,9 @@ impl Live {
     pub(crate) fn staged_in(&mut self, version: Version, record: Option<Record>, looked: Option<Duration>) {
         debug_assert!(matches!(self.body, Body::Absent | Body::Fetching(_)), "a file with a replica was staged in");
         self.body = record.map_or(Body::Unrecorded(version), Body::Clean);
-        (self.checked, self.looked) = (looked, looked);
-        (self.own, self.doubted) = (None, false);
-        (self.synced, self.verified) = (false, true);
+        (self.below.checked, self.below.looked) = (looked, looked);
+        self.below.believe();
+        (self.synced.content, self.compared) = (false, Compared::Yes);
     }
 
     /// Begins with an empty replica, of which no record says anything yet.
@@ -288,6 +287,7 @@ impl Live {
 
     /// Follows the removal of the record: the file was removed, or another version replaces this one.
     pub(crate) fn disowned(&mut self) {
+        self.compared.end();
         match &mut self.body {
             Body::Lost { record, .. } => *record = None,
             Body::Clean(record) | Body::Unclean(record) => self.body = Body::Unrecorded(record.version),
@@ -306,7 +306,7 @@ impl Live {
     pub(crate) fn dropped(&mut self) {
         self.body = Body::Absent;
         self.fds = Descriptors::default();
-        self.medium = Default::default();
-        (self.synced, self.verified, self.ended) = (false, false, false);
+        (self.medium, self.compared) = (Medium::default(), Compared::No);
+        self.synced.dropped();
     }
 }

@@ -45,9 +45,10 @@ impl Inner {
             let _ = std::fs::remove_file(self.replicas.end_path(next.version));
             self.put(file, next, Durability::Machine)?;
             let mut live = file.live.lock();
-            (live.left, live.ended) = (None, false);
+            live.below.left = None;
+            live.compared.end();
             live.medium.accept();
-            live.succeed();
+            live.told.succeed();
             drop(live);
             self.queue.push(file, std::time::Duration::ZERO);
             return Ok(None);
@@ -83,7 +84,7 @@ impl Inner {
     pub(crate) fn stays_dirty(&self, file: &File) {
         let record = {
             let mut live = file.live.lock();
-            live.identity_attribute_synced = false;
+            live.synced.identity_attribute = false;
             live.record()
                 .cloned()
                 .filter(|record| record.state != State::Clean && !record.removing && !live.is_unlinked())

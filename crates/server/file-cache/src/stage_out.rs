@@ -82,7 +82,7 @@ impl StageOutJob<'_> {
     /// Otherwise each step would look at the whole file.
     fn leave_written_over(&mut self) {
         if !self.quiet && matches!(self.policy.stage_out, StageOut::Size(_)) {
-            let copied = self.file.live.lock().copied_bytes;
+            let copied = self.file.live.lock().copies.bytes;
             self.unchanged = self.unchanged.max(copied.min(self.size));
         }
     }
@@ -175,7 +175,7 @@ impl Inner {
                 Ok(()) => jobs.push((index, job)),
                 Err(error) => {
                     // The sync of the others may report the loss of this file's bytes, and no later sync does.
-                    job.file.live.lock().unsynced_below |= batch && job.begun;
+                    job.file.live.lock().below.unsynced |= batch && job.begun;
                     ends[index] = Some(self.failed(job, error));
                 }
             }
@@ -184,7 +184,7 @@ impl Inner {
             && let Some(point) = point
             && let Err(error) = point.sync()
         {
-            jobs.iter().for_each(|(_, job)| job.file.live.lock().unsynced_below = true);
+            jobs.iter().for_each(|(_, job)| job.file.live.lock().below.unsynced = true);
             jobs.drain(..).for_each(|(index, job)| ends[index] = Some(self.failed(job, clone_error(&error))));
         }
         let mut settled = Vec::new();
@@ -256,8 +256,8 @@ impl Inner {
             };
             // The replica may have changed since its last sync. A file that becomes clean without a copy has not been
             // synced.
-            live.synced = false;
-            (record, Arc::clone(&live.policy), live.left, live.changes, !live.is_written())
+            live.synced.content = false;
+            (record, Arc::clone(&live.policy), live.below.left, live.changes, !live.is_written())
         };
         if found.links == 0 {
             return Err(self.orphan(file));
@@ -268,7 +268,7 @@ impl Inner {
         }
         // After a failed sync the system takes the bytes for written. Only writing them again lets a sync report
         // errors.
-        let rewrite = file.live.lock().unsynced_below;
+        let rewrite = file.live.lock().below.unsynced;
         let mut extent = if rewrite { Extent::Everything } else { self.extent_of(&record) };
         let expected = if record.state == State::Draining { left } else { Some(record.base) };
         let moved = |expected: &Fingerprint| file.live.lock().moved(expected, &found.fingerprint);
@@ -308,7 +308,7 @@ impl Inner {
         let replica = self.replicas.open_as(record.version, How::Read).map_err(|error| fail(here(error)))?;
         let stat = rustix::fs::fstat(&replica).map_err(|error| fail(here(error.into())))?;
         let quiet = idle && lease::probe(replica.as_fd(), Nobody::Writes).map_err(|error| fail(here(error)))?;
-        let unchanged = file.live.lock().untouched.begin(stat.st_size as u64, quiet);
+        let unchanged = file.live.lock().copies.untouched.begin(stat.st_size as u64, quiet);
         if let Some(error) = self.refusal().filter(|_| quiet && self.is_copied(file, changes, &found.fingerprint)) {
             return Err(stuck(Residency::Queued, error));
         }

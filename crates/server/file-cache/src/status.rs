@@ -204,9 +204,9 @@ impl FileCache {
             status.fetching += u64::from(live.fetch().is_some());
             status.removed += u64::from(live.removal == Removal::Kept);
             let Some(record) = live.record().filter(|record| record.state != State::Clean) else { continue };
-            let (lost, failing) = (live.is_lost(), live.failing);
-            let trouble = live.trouble.clone().filter(|_| failing);
-            let unrecorded = live.copied.is_some() && inner.refusal().is_some();
+            let (lost, failing) = (live.is_lost(), live.told.failing);
+            let trouble = live.told.trouble.clone();
+            let unrecorded = live.copies.unrecorded.is_some() && inner.refusal().is_some();
             match record.state {
                 State::Dirty | State::Clean => {
                     status.dirty += 1;

@@ -184,7 +184,7 @@ impl FileCache {
         let _gate = file.gate();
         let record = {
             let mut live = file.live.lock();
-            let told = live.own.is_some() || live.doubted;
+            let told = live.below.own.is_some() || live.below.doubted;
             let record = live.record_mut().filter(|record| record.state != State::Clean);
             let record = record.map(|record| {
                 record.base.attributes = if told { record.base.attributes } else { 0 };

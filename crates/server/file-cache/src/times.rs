@@ -7,40 +7,13 @@ use std::sync::Arc;
 
 use catalogue::{Durability, State};
 use global_store::Anchor;
-use types::{Fingerprint, Moved, Version};
+use types::{Moved, Version};
 
 use crate::api::SetMtime;
 use crate::cache::Inner;
 use crate::clock::tick;
 use crate::replica::{self, How};
-use crate::residency::{File, Live};
-
-/// Notes a time whose setting the store did not confirm. It may be set already, or later, and must not pass for an
-/// outsider's change.
-fn note_try(live: &mut Live, before: &Fingerprint, sets: SetMtime) {
-    let SetMtime::To(time) = sets else { return };
-    let base = live.record().map(|record| record.base);
-    let known = |was: &Option<Fingerprint>| was.filter(|was| live.moved(was, before) != Moved::Content);
-    let (left, base) = (known(&live.left), known(&base));
-    let Some(was) = left.or(base) else { return };
-    // An earlier tried time arrived, and this one is tried over it. The replica of a clean file does not follow.
-    let over = Fingerprint { attributes: 0, ..if live.is_unclean() { *before } else { was } };
-    if live.is_unclean() {
-        live.left = left.map(|_| over).or(live.left);
-        if let Some(record) = live.record_mut().filter(|_| base.is_some()) {
-            record.base = over;
-        }
-    }
-    live.tried_time = Some((over, time));
-}
-
-impl Live {
-    /// Returns whether a global copy that we left as `left` and that is `found` has a time that we tried to set.
-    pub(crate) fn has_tried(&self, left: &Fingerprint, found: &Fingerprint) -> bool {
-        self.tried_time
-            .is_some_and(|(was, mtime)| was.same_content(left) && Fingerprint { mtime, ..was }.same_content(found))
-    }
-}
+use crate::residency::File;
 
 impl Inner {
     /// Sets the times of a file, through `apply` and in the replica. Gate held.
@@ -55,7 +28,7 @@ impl Inner {
             let mut live = file.live.lock();
             live.changes += 1;
             if let SetMtime::To(time) = sets {
-                live.given_time = Some(time);
+                live.below.given_time = Some(time);
             }
             (live.record().cloned(), live.version(), live.is_unlinked(), live.is_whole())
         };
@@ -69,7 +42,7 @@ impl Inner {
         let copying = file.drain.try_lock().is_none();
         let before = anchor.attributes()?.fingerprint;
         let after = apply().and_then(|()| anchor.attributes());
-        let after = after.inspect_err(|_| note_try(&mut file.live.lock(), &before, sets))?.fingerprint;
+        let after = after.inspect_err(|_| file.live.lock().note_try(&before, sets))?.fingerprint;
         // The next write of the copy moves the global copy's time at once. Its end sets that to the replica's time.
         let mtime = match sets {
             SetMtime::To(time) if copying => time,

@@ -65,7 +65,7 @@ impl FileHandle {
             self.changed_now();
             let mut live = self.file.live.lock();
             live.changes += 1;
-            live.untouched.touch(size);
+            live.copies.untouched.touch(size);
         }
         Ok(())
     }

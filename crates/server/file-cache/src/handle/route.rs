@@ -51,7 +51,7 @@ impl FileHandle {
     /// Notes a read that moves no replica's access time.
     pub(super) fn note_read(&self) {
         if self.noted() != Atime::No {
-            self.file.live.lock().read_at = Some(wall());
+            self.file.live.lock().reads.asked = Some(wall());
         }
     }
 

@@ -15,21 +15,19 @@
 //! 8. `live`: the fields. Held for moments, over no I/O but the lease probe.
 
 use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use concurrency::{Condvar, Mutex, MutexGuard, RwLock};
 use config::{KeepAfter, Policy, StageOut};
-use global_store::{Access, Anchor, StoreFile};
-use types::{Fingerprint, Identity, Timestamp};
+use global_store::Anchor;
+use types::Identity;
 
-use super::{Body, NameHold, Removal, Users};
-use crate::change_time::VisibleChangeTime;
-use crate::last_access::Watched;
-use crate::medium::Medium;
-use crate::side::Trouble;
+use super::{
+    Below, Body, Compared, Copies, Descriptors, Medium, NameHold, NotedReads, Removal, Synced, Told, Users,
+    VisibleChangeTime,
+};
 
 /// One version of one file's data.
 pub struct File {
@@ -55,85 +53,6 @@ pub struct File {
     pub(crate) moved: Condvar,
 }
 
-/// The descriptors that the open descriptions of a file share.
-#[derive(Default)]
-pub(crate) struct Descriptors {
-    pub(crate) read: Option<Arc<OwnedFd>>,
-    /// Descriptor for reads that move the access time.
-    pub(crate) noted: Option<Arc<OwnedFd>>,
-    /// Descriptor for writing. It is closed when the last writer closes, for it would refuse our own lease probe.
-    pub(crate) write: Option<Arc<OwnedFd>>,
-    pub(crate) handle: Option<Arc<OwnedFd>>,
-    pub(crate) global: Option<(Access, Arc<dyn StoreFile>)>,
-}
-
-impl Descriptors {
-    /// Takes the descriptors of the replica out, and leaves that of the global copy.
-    pub(crate) fn take_replicas(&mut self) -> Descriptors {
-        let global = self.global.take();
-        let replicas = std::mem::take(self);
-        self.global = global;
-        replicas
-    }
-
-    /// Returns a descriptor of the replica, of whatever kind.
-    pub(crate) fn of_replica(&self) -> Option<Arc<OwnedFd>> {
-        self.handle.as_ref().or(self.read.as_ref()).or(self.write.as_ref()).cloned()
-    }
-}
-
-/// The first bytes of a replica that certainly equal those of its checksums. A program that writes without the agent
-/// tells by its open flags whether it only appends.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Untouched {
-    bytes: u64,
-    /// Number of such bytes for the checksums of the stage-out that began last.
-    since: u64,
-    /// Whether somebody may write anywhere.
-    wild: bool,
-}
-
-impl Default for Untouched {
-    /// No byte is known to be unchanged.
-    fn default() -> Untouched {
-        Untouched { bytes: 0, since: 0, wild: true }
-    }
-}
-
-impl Untouched {
-    /// All `size` bytes of the replica equal those of the checksums, and nobody writes it.
-    pub(crate) fn all(size: u64) -> Untouched {
-        Untouched { bytes: size, since: size, wild: false }
-    }
-
-    /// Notes that the checksums are gone.
-    pub(crate) fn unsummed(&mut self) {
-        (self.bytes, self.since) = (0, 0);
-    }
-
-    /// Notes that somebody may write anywhere, for as long as anybody writes.
-    pub(crate) fn wild(&mut self) {
-        *self = Untouched::default();
-    }
-
-    /// Notes a change at `offset`, and possibly behind it.
-    pub(crate) fn touch(&mut self, offset: u64) {
-        (self.bytes, self.since) = (self.bytes.min(offset), self.since.min(offset));
-    }
-
-    /// Begins a stage-out of `size` bytes. `quiet`: nobody writes. Returns how many first bytes need not be compared.
-    pub(crate) fn begin(&mut self, size: u64, quiet: bool) -> u64 {
-        self.wild &= !quiet;
-        self.since = if self.wild { 0 } else { size };
-        self.bytes.min(size)
-    }
-
-    /// Ends a stage-out: its checksums are those of the replica from now on.
-    pub(crate) fn end(&mut self) {
-        self.bytes = self.since;
-    }
-}
-
 /// Whether a file stands for its identity in the table of files.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Tenure {
@@ -157,65 +76,21 @@ pub(crate) struct Live {
     pub(crate) removal: Removal,
     pub(crate) place: NameHold,
     pub(crate) users: Users,
-    /// First bytes of the replica that nobody can have changed since they were summed.
-    pub(crate) untouched: Untouched,
-    /// Size of the replica at the last stage-out, or when it was clean.
-    pub(crate) copied_bytes: u64,
     /// Number of opens for writing and of changes of length or time. A running stage-out compares it to see what it
     /// missed.
     pub(crate) changes: u64,
-    /// Whether the content that the replica had when it was last clean is on the medium.
-    pub(crate) synced: bool,
-    /// Whether the intent is on the medium.
-    pub(crate) intent_synced: bool,
-    /// Whether the last agent ended in order and the replica has not yet been compared with the checksums of that end.
-    pub(crate) ended: bool,
-    /// Whether the medium took the replica's bytes.
+    pub(crate) copies: Copies,
+    pub(crate) compared: Compared,
     pub(crate) medium: Medium,
-    /// Whether a sync of the replica's data makes the identity attribute durable as well.
-    pub(crate) identity_attribute_synced: bool,
-    /// Whether the file is new and its name is not known to be durable.
-    pub(crate) name_unsynced: bool,
-    /// Fingerprint that our last unfinished stage-out left on the global copy, if it could be read.
-    pub(crate) left: Option<Fingerprint>,
-    /// Fingerprint of the global copy when the store last failed to set a program's time, and that time.
-    pub(crate) tried_time: Option<(Fingerprint, Timestamp)>,
-    /// Period in which attributes or names of the global copy were last changed through the agent. `None` after
-    /// somebody has looked.
-    pub(crate) own: Option<(Timestamp, Timestamp)>,
+    pub(crate) synced: Synced,
+    pub(crate) below: Below,
     /// Change time that programs see, if it is not the global copy's.
     pub(crate) shown: Option<VisibleChangeTime>,
-    /// Whether a look found a ctime that moved, and not by us: only the bytes can tell whether the content changed.
-    pub(crate) doubted: bool,
-    /// When a look last found the global copy as we left it.
-    pub(crate) looked: Option<Duration>,
-    /// The last modification time that a program set.
-    pub(crate) given_time: Option<Timestamp>,
-    /// Value of `changes` when all bytes were found on the global copy, which could not be recorded.
-    pub(crate) copied: Option<u64>,
-    /// Whether a sync of the global copy failed since both copies were last equal. Its bytes may then never reach the
-    /// store's medium.
-    pub(crate) unsynced_below: bool,
     /// Number of the commit that made the record clean.
     pub(crate) clean_commit: u64,
-    pub(crate) failures: u32,
-    /// Number of stage-outs in a row that found the file mapped after its last close.
-    pub(crate) mapped: u32,
-    /// Number and errno of the last failed stage-out.
-    pub(crate) error: (u64, i32),
-    /// Whether the error was reported under this number already, and nothing succeeded since.
-    pub(crate) failing: bool,
-    /// Reason of the last failure, for status and commands.
-    pub(crate) trouble: Option<Trouble>,
-    /// When the fingerprint was last compared with the global copy.
-    pub(crate) checked: Option<Duration>,
+    pub(crate) told: Told,
     pub(crate) dirty_since: Duration,
-    /// Whether the replica was compared with its checksums, if that was necessary.
-    pub(crate) verified: bool,
-    /// Access time from which a later one shows a program's read. Set while reads are noted.
-    pub(crate) watched: Option<Watched>,
-    /// The last noted read that came through the agent and left no trace in a replica.
-    pub(crate) read_at: Option<Timestamp>,
+    pub(crate) reads: NotedReads,
     pub(crate) fds: Descriptors,
 }
 
@@ -268,14 +143,14 @@ impl File {
     pub(crate) fn sync_name(&self) -> io::Result<()> {
         let anchor = {
             let live = self.live.lock();
-            if live.name_unsynced && !live.is_unlinked() { live.anchor.clone() } else { None }
+            if live.is_name_unsynced() { live.anchor.clone() } else { None }
         };
         // A file of `O_TMPFILE` may still get a name.
         if let Some(anchor) = anchor
             && anchor.attributes()?.links > 0
         {
             anchor.sync_name()?;
-            self.live.lock().name_unsynced = false;
+            self.live.lock().synced.lacks_name = false;
         }
         Ok(())
     }
@@ -301,20 +176,6 @@ impl Drop for Gate<'_> {
 }
 
 impl Live {
-    /// Returns whether the record that calls the file unclean is not durable yet.
-    pub(crate) fn is_intent_unsynced(&self) -> bool {
-        self.is_unclean() && !self.intent_synced
-    }
-
-    /// Notes a failed stage-out. The same error several times in a row counts as one.
-    pub(crate) fn fail(&mut self, errno: i32) {
-        if !self.failing || self.error.1 != errno {
-            self.error = (self.error.0 + 1, errno);
-        }
-        self.failing = true;
-        self.failures = self.failures.saturating_add(1);
-    }
-
     /// Returns whether the last close will queue the file again, so that copying it now would be useless.
     pub(crate) fn waits_for_close(&self) -> bool {
         self.is_written() && !matches!(self.policy.stage_out, StageOut::Age(_) | StageOut::Size(_))
@@ -324,11 +185,5 @@ impl Live {
     pub(crate) fn stays_clean(&self) -> bool {
         let pinned = self.record().is_some_and(|record| record.pinned);
         (self.policy.keep_after != KeepAfter::Delete || pinned) && !self.medium.lacks_some()
-    }
-
-    pub(crate) fn succeed(&mut self) {
-        self.failing = false;
-        self.trouble = None;
-        self.failures = 0;
     }
 }

@@ -13,8 +13,8 @@ use catalogue::Record;
 use rustix::fs::Stat;
 use types::{Fingerprint, Timestamp};
 
+use super::Live;
 use crate::replica::{ctime_of, mtime_of};
-use crate::residency::Live;
 
 /// A change time as programs see it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,7 +40,7 @@ fn data_of(stat: &Stat) -> (u64, Timestamp) {
 impl Live {
     /// Returns the change time that the global copy has as far as we know.
     fn left_below(&self) -> Option<Timestamp> {
-        self.left.or(self.record().map(|record| record.base)).map(|known| known.ctime)
+        self.below.left.or(self.record().map(|record| record.base)).map(|known| known.ctime)
     }
 
     /// Returns the change time of a file whose replica is ahead.
@@ -88,7 +88,7 @@ impl Live {
     /// Notes a change of attributes that a look has found. It may be the last one made through the agent.
     pub(crate) fn see_attributes_changed(&mut self, found: Timestamp) {
         // This change is shown already, for the global copy's time said nothing then.
-        match (&mut self.shown, self.own) {
+        match (&mut self.shown, self.below.own) {
             (Some(shown), Some((_, ended))) if shown.ctime == ended => {
                 shown.below = found;
                 self.record_shown();
