@@ -9,10 +9,10 @@ use global_store::StoreFile;
 
 use crate::cache::Inner;
 use crate::copy::{Copy, CopyProgress};
+use crate::errors::here;
 use crate::fault;
 use crate::pace::CopyPace;
 use crate::residency::{File, Gate, Live};
-use crate::side::here;
 use crate::stage_out::StageOutJob;
 
 /// Returns whether the file still has the replica that is being copied, and a record of it.

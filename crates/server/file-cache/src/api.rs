@@ -190,3 +190,25 @@ pub struct WriteResult {
 
 /// Callback for changed bytes of a file. Gets the file, the range and the mark of the handle that changed it.
 pub type TellChange = Box<dyn Fn(&Identity, ByteRange, u64) + Send + Sync>;
+
+/// Which clean data is to be removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Which {
+    /// Upper bound of the last use, in seconds since 1970: only replicas last used before it are removed.
+    pub used_before_s: u64,
+    /// Bytes to free. No more replicas are removed than that needs, the longest unused first.
+    pub bytes: u64,
+    /// Whether replicas are only counted.
+    pub dry_run: bool,
+}
+
+/// Replicas removed, or that would be removed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cleaned {
+    /// Number of replicas.
+    pub files: u64,
+    /// Bytes that the replicas took.
+    pub bytes: u64,
+    /// Last use of the longest unused replica that stays, in seconds since 1970. `None` if no removable replica stays.
+    pub next_used_s: Option<u64>,
+}

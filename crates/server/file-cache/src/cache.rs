@@ -1,5 +1,18 @@
 //! The state that all files share, and the table of files in memory.
 
+mod busy;
+mod counters;
+mod doubts;
+mod expiry;
+mod fetch_queue;
+mod places;
+mod queue;
+mod refusals;
+mod removals;
+mod threads;
+mod throttle;
+mod unmarked;
+
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,54 +26,33 @@ use global_store::{Anchor, GlobalStore};
 use types::{Identity, Version};
 
 use crate::api::TellChange;
-use crate::busy::Busy;
 use crate::clock::Clock;
-use crate::expiry::Expiry;
 use crate::fault;
-use crate::fetches::FetchQueue;
-use crate::identity_attributes::Unmarked;
 use crate::limits::IDLE_FILES;
-use crate::publish::Places;
-use crate::queue::FileQueue;
-use crate::refusal::Refusal;
-use crate::removal::Removals;
 use crate::replica::{How, Replicas};
 use crate::residency::{Body, Compared, File, Gate, Live};
 use crate::settings::Settings;
-use crate::side;
 use crate::space::Spaces;
 use crate::superblock::Superblock;
-use crate::threads::Threads;
-use crate::throttle::Throttle;
-use crate::withdrawal::{Doubts, is_void};
+use crate::void::is_void;
 
-/// Event counts since the cache was opened.
-#[derive(Default)]
-pub(crate) struct CacheCounters {
-    pub(crate) hits: AtomicU64,
-    pub(crate) misses: AtomicU64,
-    pub(crate) through: AtomicU64,
-    pub(crate) read_hits: AtomicU64,
-    pub(crate) read_late: AtomicU64,
-    pub(crate) read_misses: AtomicU64,
-    pub(crate) in_bytes: AtomicU64,
-    pub(crate) in_files: AtomicU64,
-    pub(crate) in_us: AtomicU64,
-    pub(crate) out_bytes: AtomicU64,
-    pub(crate) out_files: AtomicU64,
-    pub(crate) out_us: AtomicU64,
-    pub(crate) errors: AtomicU64,
-    pub(crate) evicted: AtomicU64,
-    pub(crate) spilled: AtomicU64,
-    pub(crate) full: AtomicU64,
-    /// How often a global copy became authoritative for its file again. Counted before anybody can see the change.
-    pub(crate) staged_count: AtomicU64,
-}
+pub(crate) use busy::Busy;
+pub(crate) use counters::CacheCounters;
+pub(crate) use doubts::Doubts;
+pub(crate) use expiry::Expiry;
+pub(crate) use fetch_queue::FetchQueue;
+pub(crate) use places::Places;
+pub(crate) use queue::FileQueue;
+pub(crate) use refusals::Refusal;
+pub(crate) use removals::{Removals, Removed};
+pub(crate) use threads::Threads;
+pub(crate) use throttle::Throttle;
+pub(crate) use unmarked::Unmarked;
 
-impl CacheCounters {
-    pub(crate) fn add(counter: &AtomicU64, by: u64) {
-        counter.fetch_add(by, Ordering::Relaxed);
-    }
+/// The file cache, cheap to clone. `shutdown` ends it. Dropping the last clone leaves the threads running.
+#[derive(Clone)]
+pub struct FileCache {
+    pub(crate) inner: Arc<Inner>,
 }
 
 /// State shared by all files.
@@ -137,11 +129,6 @@ pub(crate) struct Table {
 pub(crate) fn broken(error: catalogue::Error) -> io::Error {
     tracing::error!(%error, "the catalogue failed");
     io::Error::from_raw_os_error(libc::EIO)
-}
-
-/// Returns the errno of an error; `EIO` if it has none.
-pub(crate) fn errno(error: &io::Error) -> i32 {
-    side::code(error).unwrap_or(libc::EIO)
 }
 
 impl Inner {

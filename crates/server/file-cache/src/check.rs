@@ -8,13 +8,12 @@ use global_store::Access;
 use serde::Serialize;
 use types::{Identity, Moved, Shown, Version};
 
-use crate::cache::{Inner, broken};
+use crate::cache::{FileCache, Inner, broken};
 use crate::content::ContentOwner;
 use crate::limits::STUCK_LISTED;
 use crate::replica::How;
 use crate::residency::Removal;
 use crate::sums::{self, Sums};
-use crate::surface::FileCache;
 
 /// Result of a check. Lists are cut at 1,000 entries, counts are not.
 #[derive(Debug, Clone, Default, Serialize)]

@@ -14,37 +14,14 @@ use std::path::Path;
 
 use catalogue::{Catalogue, Change, Durability, FjallCatalogue, Record, State};
 use concurrency::Instant;
-use serde::{Deserialize, Serialize};
 use types::{Identity, Version};
 
-use crate::cache::{Inner, broken};
+use crate::api::{Cleaned, Which};
+use crate::cache::{FileCache, Inner, broken};
 use crate::lease::{self, Nobody};
 use crate::limits::{CLEAN_BATCH, CLEAN_TURN};
 use crate::replica::{How, Replicas};
 use crate::superblock::{check_owner, first_after_crash, is_damaged, lock};
-use crate::surface::FileCache;
-
-/// Which clean data is to be removed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Which {
-    /// Upper bound of the last use, in seconds since 1970: only replicas last used before it are removed.
-    pub used_before_s: u64,
-    /// Bytes to free. No more replicas are removed than that needs, the longest unused first.
-    pub bytes: u64,
-    /// Whether replicas are only counted.
-    pub dry_run: bool,
-}
-
-/// Replicas removed, or that would be removed.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Cleaned {
-    /// Number of replicas.
-    pub files: u64,
-    /// Bytes that the replicas took.
-    pub bytes: u64,
-    /// Last use of the longest unused replica that stays, in seconds since 1970. `None` if no removable replica stays.
-    pub next_used_s: Option<u64>,
-}
 
 impl Cleaned {
     fn add(&mut self, bytes: u64) {

@@ -9,14 +9,14 @@ use types::Fingerprint;
 use crate::announce::follow;
 use crate::cache::{CacheCounters, Inner};
 use crate::clock::wall_s;
+use crate::errors::{clone_error, here};
 use crate::fault;
 use crate::lease::{self, Nobody};
 use crate::limits::SMALL_BYTES;
 use crate::medium::LACKS;
 use crate::replica::{self, Replicas};
 use crate::residency::{Compared, Gate};
-use crate::side::here;
-use crate::stage_out::{StageOutJob, StageOutResult, clone_error};
+use crate::stage_out::{StageOutJob, StageOutResult};
 
 impl Inner {
     /// Does W7 for files whose copies were checked, at most [`CONCLUDED_FILES`]: one commit. Their gates are held

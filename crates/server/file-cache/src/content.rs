@@ -8,10 +8,10 @@ use global_store::{Access, Anchor, StoreFile};
 use types::ByteRange;
 
 use crate::cache::Inner;
+use crate::errors::here;
 use crate::extents::Extents;
 use crate::limits::{BLOCK_BYTES, SMALL_BYTES};
 use crate::replica::{How, read_full};
-use crate::side::here;
 use crate::sums::{self, Sums};
 
 /// Whose bytes a global copy holds.

@@ -8,10 +8,10 @@ use global_store::StoreFile;
 use types::ByteRange;
 
 use crate::content::HolesBelow;
+use crate::errors::here;
 use crate::extents::Extents;
 use crate::limits::{BEHIND_BYTES, BLOCK_BYTES, SMALL_BYTES};
 use crate::replica;
-use crate::side::here;
 use crate::sums::{self, Sums, block_range, blocks_of};
 
 /// Which bytes of the replica are written.

@@ -20,11 +20,10 @@ use catalogue::{Durability, Record, State};
 use global_store::Anchor;
 use types::{Fingerprint, Identity, Moved, Timestamp};
 
-use crate::cache::Inner;
+use crate::cache::{FileCache, Inner};
 use crate::clock::{tick, wall};
 use crate::limits::COARSE_SECONDS;
 use crate::residency::{File, earlier};
-use crate::surface::FileCache;
 
 impl FileCache {
     /// Notes a look at a global copy while no change of ours was under way. Doubts that our own changes would hide are

@@ -22,8 +22,8 @@ use types::{ByteRange, Version};
 
 use crate::api::{OpenHow, SeekFor, WriteResult};
 use crate::cache::Inner;
+use crate::errors::is_full;
 use crate::lease::{self, Nobody};
-use crate::open::is_full;
 use crate::read_partial::Foresee;
 use crate::replica::{self, How};
 use crate::residency::File;

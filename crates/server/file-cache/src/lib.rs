@@ -19,7 +19,6 @@
 mod announce;
 mod api;
 mod budget;
-mod busy;
 mod cache;
 mod check;
 mod clean;
@@ -30,8 +29,8 @@ mod copy;
 mod damage;
 mod doubt;
 mod drain;
+mod errors;
 mod eviction;
-mod expiry;
 mod extents;
 pub mod fault;
 mod fetches;
@@ -52,7 +51,6 @@ mod outcome;
 mod pace;
 mod pass;
 mod publish;
-mod queue;
 mod read_partial;
 mod recovery;
 mod refusal;
@@ -63,7 +61,6 @@ mod residency;
 mod resolve;
 mod search;
 mod settings;
-mod side;
 mod space;
 mod spare;
 mod stage_in;
@@ -73,19 +70,18 @@ mod sums;
 mod superblock;
 mod surface;
 mod sync_all;
-mod threads;
-mod throttle;
 mod times;
+mod void;
 mod withdrawal;
 #[cfg(test)]
 mod world;
 
 pub use api::{
-    DrainProgress, Fared, Keep, ORPHANED, OpenHow, Overlay, Residency, SeekFor, SetMtime, Stuck, TellChange,
-    WriteResult,
+    Cleaned, DrainProgress, Fared, Keep, ORPHANED, OpenHow, Overlay, Residency, SeekFor, SetMtime, Stuck, TellChange,
+    Which, WriteResult,
 };
 pub use check::CheckReport;
-pub use clean::{Cleaned, IdlePlace, Which};
+pub use clean::IdlePlace;
 pub use clock::Clock;
 pub use doubt::now_of_files;
 pub use handle::{Backdating, FileHandle, WriteBehind};

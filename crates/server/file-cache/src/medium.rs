@@ -29,7 +29,8 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use catalogue::Record;
 use types::{ByteRange, Version};
 
-use crate::cache::{Inner, errno};
+use crate::cache::Inner;
+use crate::errors::errno;
 use crate::residency::File;
 
 /// Reason that an operator reads for such a file.

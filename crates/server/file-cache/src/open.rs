@@ -14,11 +14,11 @@ use crate::api::OpenHow;
 use crate::cache::{CacheCounters, Inner};
 use crate::clock::tick;
 use crate::content::ContentOwner;
+use crate::errors::{is_damage, is_full};
 use crate::handle::FileHandle;
 use crate::lease::{self, Nobody};
 use crate::limits::{BLOCK_BYTES, FETCH_TRIES, RACY_SLACK, SMALL_BYTES, WHOLE_FIRST_BYTES};
 use crate::marks;
-use crate::refusal::is_damage;
 use crate::replica::How;
 use crate::residency::{Body, Compared, File, Live, NameHold};
 
@@ -475,9 +475,4 @@ fn kind_of(live: &Live) -> Kind {
         Body::Clean(_) | Body::Unclean(_) | Body::Unrecorded(_) => Kind::Ahead,
         Body::Lost { .. } => Kind::Lost,
     }
-}
-
-/// Returns whether an error says that the burst buffer has no room, so the file goes through.
-pub(crate) fn is_full(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT))
 }

@@ -10,10 +10,10 @@ use config::StageOut;
 use types::Shown;
 
 use crate::api::{Residency, Stuck};
-use crate::cache::{CacheCounters, Inner, errno};
+use crate::cache::{CacheCounters, Inner};
+use crate::errors::{Trouble, errno, here};
 use crate::limits::{BACKOFF_MAX, BACKOFF_MIN, FAILURES_MAX};
 use crate::residency::File;
-use crate::side::{Trouble, here};
 use crate::stage_out::StageOutResult;
 
 fn backoff(tries: u32) -> Duration {

@@ -30,39 +30,26 @@ use std::ffi::OsString;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 use catalogue::{Durability, Record};
-use concurrency::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use concurrency::{RwLockReadGuard, RwLockWriteGuard};
 use config::Verify;
 use global_store::{Dressed, Successor, hidden};
 use types::{ByteRange, Fingerprint, Identity, Moved, Shown};
 
 use crate::announce::is_wanted;
-use crate::cache::{CacheCounters, Inner, errno};
+use crate::cache::{CacheCounters, FileCache, Inner};
 use crate::copy::{Copy, CopyProgress, Extent};
 use crate::doubt::is_renamed;
+use crate::errors::{errno, here};
 use crate::fault;
 use crate::finish::date;
 use crate::lease::{self, Nobody};
 use crate::limits::{NAMES_TRIES, NAMES_WAIT, SMALL_BYTES};
 use crate::pace::CopyPace;
 use crate::residency::{File, Gate, Live, NameHold};
-use crate::side::here;
 use crate::stage_out::{StageOutJob, StageOutResult};
-use crate::surface::FileCache;
-
-/// State shared by all files that are published.
-#[derive(Default)]
-pub(crate) struct Places {
-    /// Locked before any gate. Shared by changes of names and attributes, exclusive while a file takes another's
-    /// place.
-    names: RwLock<()>,
-    /// Whether files may take others' places.
-    begun: AtomicBool,
-    /// Whether any file has done so in this process.
-    any: AtomicBool,
-}
 
 /// Both locks. While they are held, nobody changes names or attributes, and nobody opens the file.
 type Seized<'a> = (RwLockWriteGuard<'a, ()>, Gate<'a>);

@@ -13,20 +13,17 @@ use config::KeepAfter;
 use types::{Identity, Shown, Version};
 
 use crate::budget::DescriptorBudget;
-use crate::busy::Busy;
-use crate::cache::{CacheCounters, Inner, Table};
+use crate::cache::{Busy, CacheCounters, FetchQueue, FileQueue, Inner, Table};
 use crate::clock;
-use crate::fetches::FetchQueue;
 use crate::lease::{self, Nobody};
 use crate::limits::{STOP_WAIT, SWEEP_AFTER};
-use crate::queue::FileQueue;
 use crate::replica::Replicas;
 use crate::residency::{Compared, File};
 use crate::settings::{OpenError, Settings};
 use crate::space::{self, Spaces};
 use crate::stage_out::StageOutResult;
 use crate::superblock::{Superblock, check_owner};
-use crate::withdrawal::is_void;
+use crate::void::is_void;
 
 /// The files of a burst buffer on disk.
 struct Ground {

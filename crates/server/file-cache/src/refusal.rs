@@ -14,45 +14,20 @@ use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use catalogue::{Record, State};
-use concurrency::Mutex;
 use types::{Fingerprint, Identity, Moved, Shown, Version};
 
 use crate::api::Residency;
-use crate::cache::{Inner, broken, errno};
+use crate::cache::{Inner, broken};
+use crate::errors::{errno, here, is_refusal};
 use crate::lease::{self, Nobody};
 use crate::limits::{PROBE_BYTES, ROUND};
 use crate::replica::How;
 use crate::residency;
-use crate::side::{code, here};
 use crate::stage_out::{StageOutJob, StageOutResult};
-
-/// State of a refusal.
-#[derive(Default)]
-pub(crate) struct Refusal {
-    /// The errno of the refusal. 0: the burst buffer takes writes, as far as noticed.
-    errno: AtomicI32,
-    /// When a look last found that writes work. One thread looks at a time.
-    took_at: Mutex<Option<Duration>>,
-    /// Whether all dirty files were queued since the refusal was noticed.
-    rescued: AtomicBool,
-    /// When a file was last named in the log.
-    named_at: Mutex<Option<Duration>>,
-}
-
-/// Returns whether an error may come from a file system that takes no writes any more, including the first errors
-/// after it found damage.
-pub(crate) fn is_refusal(error: &io::Error) -> bool {
-    matches!(code(error), Some(libc::EROFS | libc::EIO)) || is_damage(error)
-}
-
-/// Returns whether an error says that a file system found damage in itself. Writes may work nevertheless.
-pub(crate) fn is_damage(error: &io::Error) -> bool {
-    matches!(code(error), Some(libc::EUCLEAN | libc::EBADMSG))
-}
 
 /// Writes and syncs a file. There is no other test: a file system that made itself read-only may not say so.
 fn probe(root: &Path) -> io::Result<()> {
@@ -228,15 +203,3 @@ impl Inner {
 pub(crate) const REMEDY: &str = "Stage out what is dirty (forebay drain --wait DIR), end the mount or run, and mend its file system (the \
                                  kernel's log says what is wrong). What the drain named is in the global store: begin again with another \
                                  burst buffer, or first give up the old copies (forebay resolve PATH --keep global --burst-buffer BB)";
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_error_of_which_it_is_known_whose_it_is_may_be_a_refusal_as_well() {
-        let of = |errno| here(io::Error::from_raw_os_error(errno));
-        assert!([libc::EROFS, libc::EIO, libc::EUCLEAN, libc::EBADMSG].map(of).iter().all(is_refusal));
-        assert!(![of(libc::ENOSPC), io::Error::other("something else")].iter().any(is_refusal));
-    }
-}

@@ -34,112 +34,15 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use catalogue::{Change, Durability, Record, State};
-use concurrency::{Condvar, Instant, Mutex};
+use concurrency::Instant;
 use types::Identity;
 
-use crate::cache::Inner;
+use crate::cache::{Inner, Removed};
 use crate::fault;
-use crate::limits::{BATCH_FILES, REMOVALS_AFTER, REMOVALS_MAX, REMOVALS_SHARE, REMOVALS_TRIES, REMOVALS_WAIT};
+use crate::limits::{BATCH_FILES, REMOVALS_AFTER, REMOVALS_SHARE, REMOVALS_WAIT};
 use crate::residency::{Descriptors, File, NameHold, Removal};
-
-/// A file with the bytes that its replica took in the burst buffer when it was removed.
-type Removed = (Arc<File>, u64);
-
-/// The removed files that are kept.
-#[derive(Default)]
-pub(crate) struct Removals {
-    state: Mutex<RemovalNotes>,
-    synced: Condvar,
-    /// Held by the thread that drops files. A thread that needs their room waits for it.
-    dropping: Mutex<()>,
-}
-
-#[derive(Default)]
-struct RemovalNotes {
-    /// Files for which no sync has begun. `since`: when the first of them came.
-    waiting: Vec<Removed>,
-    since: Duration,
-    /// Files that the running sync covers.
-    syncing: Option<Vec<Removed>>,
-    /// Files whose removal is on the store's medium.
-    settled: Vec<Removed>,
-    /// Number of syncs in a row that failed. `not_before`: the time before which none begins.
-    failures: u32,
-    not_before: Duration,
-    /// Time before which nobody waits for a sync, because the last wait was in vain.
-    no_wait_before: Duration,
-}
-
-impl RemovalNotes {
-    fn bytes(&self) -> u64 {
-        let all = self.waiting.iter().chain(self.syncing.iter().flatten()).chain(&self.settled);
-        all.map(|(_, bytes)| bytes).sum()
-    }
-}
-
-impl Removals {
-    fn add(&self, file: &Arc<File>, bytes: u64, now: Duration) {
-        let mut kept = self.state.lock();
-        if kept.waiting.is_empty() {
-            kept.since = now;
-        }
-        kept.waiting.push((Arc::clone(file), bytes));
-    }
-
-    /// Returns whether a sync should begin, given the free bytes of the burst buffer.
-    fn is_due(&self, now: Duration, free: impl Fn() -> u64) -> bool {
-        let kept = self.state.lock();
-        if kept.waiting.is_empty() || kept.syncing.is_some() {
-            return false;
-        }
-        kept.waiting.len() >= REMOVALS_MAX
-            || now.saturating_sub(kept.since) >= REMOVALS_AFTER
-            || kept.bytes() >= free() / REMOVALS_SHARE
-    }
-
-    /// Returns whether there is something to sync and no sync is running. If so, the caller must sync, and report the
-    /// result.
-    fn begin(&self, now: Duration) -> bool {
-        let mut kept = self.state.lock();
-        if kept.waiting.is_empty() || kept.syncing.is_some() || now < kept.not_before {
-            return false;
-        }
-        kept.syncing = Some(std::mem::take(&mut kept.waiting));
-        true
-    }
-
-    fn end(&self, synced: bool, now: Duration) {
-        let mut kept = self.state.lock();
-        let mut files = kept.syncing.take().unwrap_or_default();
-        kept.failures = if synced { 0 } else { kept.failures + 1 };
-        if synced || kept.failures >= REMOVALS_TRIES {
-            kept.settled.append(&mut files);
-        } else {
-            (kept.since, kept.not_before) = (now, now + REMOVALS_AFTER);
-            kept.waiting.append(&mut files);
-        }
-        self.synced.notify_all();
-    }
-
-    /// Waits while a sync is running. Returns false if it still runs, or failed.
-    fn wait(&self, until: Instant) -> bool {
-        let mut kept = self.state.lock();
-        while kept.syncing.is_some() && !self.synced.wait_until(&mut kept, until).timed_out() {}
-        kept.syncing.is_none() && kept.failures == 0
-    }
-
-    /// Lets all files that are left be dropped, even if the store's medium may lack their removal.
-    fn give_up(&self) {
-        let kept = &mut *self.state.lock();
-        kept.settled.append(&mut kept.waiting);
-        if let Some(syncing) = &mut kept.syncing {
-            kept.settled.append(syncing);
-        }
-    }
-}
 
 impl Inner {
     /// Prepares the removal of the last name. A crash of the machine brings back records that the medium still calls

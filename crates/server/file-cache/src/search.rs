@@ -9,10 +9,10 @@ use types::{Fingerprint, Identity, Shown, Version};
 
 use crate::cache::{Inner, broken};
 use crate::clock;
+use crate::errors::is_full;
 use crate::identity_attribute::IdentityAttribute;
-use crate::open::is_full;
 use crate::replica::mtime_of;
-use crate::withdrawal::is_void;
+use crate::void::is_void;
 
 /// Returns whether a crash of the machine may lose the data of a record, because nobody had asked to keep it. If its
 /// replica is missing after a crash, that is no loss.

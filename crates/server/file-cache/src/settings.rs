@@ -8,7 +8,7 @@ use catalogue::Catalogue;
 use config::Policy;
 use global_store::GlobalStore;
 
-use crate::clean::Which;
+use crate::api::Which;
 use crate::clock::Clock;
 
 /// Space of the burst buffer's file system, in bytes.

@@ -16,9 +16,9 @@ use types::{ByteRange, Epoch, Fingerprint, Moved, RangeSet, Timestamp};
 
 use crate::cache::{CacheCounters, Inner};
 use crate::clock::{tick, wall_s};
+use crate::errors::is_full;
 use crate::fault;
 use crate::limits::{FETCH_TRIES, GAP_BYTES, ONE_READ_BYTES, POLL, RACY_SLACK, SMALL_BYTES};
-use crate::open::is_full;
 use crate::replica;
 use crate::residency::{Fetch, File};
 use crate::sums::{self, Sums};

@@ -17,10 +17,11 @@ use types::{Fingerprint, Moved, Timestamp};
 
 use crate::announce::{Announcer, is_wanted};
 use crate::api::Residency;
-use crate::cache::{Inner, errno};
+use crate::cache::Inner;
 use crate::content::ContentOwner;
 use crate::copy::{Copied, Copy, Extent};
 use crate::doubt::new_place;
+use crate::errors::{clone_error, errno, here};
 use crate::fault;
 use crate::lease::{self, Nobody};
 use crate::limits::{CONCLUDED_FILES, SMALL_BYTES};
@@ -28,7 +29,6 @@ use crate::medium::LACKS;
 use crate::pace::CopyPace;
 use crate::replica::{self, How};
 use crate::residency::{File, Gate, Live};
-use crate::side::{self, here};
 use crate::sums::Sums;
 
 /// Outcome of one stage-out.
@@ -454,11 +454,6 @@ fn nothing_to_do(live: &Live) -> Option<StageOutResult> {
         Some(_) if live.is_lost() => Some(stuck(Residency::Failed, io::Error::from_raw_os_error(libc::ENOENT))),
         Some(_) => None,
     }
-}
-
-pub(crate) fn clone_error(error: &io::Error) -> io::Error {
-    let copy = io::Error::from_raw_os_error(errno(error));
-    if side::errno_here(error).is_some() { here(copy) } else { copy }
 }
 
 /// Returns whether overwriting a global copy that is not as it was left loses nobody's bytes.

@@ -5,12 +5,11 @@ use serde::{Deserialize, Serialize};
 use catalogue::State;
 
 use crate::api::{Keep, ORPHANED};
-use crate::cache::Inner;
+use crate::cache::{FileCache, Inner};
+use crate::errors::Trouble;
 use crate::limits::STUCK_LISTED;
 use crate::refusal::REMEDY;
 use crate::residency::Removal;
-use crate::side::Trouble;
-use crate::surface::FileCache;
 
 /// The file cache's state at one moment. Counters start at zero when the cache is opened.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]

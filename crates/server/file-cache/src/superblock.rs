@@ -12,8 +12,8 @@ use concurrency::{Instant, Mutex};
 use rustix::fs::FlockOperation;
 use types::Version;
 
+use crate::errors::is_full;
 use crate::limits::{CLEANED_POLL, CLEANED_WAIT, VERSIONS_RESERVED};
-use crate::open::is_full;
 use crate::settings::OpenError;
 use page::{Page, keep_room, new_page, read_page, start_page, write_page};
 

@@ -11,6 +11,7 @@ use global_store::Anchor;
 use types::{ByteRange, Fingerprint, Identity, Timestamp, Version};
 
 use crate::api::{DrainProgress, Keep, OpenHow, Overlay, Residency, SetMtime, Stuck, TellChange};
+pub use crate::cache::FileCache;
 use crate::cache::{CacheCounters, Inner, broken};
 use crate::clock::wall;
 use crate::handle::FileHandle;
@@ -19,12 +20,6 @@ use crate::recovery;
 use crate::replica::mtime_of;
 use crate::residency::NameHold;
 use crate::settings::{OpenError, Settings};
-
-/// The file cache, cheap to clone. `shutdown` ends it. Dropping the last clone leaves the threads running.
-#[derive(Clone)]
-pub struct FileCache {
-    pub(crate) inner: Arc<Inner>,
-}
 
 impl FileCache {
     /// Opens (or makes) the burst buffer, recovers from a crash, and starts the background threads. The process

@@ -3,10 +3,9 @@
 use std::io;
 use std::os::fd::AsFd;
 
-use crate::cache::Inner;
+use crate::cache::{FileCache, Inner};
 use crate::replica::How;
 use crate::residency::File;
-use crate::surface::FileCache;
 
 impl FileCache {
     /// Returns when everything written to any file survives a crash of the machine. All files are tried. Errors: the

@@ -10,7 +10,7 @@ use types::ByteRange;
 
 use super::route::Route;
 use super::{FileHandle, errno, is_too_large};
-use crate::open::is_full;
+use crate::errors::is_full;
 
 /// Modes that leave every byte of the content unchanged.
 const KEEPS: u32 = (libc::FALLOC_FL_KEEP_SIZE | libc::FALLOC_FL_UNSHARE_RANGE) as u32;

@@ -10,8 +10,8 @@ use types::ByteRange;
 
 use super::{FileHandle, Route, errno};
 use crate::api::WriteResult;
+use crate::errors::is_full;
 use crate::limits::{APPEND_SEARCHED_BYTES, PAGE_BYTES};
-use crate::open::is_full;
 use crate::replica;
 
 /// Trace of an append that may have been done already.

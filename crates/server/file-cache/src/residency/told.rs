@@ -1,6 +1,6 @@
 //! Failed stage-outs of a file: what programs and operators are told.
 
-use crate::side::Trouble;
+use crate::errors::Trouble;
 
 #[derive(Debug, Default)]
 pub(crate) struct Told {

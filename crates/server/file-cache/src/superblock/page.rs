@@ -9,8 +9,8 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
+use crate::errors::is_full;
 use crate::limits::START_ROOM_BYTES;
-use crate::open::is_full;
 use crate::settings::OpenError;
 
 const MAGIC: &str = "forebay burst buffer";

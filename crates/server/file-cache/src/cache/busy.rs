@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicU64;
 
 use concurrency::{Instant, Mutex};
 
-use crate::cache::CacheCounters;
+use super::CacheCounters;
 
 /// Counts the threads at work. Time with at least one of them is added to a counter of microseconds.
 #[derive(Default)]
