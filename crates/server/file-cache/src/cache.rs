@@ -1,5 +1,6 @@
 //! The state that all files share, and the table of files in memory.
 
+mod budget;
 mod busy;
 mod counters;
 mod doubts;
@@ -26,16 +27,17 @@ use global_store::{Anchor, GlobalStore};
 use types::{Identity, Version};
 
 use crate::api::TellChange;
+use crate::burst_buffer::replica::{How, Replicas};
+use crate::burst_buffer::space::Spaces;
+use crate::burst_buffer::superblock::Superblock;
+use crate::burst_buffer::void::is_void;
 use crate::clock::Clock;
 use crate::fault;
 use crate::limits::IDLE_FILES;
-use crate::replica::{How, Replicas};
 use crate::residency::{Body, Compared, File, Gate, Live};
 use crate::settings::Settings;
-use crate::space::Spaces;
-use crate::superblock::Superblock;
-use crate::void::is_void;
 
+pub(crate) use budget::DescriptorBudget;
 pub(crate) use busy::Busy;
 pub(crate) use counters::CacheCounters;
 pub(crate) use doubts::Doubts;
@@ -328,9 +330,9 @@ impl Inner {
             return true;
         }
         let sound = (|| {
-            let sums = crate::sums::Sums::load(&self.replicas.sums_path(version))?;
+            let sums = crate::burst_buffer::sums::Sums::load(&self.replicas.sums_path(version))?;
             let fd = self.replicas.open_as(version, How::Read).ok()?;
-            let found = crate::sums::of_replica(&fd, size).ok()?;
+            let found = crate::burst_buffer::sums::of_replica(&fd, size).ok()?;
             (found == sums && rustix::fs::fstat(&fd).ok()?.st_size as u64 == size).then_some(())
         })();
         file.live.lock().compared = if sound.is_some() { Compared::Yes } else { Compared::No };

@@ -8,12 +8,12 @@ use global_store::Access;
 use serde::Serialize;
 use types::{Identity, Moved, Shown, Version};
 
+use crate::burst_buffer::replica::How;
+use crate::burst_buffer::sums::{self, Sums};
 use crate::cache::{FileCache, Inner, broken};
-use crate::content::ContentOwner;
+use crate::global_copy::content::ContentOwner;
 use crate::limits::STUCK_LISTED;
-use crate::replica::How;
 use crate::residency::Removal;
-use crate::sums::{self, Sums};
 
 /// Result of a check. Lists are cut at 1,000 entries, counts are not.
 #[derive(Debug, Clone, Default, Serialize)]

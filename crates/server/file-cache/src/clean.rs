@@ -17,11 +17,11 @@ use concurrency::Instant;
 use types::{Identity, Version};
 
 use crate::api::{Cleaned, Which};
+use crate::burst_buffer::lease::{self, Nobody};
+use crate::burst_buffer::replica::{How, Replicas};
+use crate::burst_buffer::superblock::{check_owner, first_after_crash, is_damaged, lock};
 use crate::cache::{FileCache, Inner, broken};
-use crate::lease::{self, Nobody};
 use crate::limits::{CLEAN_BATCH, CLEAN_TURN};
-use crate::replica::{How, Replicas};
-use crate::superblock::{check_owner, first_after_crash, is_damaged, lock};
 
 impl Cleaned {
     fn add(&mut self, bytes: u64) {

@@ -12,11 +12,11 @@ use catalogue::{Durability, Record, State};
 use global_store::calls::still_wanted;
 use types::{Identity, Shown};
 
+use crate::burst_buffer::lease::{self, Nobody};
+use crate::burst_buffer::replica::How;
 use crate::cache::{CacheCounters, Inner};
 use crate::errors::errno;
-use crate::lease::{self, Nobody};
 use crate::limits::{BACKOFF_MAX, EVICT_ROUND, POLL, REPLAY_BYTES_IDLE, REPLAY_BYTES_MAX, ROUND, ROUND_SHORT};
-use crate::replica::How;
 use crate::residency::File;
 use crate::stage_out::StageOutResult;
 

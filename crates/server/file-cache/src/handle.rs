@@ -21,11 +21,11 @@ use rustix::fs::SeekFrom;
 use types::{ByteRange, Version};
 
 use crate::api::{OpenHow, SeekFor, WriteResult};
+use crate::burst_buffer::lease::{self, Nobody};
+use crate::burst_buffer::replica::{self, How};
 use crate::cache::Inner;
 use crate::errors::is_full;
-use crate::lease::{self, Nobody};
 use crate::read_partial::Foresee;
-use crate::replica::{self, How};
 use crate::residency::File;
 pub use backdate::Backdating;
 pub use behind::WriteBehind;

@@ -16,63 +16,33 @@
 // Locks, clocks and threads are those of the crate `concurrency` (clippy.toml); tests may take the system's.
 #![cfg_attr(not(test), deny(clippy::disallowed_types, clippy::disallowed_methods))]
 
-mod announce;
 mod api;
-mod budget;
+mod burst_buffer;
 mod cache;
 mod check;
 mod clean;
 mod clock;
-mod conclude;
-mod content;
-mod copy;
-mod damage;
-mod doubt;
-mod drain;
 mod errors;
 mod eviction;
-mod extents;
 pub mod fault;
-mod fetches;
+mod global_copy;
 
-mod finish;
 mod handle;
-mod identity_attribute;
-mod identity_attributes;
-mod intent;
-mod last_access;
-mod lease;
 pub mod limits;
-mod marks;
 mod medium;
-mod noting;
 mod open;
-mod outcome;
-mod pace;
-mod pass;
-mod publish;
 mod read_partial;
 mod recovery;
 mod refusal;
-mod release;
 mod removal;
-mod replica;
 mod residency;
 mod resolve;
-mod search;
 mod settings;
-mod space;
-mod spare;
 mod stage_in;
 mod stage_out;
 mod status;
-mod sums;
-mod superblock;
 mod surface;
 mod sync_all;
-mod times;
-mod void;
-mod withdrawal;
 #[cfg(test)]
 mod world;
 
@@ -80,19 +50,19 @@ pub use api::{
     Cleaned, DrainProgress, Fared, Keep, ORPHANED, OpenHow, Overlay, Residency, SeekFor, SetMtime, Stuck, TellChange,
     Which, WriteResult,
 };
+pub use burst_buffer::replica::{holds_unsaved_data, last_version, with_identity_attribute};
+pub use burst_buffer::superblock::{check_owner, first_after_crash, is_damaged, keep_private, lock, remake, store_of};
 pub use check::CheckReport;
 pub use clean::IdlePlace;
 pub use clock::Clock;
-pub use doubt::now_of_files;
+pub use global_copy::doubt::now_of_files;
 pub use handle::{Backdating, FileHandle, WriteBehind};
 pub use read_partial::{FindMissing, Foresee};
-pub use replica::{holds_unsaved_data, last_version, with_identity_attribute};
+pub use recovery::may_go_with_crash;
 pub use residency::File;
 pub use resolve::save_as;
-pub use search::may_go_with_crash;
 pub use settings::{Neighbours, OpenError, Settings, Space, SpaceProbe};
 pub use status::{Status, StuckStatus};
-pub use superblock::{check_owner, first_after_crash, is_damaged, keep_private, lock, remake, store_of};
 pub use surface::FileCache;
 
 pub use global_store::Anchor;

@@ -1,5 +1,9 @@
 //! Opening of a file: the choice of its route.
 
+mod intent;
+mod release;
+mod withdrawal;
+
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -11,15 +15,15 @@ use global_store::{Access, Anchor};
 use types::{Fingerprint, Moved, Version};
 
 use crate::api::OpenHow;
+use crate::burst_buffer::lease::{self, Nobody};
+use crate::burst_buffer::replica::How;
 use crate::cache::{CacheCounters, Inner};
 use crate::clock::tick;
-use crate::content::ContentOwner;
 use crate::errors::{is_damage, is_full};
+use crate::global_copy::content::ContentOwner;
+use crate::global_copy::marks;
 use crate::handle::FileHandle;
-use crate::lease::{self, Nobody};
 use crate::limits::{BLOCK_BYTES, FETCH_TRIES, RACY_SLACK, SMALL_BYTES, WHOLE_FIRST_BYTES};
-use crate::marks;
-use crate::replica::How;
 use crate::residency::{Body, Compared, File, Live, NameHold};
 
 /// Outcome of one try of an open.

@@ -14,11 +14,11 @@ use std::sync::Arc;
 use types::ByteRange;
 
 use crate::api::Fared;
+use crate::burst_buffer::replica;
+use crate::burst_buffer::sums::block_range;
 use crate::cache::{CacheCounters, Inner};
 use crate::limits::{AHEAD_BLOCKS_MAX, BLOCK_BYTES, FETCHERS_PER_FILE_MAX};
-use crate::replica;
 use crate::residency::{Fetch, File};
-use crate::sums::block_range;
 
 /// Callback that returns the bytes of a range that are neither present nor being fetched.
 pub type FindMissing<'a> = &'a mut dyn FnMut(ByteRange) -> Vec<ByteRange>;

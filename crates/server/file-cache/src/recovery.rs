@@ -1,5 +1,9 @@
 //! Opening of a burst buffer, in whatever state the last agent left it.
 
+mod damage;
+mod identity_attributes;
+mod search;
+
 use std::collections::HashSet;
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -12,18 +16,19 @@ use concurrency::Mutex;
 use config::KeepAfter;
 use types::{Identity, Shown, Version};
 
-use crate::budget::DescriptorBudget;
-use crate::cache::{Busy, CacheCounters, FetchQueue, FileQueue, Inner, Table};
+use crate::burst_buffer::lease::{self, Nobody};
+use crate::burst_buffer::replica::Replicas;
+use crate::burst_buffer::space::{self, Spaces};
+use crate::burst_buffer::superblock::{Superblock, check_owner};
+use crate::burst_buffer::void::is_void;
+use crate::cache::{Busy, CacheCounters, DescriptorBudget, FetchQueue, FileQueue, Inner, Table};
 use crate::clock;
-use crate::lease::{self, Nobody};
 use crate::limits::{STOP_WAIT, SWEEP_AFTER};
-use crate::replica::Replicas;
 use crate::residency::{Compared, File};
 use crate::settings::{OpenError, Settings};
-use crate::space::{self, Spaces};
 use crate::stage_out::StageOutResult;
-use crate::superblock::{Superblock, check_owner};
-use crate::void::is_void;
+
+pub use search::may_go_with_crash;
 
 /// The files of a burst buffer on disk.
 struct Ground {

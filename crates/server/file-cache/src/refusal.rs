@@ -11,23 +11,21 @@
 
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use catalogue::{Record, State};
-use types::{Fingerprint, Identity, Moved, Shown, Version};
+use catalogue::Record;
+use types::{Identity, Shown, Version};
 
-use crate::api::Residency;
+use crate::burst_buffer::lease::{self, Nobody};
+use crate::burst_buffer::replica::How;
 use crate::cache::{Inner, broken};
-use crate::errors::{errno, here, is_refusal};
-use crate::lease::{self, Nobody};
+use crate::errors::{errno, is_refusal};
 use crate::limits::{PROBE_BYTES, ROUND};
-use crate::replica::How;
 use crate::residency;
-use crate::stage_out::{StageOutJob, StageOutResult};
 
 /// Writes and syncs a file. There is no other test: a file system that made itself read-only may not say so.
 fn probe(root: &Path) -> io::Result<()> {
@@ -145,56 +143,6 @@ impl Inner {
             self.settings.burst_buffer.shown()
         );
         error
-    }
-
-    /// Does W3 where nothing can be recorded: programs read the bytes that are copied, and a crash in the middle
-    /// leaves a conflict. Gate not held.
-    pub(crate) fn announce_unrecorded(
-        &self,
-        file: &residency::File,
-        copied: &mut Record,
-        replica: BorrowedFd<'_>,
-    ) -> io::Result<()> {
-        self.secure_unsynced(file, copied, replica)?;
-        let _gate = file.gate();
-        let mut live = file.live.lock();
-        if !crate::announce::is_wanted(copied, &live) {
-            return Err(io::Error::from_raw_os_error(libc::ENOENT));
-        }
-        crate::announce::follow(copied, &live);
-        copied.state = State::Draining;
-        live.recorded(copied.clone());
-        Ok(())
-    }
-
-    /// Returns whether a file that nobody can write was completely copied since its last change, and the copy is
-    /// unchanged.
-    pub(crate) fn is_copied(&self, file: &residency::File, changes: u64, found: &Fingerprint) -> bool {
-        let live = file.live.lock();
-        live.copies.unrecorded == Some(changes)
-            && live.below.left.is_some_and(|left| live.moved(&left, found) == Moved::Nothing)
-    }
-
-    /// Does W7 where nothing can be recorded: the copy is complete, and the file stays dirty. Gate held.
-    pub(crate) fn concluded_unrecorded(
-        &self,
-        job: &StageOutJob<'_>,
-        left: Fingerprint,
-        error: io::Error,
-    ) -> StageOutResult {
-        if let Err(lost) = self.lost_nothing(job.file, job.replica.as_fd()) {
-            return self.note_failure(job.file, here(lost), Some(left));
-        }
-        let mut live = job.file.live.lock();
-        live.below.synced(Some(left));
-        live.told.succeed();
-        let current = live.changes == job.changes && !live.is_written();
-        live.copies.unrecorded = (job.quiet && current).then_some(job.changes);
-        let reason = format!(
-            "what can be read of it is in the global store, but the burst buffer takes no writes, so it is not clean: {error}"
-        );
-        live.recorded(Record { reason, state: State::Draining, ..job.record.clone() });
-        StageOutResult::Stuck { state: Residency::Queued, orphaned: false, error }
     }
 }
 

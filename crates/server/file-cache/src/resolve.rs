@@ -9,10 +9,10 @@ use std::sync::Arc;
 use catalogue::{Durability, Record, State};
 
 use crate::api::Keep;
+use crate::burst_buffer::replica::How;
 use crate::cache::{CacheCounters, Inner};
 use crate::limits::{SAVED_NAME_BYTES, SAVED_NAMES_MAX};
 use crate::medium::LACKS;
-use crate::replica::How;
 use crate::residency::File;
 
 impl Inner {

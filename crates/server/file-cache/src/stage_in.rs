@@ -4,6 +4,8 @@
 //! block copies it itself. The replica has no record until it is complete and the global copy was found unchanged, so
 //! a crash leaves only garbage. If the global copy changed meanwhile, open files continue in the global store.
 
+mod fetches;
+
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -14,14 +16,14 @@ use global_store::{Access, Anchor, StoreAttributes, StoreFile};
 use rustix::fs::OFlags;
 use types::{ByteRange, Epoch, Fingerprint, Moved, RangeSet, Timestamp};
 
+use crate::burst_buffer::replica;
+use crate::burst_buffer::sums::{self, Sums};
 use crate::cache::{CacheCounters, Inner};
 use crate::clock::{tick, wall_s};
 use crate::errors::is_full;
 use crate::fault;
 use crate::limits::{FETCH_TRIES, GAP_BYTES, ONE_READ_BYTES, POLL, RACY_SLACK, SMALL_BYTES};
-use crate::replica;
 use crate::residency::{Fetch, File};
-use crate::sums::{self, Sums};
 
 /// A block that one thread copies.
 pub(crate) struct BlockClaim {

@@ -5,6 +5,17 @@
 //! since. Otherwise the record stays `Dirty` with the fingerprint and the checksums of the copied bytes, and the next
 //! stage-out compares with these.
 
+mod announce;
+mod conclude;
+mod copy;
+mod drain;
+mod finish;
+mod outcome;
+mod pace;
+mod pass;
+mod publish;
+mod spare;
+
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -15,21 +26,21 @@ use config::{OnConflict, Policy, StageOut};
 use global_store::{Access, Anchor, StoreAttributes, StoreFile, descriptors};
 use types::{Fingerprint, Moved, Timestamp};
 
-use crate::announce::{Announcer, is_wanted};
 use crate::api::Residency;
+use crate::burst_buffer::lease::{self, Nobody};
+use crate::burst_buffer::replica::{self, How};
+use crate::burst_buffer::sums::Sums;
 use crate::cache::Inner;
-use crate::content::ContentOwner;
-use crate::copy::{Copied, Copy, Extent};
-use crate::doubt::new_place;
 use crate::errors::{clone_error, errno, here};
 use crate::fault;
-use crate::lease::{self, Nobody};
+use crate::global_copy::content::ContentOwner;
+use crate::global_copy::doubt::new_place;
 use crate::limits::{CONCLUDED_FILES, SMALL_BYTES};
 use crate::medium::LACKS;
-use crate::pace::CopyPace;
-use crate::replica::{self, How};
 use crate::residency::{File, Gate, Live};
-use crate::sums::Sums;
+use announce::{Announcer, is_wanted};
+use copy::{Copied, Copy, Extent};
+use pace::CopyPace;
 
 /// Outcome of one stage-out.
 #[derive(Debug)]
@@ -341,7 +352,8 @@ impl Inner {
         let look = || {
             let Some(anchor) = self.anchor_of(file, false)? else { return Ok(None) };
             let shared = self.store.is_shared();
-            let foreign = if shared { crate::marks::foreign(&*anchor, &self.settings.agent_id)? } else { None };
+            let foreign =
+                if shared { crate::global_copy::marks::foreign(&*anchor, &self.settings.agent_id)? } else { None };
             // The write must not destroy others' changes, however long the store's client caches attributes.
             let found = anchor.attributes_now()?;
             Ok(Some((anchor, found, foreign)))

@@ -11,13 +11,13 @@ use global_store::Anchor;
 use types::{ByteRange, Fingerprint, Identity, Timestamp, Version};
 
 use crate::api::{DrainProgress, Keep, OpenHow, Overlay, Residency, SetMtime, Stuck, TellChange};
+use crate::burst_buffer::replica::mtime_of;
 pub use crate::cache::FileCache;
 use crate::cache::{CacheCounters, Inner, broken};
 use crate::clock::wall;
 use crate::handle::FileHandle;
 use crate::limits::{FETCH_TRIES, RESOLVE_WAIT};
 use crate::recovery;
-use crate::replica::mtime_of;
 use crate::residency::NameHold;
 use crate::settings::{OpenError, Settings};
 

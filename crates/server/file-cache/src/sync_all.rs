@@ -3,8 +3,8 @@
 use std::io;
 use std::os::fd::AsFd;
 
+use crate::burst_buffer::replica::How;
 use crate::cache::{FileCache, Inner};
-use crate::replica::How;
 use crate::residency::File;
 
 impl FileCache {

@@ -10,9 +10,9 @@ use types::ByteRange;
 
 use super::{FileHandle, Route, errno};
 use crate::api::WriteResult;
+use crate::burst_buffer::replica;
 use crate::errors::is_full;
 use crate::limits::{APPEND_SEARCHED_BYTES, PAGE_BYTES};
-use crate::replica;
 
 /// Trace of an append that may have been done already.
 #[derive(Debug, PartialEq, Eq)]

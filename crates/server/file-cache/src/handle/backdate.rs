@@ -10,9 +10,9 @@ use types::{ByteRange, Timestamp, Version};
 
 use super::{FileHandle, Route};
 use crate::api::WriteResult;
+use crate::burst_buffer::replica::{self, mtime_of};
 use crate::clock::wall;
 use crate::limits::COARSE_SECONDS;
-use crate::replica::{self, mtime_of};
 
 /// State of a file before backdated bytes arrive.
 #[derive(Debug, Default)]

@@ -9,8 +9,8 @@ use global_store::posix::reopen_as_path;
 use types::Version;
 
 use super::FileHandle;
+use crate::burst_buffer::replica::How;
 use crate::cache::Inner;
-use crate::replica::How;
 use crate::residency::File;
 
 impl FileHandle {

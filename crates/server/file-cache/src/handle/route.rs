@@ -10,8 +10,8 @@ use global_store::StoreFile;
 use global_store::calls::still_wanted;
 
 use super::{FileHandle, errno};
+use crate::burst_buffer::replica::{self, How};
 use crate::clock::wall;
-use crate::replica::{self, How};
 use crate::residency::{Body, Live};
 
 /// The place where one request is served.

@@ -14,7 +14,7 @@ use rustix::fs::Stat;
 use types::{Fingerprint, Timestamp};
 
 use super::Live;
-use crate::replica::{ctime_of, mtime_of};
+use crate::burst_buffer::replica::{ctime_of, mtime_of};
 
 /// A change time as programs see it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

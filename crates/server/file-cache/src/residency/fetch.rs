@@ -38,7 +38,7 @@ pub(crate) struct Fetch {
 
 impl Fetch {
     pub(crate) fn has_block(&self, block: u64) -> bool {
-        self.present.contains(crate::sums::block_range(block, self.base.size))
+        self.present.contains(crate::burst_buffer::sums::block_range(block, self.base.size))
     }
 
     /// Returns a block that nobody has or copies: the nearest expected one, otherwise the next from `wanted` onwards,
@@ -62,11 +62,11 @@ impl Fetch {
         let first = hole.start.div_ceil(BLOCK_BYTES);
         let mut skipped = ByteRange::at(first * BLOCK_BYTES, 0);
         for block in first..self.sums.len() as u64 {
-            let range = crate::sums::block_range(block, self.base.size);
+            let range = crate::burst_buffer::sums::block_range(block, self.base.size);
             if range.end > hole.end {
                 break;
             }
-            self.sums[block as usize] = crate::sums::of_zeros(range.len());
+            self.sums[block as usize] = crate::burst_buffer::sums::of_zeros(range.len());
             skipped.end = range.end;
         }
         self.present.insert(skipped);

@@ -38,18 +38,18 @@ use config::Verify;
 use global_store::{Dressed, Successor, hidden};
 use types::{ByteRange, Fingerprint, Identity, Moved, Shown};
 
-use crate::announce::is_wanted;
+use super::announce::is_wanted;
+use super::copy::{Copy, CopyProgress, Extent};
+use super::finish::date;
+use super::pace::CopyPace;
+use super::{StageOutJob, StageOutResult};
+use crate::burst_buffer::lease::{self, Nobody};
 use crate::cache::{CacheCounters, FileCache, Inner};
-use crate::copy::{Copy, CopyProgress, Extent};
-use crate::doubt::is_renamed;
 use crate::errors::{errno, here};
 use crate::fault;
-use crate::finish::date;
-use crate::lease::{self, Nobody};
+use crate::global_copy::doubt::is_renamed;
 use crate::limits::{NAMES_TRIES, NAMES_WAIT, SMALL_BYTES};
-use crate::pace::CopyPace;
 use crate::residency::{File, Gate, Live, NameHold};
-use crate::stage_out::{StageOutJob, StageOutResult};
 
 /// Both locks. While they are held, nobody changes names or attributes, and nobody opens the file.
 type Seized<'a> = (RwLockWriteGuard<'a, ()>, Gate<'a>);

@@ -10,9 +10,9 @@ use global_store::Anchor;
 use types::{Moved, Version};
 
 use crate::api::SetMtime;
+use crate::burst_buffer::replica::{self, How};
 use crate::cache::Inner;
 use crate::clock::tick;
-use crate::replica::{self, How};
 use crate::residency::File;
 
 impl Inner {

@@ -5,8 +5,8 @@ use std::os::fd::OwnedFd;
 
 use types::ByteRange;
 
+use super::replica::next_data;
 use crate::limits::GAP_BYTES;
-use crate::replica::next_data;
 
 /// The data extents of a replica of `size` bytes, found from its beginning on. The file system is asked once for each
 /// extent, for finding an extent's end costs tmpfs a step for each page.

@@ -22,11 +22,11 @@ use std::sync::atomic::Ordering;
 
 use catalogue::{Record, State};
 
+use crate::burst_buffer::identity_attribute::IdentityAttribute;
+use crate::burst_buffer::replica::How;
 use crate::cache::Inner;
 use crate::errors::errno;
-use crate::identity_attribute::IdentityAttribute;
 use crate::limits::{IDENTITY_ATTRIBUTE_BYTES, IDENTITY_ATTRIBUTE_BYTES_MAX};
-use crate::replica::How;
 use crate::residency::File;
 
 impl Inner {

@@ -10,9 +10,9 @@ use std::sync::LazyLock;
 
 use crc_fast::{CrcAlgorithm, checksum};
 
-use crate::extents::Extents;
+use super::extents::Extents;
+use super::replica::make_parent;
 use crate::limits::BLOCK_BYTES;
-use crate::replica::make_parent;
 
 const MAGIC: &[u8; 8] = b"fbsums01";
 
@@ -54,7 +54,7 @@ pub(crate) fn of_replica_while(fd: &OwnedFd, size: u64, over: &dyn Fn() -> bool)
             blocks.push(of_zeros(range.len()));
             continue;
         }
-        let read = crate::replica::read_full(fd, &mut block[..range.len() as usize], range.start)?;
+        let read = super::replica::read_full(fd, &mut block[..range.len() as usize], range.start)?;
         blocks.push(sum(&block[..read]));
     }
     Ok(Sums { size, blocks })

@@ -1,22 +1,24 @@
 //! Step W7: the record after a verified copy.
 
+use std::io;
 use std::os::fd::AsFd;
 
 use catalogue::{Change, Durability, Record, State};
 use rustix::fs::Stat;
-use types::Fingerprint;
+use types::{Fingerprint, Moved};
 
-use crate::announce::follow;
+use super::announce::follow;
+use super::{StageOutJob, StageOutResult};
+use crate::api::Residency;
+use crate::burst_buffer::lease::{self, Nobody};
+use crate::burst_buffer::replica::{self, Replicas};
 use crate::cache::{CacheCounters, Inner};
 use crate::clock::wall_s;
 use crate::errors::{clone_error, here};
 use crate::fault;
-use crate::lease::{self, Nobody};
 use crate::limits::SMALL_BYTES;
 use crate::medium::LACKS;
-use crate::replica::{self, Replicas};
-use crate::residency::{Compared, Gate};
-use crate::stage_out::{StageOutJob, StageOutResult};
+use crate::residency::{Compared, File, Gate};
 
 impl Inner {
     /// Does W7 for files whose copies were checked, at most [`CONCLUDED_FILES`]: one commit. Their gates are held
@@ -174,5 +176,35 @@ impl Inner {
             self.drop_or_keep(file);
             fault::point("w8.dropped");
         }
+    }
+
+    /// Returns whether a file that nobody can write was completely copied since its last change, and the copy is
+    /// unchanged.
+    pub(crate) fn is_copied(&self, file: &File, changes: u64, found: &Fingerprint) -> bool {
+        let live = file.live.lock();
+        live.copies.unrecorded == Some(changes)
+            && live.below.left.is_some_and(|left| live.moved(&left, found) == Moved::Nothing)
+    }
+
+    /// Does W7 where nothing can be recorded: the copy is complete, and the file stays dirty. Gate held.
+    pub(crate) fn concluded_unrecorded(
+        &self,
+        job: &StageOutJob<'_>,
+        left: Fingerprint,
+        error: io::Error,
+    ) -> StageOutResult {
+        if let Err(lost) = self.lost_nothing(job.file, job.replica.as_fd()) {
+            return self.note_failure(job.file, here(lost), Some(left));
+        }
+        let mut live = job.file.live.lock();
+        live.below.synced(Some(left));
+        live.told.succeed();
+        let current = live.changes == job.changes && !live.is_written();
+        live.copies.unrecorded = (job.quiet && current).then_some(job.changes);
+        let reason = format!(
+            "what can be read of it is in the global store, but the burst buffer takes no writes, so it is not clean: {error}"
+        );
+        live.recorded(Record { reason, state: State::Draining, ..job.record.clone() });
+        StageOutResult::Stuck { state: Residency::Queued, orphaned: false, error }
     }
 }

@@ -6,11 +6,11 @@ use std::sync::atomic::Ordering;
 
 use global_store::descriptors;
 
+use super::StageOutResult;
 use crate::cache::Inner;
 use crate::errors::{clone_error, errno};
 use crate::limits::{KEPT_SHARE, POLL, ROOM_ROUNDS, ROOM_TRIES};
 use crate::residency::{Descriptors, File};
-use crate::stage_out::StageOutResult;
 
 impl Inner {
     /// Counts a replica's descriptor that stays open for the next request. When the bound is reached, all are closed.

@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use catalogue::{Change, Durability, Record, State};
 use types::{Fingerprint, Identity, Shown, Version};
 
+use crate::burst_buffer::identity_attribute::IdentityAttribute;
+use crate::burst_buffer::replica::mtime_of;
+use crate::burst_buffer::void::is_void;
 use crate::cache::{Inner, broken};
 use crate::clock;
 use crate::errors::is_full;
-use crate::identity_attribute::IdentityAttribute;
-use crate::replica::mtime_of;
-use crate::void::is_void;
 
 /// Returns whether a crash of the machine may lose the data of a record, because nobody had asked to keep it. If its
 /// replica is missing after a crash, that is no loss.

@@ -1,19 +1,19 @@
 //! Steps W2 and W3: before the first change of a global copy, its replacement is on the medium and the record says so.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering;
 
 use catalogue::{Change, Durability, Record, State};
 use global_store::StoreFile;
 
+use super::StageOutJob;
+use super::copy::{Copy, CopyProgress};
+use super::pace::CopyPace;
 use crate::cache::Inner;
-use crate::copy::{Copy, CopyProgress};
 use crate::errors::here;
 use crate::fault;
-use crate::pace::CopyPace;
 use crate::residency::{File, Gate, Live};
-use crate::stage_out::StageOutJob;
 
 /// Returns whether the file still has the replica that is being copied, and a record of it.
 pub(crate) fn is_wanted(copied: &Record, live: &Live) -> bool {
@@ -91,6 +91,26 @@ impl Inner {
             job.secured = true;
         }
         drop(gates);
+        Ok(())
+    }
+
+    /// Does W3 where nothing can be recorded: programs read the bytes that are copied, and a crash in the middle
+    /// leaves a conflict. Gate not held.
+    pub(crate) fn announce_unrecorded(
+        &self,
+        file: &File,
+        copied: &mut Record,
+        replica: BorrowedFd<'_>,
+    ) -> io::Result<()> {
+        self.secure_unsynced(file, copied, replica)?;
+        let _gate = file.gate();
+        let mut live = file.live.lock();
+        if !is_wanted(copied, &live) {
+            return Err(io::Error::from_raw_os_error(libc::ENOENT));
+        }
+        follow(copied, &live);
+        copied.state = State::Draining;
+        live.recorded(copied.clone());
         Ok(())
     }
 

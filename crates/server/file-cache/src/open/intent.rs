@@ -10,11 +10,11 @@ use global_store::{Anchor, StoreAttributes};
 use types::{Epoch, Fingerprint, Version};
 
 use crate::api::OpenHow;
+use crate::burst_buffer::replica::{self, How};
 use crate::cache::Inner;
 use crate::clock::wall_s;
 use crate::fault;
-use crate::marks;
-use crate::replica::{self, How};
+use crate::global_copy::marks;
 use crate::residency::{File, Untouched};
 
 impl Inner {

@@ -12,13 +12,12 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use concurrency::{Instant, Mutex};
 use types::Identity;
 
+use super::StageOutResult;
 use crate::api::{DrainProgress, Residency, Stuck};
-use crate::budget::DescriptorBudget;
-use crate::cache::Inner;
+use crate::cache::{DescriptorBudget, Inner};
 use crate::errors::clone_error;
 use crate::limits::{BATCH_BYTES, DRAIN_BATCH_FILES_MIN, GIVEN_UP_WAIT, POLL, SMALL_BYTES};
 use crate::residency::File;
-use crate::stage_out::StageOutResult;
 
 /// Batches of files with their sizes: small files together, large ones alone.
 type Batches = VecDeque<Vec<(Arc<File>, u64)>>;

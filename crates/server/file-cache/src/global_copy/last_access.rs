@@ -17,9 +17,9 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 
 use types::{Identity, Timestamp};
 
+use crate::burst_buffer::noting::atime_of;
 use crate::cache::{CacheCounters, Inner};
 use crate::limits::{POLL, UNITS_NS};
-use crate::noting::atime_of;
 use crate::residency::{File, Watched};
 
 /// Guard of the one thread that writes the access times of all open files to the global store.

@@ -7,12 +7,12 @@ use catalogue::Record;
 use global_store::{Access, Anchor, StoreFile};
 use types::ByteRange;
 
+use crate::burst_buffer::extents::Extents;
+use crate::burst_buffer::replica::{How, read_full};
+use crate::burst_buffer::sums::{self, Sums};
 use crate::cache::Inner;
 use crate::errors::here;
-use crate::extents::Extents;
 use crate::limits::{BLOCK_BYTES, SMALL_BYTES};
-use crate::replica::{How, read_full};
-use crate::sums::{self, Sums};
 
 /// Whose bytes a global copy holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use rustix::fs::{Mode, Stat};
 use types::Version;
 
-use crate::replica::{How, Replicas};
+use super::replica::{How, Replicas};
 
 /// The permissions of a void replica: the sticky bit alone, which means nothing on a file.
 const VOID: Mode = Mode::SVTX;

@@ -7,8 +7,7 @@ use std::time::Duration;
 use catalogue::{Durability, State};
 use config::{Cache, StageOut};
 
-use crate::budget::DescriptorBudget;
-use crate::cache::Inner;
+use crate::cache::{DescriptorBudget, Inner};
 use crate::clock::wall_s;
 use crate::limits::{FETCH_ON_BYTES, USED_GRAIN_S};
 use crate::residency::{Body, File, Removal};

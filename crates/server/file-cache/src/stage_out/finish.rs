@@ -8,12 +8,12 @@ use config::Verify;
 use global_store::{Access, StoreFile};
 use types::{Fingerprint, Moved, Timestamp};
 
+use super::StageOutJob;
+use crate::burst_buffer::replica;
 use crate::cache::Inner;
 use crate::clock::{tick, wall};
 use crate::fault;
 use crate::limits::{COARSE_SECONDS, SMALL_BYTES};
-use crate::replica;
-use crate::stage_out::StageOutJob;
 
 impl Inner {
     /// Does W5. The time is set before the sync, so the sync makes it durable too. Otherwise, after a crash of the

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use super::BlockClaim;
 use crate::cache::Inner;
 use crate::residency::File;
-use crate::stage_in::BlockClaim;
 
 impl Inner {
     /// Runs a background fetcher.

@@ -7,12 +7,12 @@ use std::os::fd::OwnedFd;
 use global_store::StoreFile;
 use types::ByteRange;
 
-use crate::content::HolesBelow;
+use crate::burst_buffer::extents::Extents;
+use crate::burst_buffer::replica;
+use crate::burst_buffer::sums::{self, Sums, block_range, blocks_of};
 use crate::errors::here;
-use crate::extents::Extents;
+use crate::global_copy::content::HolesBelow;
 use crate::limits::{BEHIND_BYTES, BLOCK_BYTES, SMALL_BYTES};
-use crate::replica;
-use crate::sums::{self, Sums, block_range, blocks_of};
 
 /// Which bytes of the replica are written.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -6,12 +6,11 @@ use std::time::Duration;
 
 use concurrency::MutexGuard;
 
+use super::StageOutResult;
 use crate::api::{DrainProgress, Residency, Stuck};
-use crate::budget::DescriptorBudget;
-use crate::cache::Inner;
+use crate::cache::{DescriptorBudget, Inner};
 use crate::limits::{BATCH_BYTES, POLL, SMALL_BYTES, TURN_MAX, TURN_PAUSE_MAX};
 use crate::residency::File;
-use crate::stage_out::StageOutResult;
 
 /// Number of passes over files that changed while they were copied and that nobody writes now.
 const PASSES: usize = 3;

@@ -9,12 +9,12 @@ use catalogue::{Durability, Record, State};
 use config::StageOut;
 use types::Shown;
 
+use super::StageOutResult;
 use crate::api::{Residency, Stuck};
 use crate::cache::{CacheCounters, Inner};
 use crate::errors::{Trouble, errno, here};
 use crate::limits::{BACKOFF_MAX, BACKOFF_MIN, FAILURES_MAX};
 use crate::residency::File;
-use crate::stage_out::StageOutResult;
 
 fn backoff(tries: u32) -> Duration {
     BACKOFF_MIN.saturating_mul(1 << tries.saturating_sub(1).min(16)).min(BACKOFF_MAX)

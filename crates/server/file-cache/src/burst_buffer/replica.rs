@@ -19,9 +19,9 @@ use global_store::posix::is_kernel_from;
 use rustix::fs::{AtFlags, Mode, OFlags, SeekFrom, Stat, Timespec, Timestamps, UTIME_OMIT, XattrFlags};
 use types::{ByteRange, Timestamp, Version};
 
-use crate::identity_attribute::IdentityAttribute;
+use super::identity_attribute::IdentityAttribute;
+use super::noting::{Noting, to_atime};
 use crate::limits::{IDENTITY_ATTRIBUTE_BYTES_MAX, PIECE_BYTES};
-use crate::noting::{Noting, to_atime};
 
 /// First kernel version whose `syncfs` reports failed write-backs.
 const SYNCFS_TELLS: (u32, u32) = (5, 8);

@@ -25,13 +25,13 @@ use concurrency::Instant;
 use rustix::fs::Stat;
 use types::{Shown, Version};
 
+use crate::burst_buffer::lease::{self, Nobody};
+use crate::burst_buffer::replica::How;
+use crate::burst_buffer::sums::{self, Sums};
+use crate::burst_buffer::superblock::Before;
 use crate::cache::Inner;
-use crate::lease::{self, Nobody};
 use crate::limits::{LENGTH_STEP, SUM_AT_END_MAX};
-use crate::replica::How;
 use crate::residency::{Compared, File, Live};
-use crate::sums::{self, Sums};
-use crate::superblock::Before;
 
 impl Inner {
     /// Returns the record of a dirty file that a start has found, updated for damage, and whether there are checksums
