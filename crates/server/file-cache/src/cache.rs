@@ -57,13 +57,11 @@ pub struct FileCache {
     pub(crate) inner: Arc<Inner>,
 }
 
-/// State shared by all files.
 pub(crate) struct Inner {
     pub(crate) settings: Settings,
     pub(crate) store: Arc<dyn GlobalStore>,
     pub(crate) catalogue: Arc<dyn Catalogue>,
     pub(crate) replicas: Replicas,
-    /// Callback for changes of files' bytes.
     pub(crate) on_change: OnceLock<TellChange>,
     pub(crate) superblock: Superblock,
     pub(crate) spaces: Spaces,
@@ -93,7 +91,6 @@ pub(crate) struct Inner {
     pub(crate) asking: AtomicBool,
     pub(crate) asked_neighbours: Mutex<Duration>,
     pub(crate) quiesced: AtomicBool,
-    /// Number of handles for writing.
     pub(crate) open_for_writing: AtomicU64,
     pub(crate) places: Places,
     /// Number of handles through which the kernel may write replicas without the agent.
@@ -158,7 +155,6 @@ impl Inner {
         Ok(())
     }
 
-    /// Returns whether the first `commits` are on the medium.
     pub(crate) fn has_synced(&self, commits: u64) -> bool {
         commits <= self.commits_synced.load(Ordering::Acquire)
     }
@@ -185,7 +181,6 @@ impl Inner {
         file
     }
 
-    /// Returns the file in memory, if it is there.
     pub(crate) fn known(&self, identity: &Identity) -> Option<Arc<File>> {
         self.table.lock().files.get(identity).cloned()
     }
@@ -272,10 +267,9 @@ impl Inner {
 
     /// Removes record and replica. Gate held. The file is clean, or its data is unwanted.
     pub(crate) fn drop_replica(&self, file: &File) -> io::Result<()> {
-        let (had_record, unclean, unlinked, version, clean_commit) = {
-            let live = file.live.lock();
+        let (had_record, unclean, unlinked, version, clean_commit) = file.peek(|live| {
             (live.record().is_some(), live.is_unclean(), live.is_unlinked(), live.version(), live.clean_commit)
-        };
+        });
         if had_record {
             // First the identity attribute: recovery takes a replica that has one for dirty.
             version.iter().for_each(|version| self.replicas.remove_identity_attribute_of(*version));

@@ -29,12 +29,10 @@ pub(crate) fn code(error: &io::Error) -> Option<i32> {
     error.raw_os_error().or_else(|| errno_here(error))
 }
 
-/// Returns the errno of an error of the burst buffer.
 pub(crate) fn errno_here(error: &io::Error) -> Option<i32> {
     error.get_ref()?.downcast_ref::<Here>()?.0.raw_os_error()
 }
 
-/// Returns the errno of an error; `EIO` if it has none.
 pub(crate) fn errno(error: &io::Error) -> i32 {
     code(error).unwrap_or(libc::EIO)
 }

@@ -107,11 +107,10 @@ impl Inner {
     /// Schedules another try for a replica that could not be removed. A file that became dirty or pinned is not tried
     /// again; it gets a deadline when it is neither. Gate held.
     pub(crate) fn evict_later(&self, file: &File, error: &io::Error, after: Duration) {
-        let stays = {
-            let live = file.live.lock();
+        let stays = file.peek(|live| {
             let pinned = |record: &Record| record.pinned && !live.medium.lacks_some();
             live.record().is_none_or(|record| record.state != State::Clean || pinned(record))
-        };
+        });
         if stays {
             return;
         }
@@ -128,10 +127,7 @@ impl Inner {
             return self.drop_replica(file);
         }
         self.settle_reads(file);
-        let (version, clean_commit) = {
-            let live = file.live.lock();
-            (live.version(), live.clean_commit)
-        };
+        let (version, clean_commit) = file.peek(|live| (live.version(), live.clean_commit));
         version.iter().for_each(|version| self.replicas.remove_identity_attribute_of(*version));
         self.disown(&file.identity, version.map(|version| (version, true)), self.leaving(clean_commit))?;
         file.live.lock().disowned();
@@ -243,11 +239,10 @@ impl Inner {
     /// Returns whether no mapping of an earlier open can still write the replica. The file's `io` lock is held, so our
     /// own descriptor for writing may be closed; the next write opens another.
     fn nobody_maps(&self, file: &File) -> io::Result<bool> {
-        let version = {
-            let mut live = file.live.lock();
+        let version = file.peek(|live| {
             live.fds.write = None;
             live.version()
-        };
+        });
         let Some(version) = version else { return Ok(false) };
         lease::probe(self.replicas.open_as(version, How::Read)?.as_fd(), Nobody::Writes)
     }
@@ -283,10 +278,7 @@ impl Inner {
         let Some(anchor) = self.anchor_of(file, false)? else { return Ok(false) };
         let global = Arc::from(anchor.open(global_store::Access::Write)?);
         let _gate = file.gate();
-        let moves = {
-            let live = file.live.lock();
-            !live.is_bypassed() && !live.is_unlinked() && live.is_whole()
-        };
+        let moves = file.peek(|live| !live.is_bypassed() && !live.is_unlinked() && live.is_whole());
         if !moves {
             return Ok(false);
         }

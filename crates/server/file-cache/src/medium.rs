@@ -37,7 +37,6 @@ use crate::residency::File;
 pub(crate) const LACKS: &str =
     "the burst buffer's medium did not take all that was written: what there is of it may be incomplete";
 
-/// The failure of a sync.
 struct Heard {
     error: io::Error,
     /// Whether bytes may be lost. Otherwise they could only not be written yet.

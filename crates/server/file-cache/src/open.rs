@@ -26,7 +26,6 @@ use crate::handle::FileHandle;
 use crate::limits::{BLOCK_BYTES, FETCH_TRIES, RACY_SLACK, SMALL_BYTES, WHOLE_FIRST_BYTES};
 use crate::residency::{Body, Compared, File, Live, NameHold};
 
-/// Outcome of one try of an open.
 enum Step {
     Opened(FileHandle),
     /// The file changed its body: try again.
@@ -39,10 +38,8 @@ enum Step {
     Compare(Arc<File>, Box<Record>, Fingerprint),
 }
 
-/// Work of the earlier tries of one open.
 #[derive(Default)]
 struct Tries {
-    /// Number of stage-ins.
     fetches: u32,
     /// Fingerprint of the global copy at the last comparison, and whether it held the recorded bytes.
     compared: Option<(Fingerprint, bool)>,
@@ -60,7 +57,6 @@ enum Kind {
 }
 
 impl Inner {
-    /// Opens a file. See `FileCache::open_file`.
     pub(crate) fn open_file(
         self: &Arc<Inner>,
         anchor: Arc<dyn Anchor>,
@@ -112,13 +108,12 @@ impl Inner {
 
     /// Cleans up after an open that failed, because no release follows. Gate held.
     fn leave_unopened(&self, file: &Arc<File>) {
-        let unwritten = {
-            let mut live = file.live.lock();
+        let unwritten = file.peek(|live| {
             if !live.is_open() && !live.is_unclean() {
                 live.anchor = None;
             }
             !live.is_written() && live.is_unclean()
-        };
+        });
         if unwritten {
             self.schedule_stage_out(file);
         }
@@ -437,10 +432,7 @@ impl Inner {
 
     /// Counts the handle and makes it. Gate held.
     fn opened(self: &Arc<Inner>, file: &Arc<File>, how: &OpenHow) -> io::Result<Step> {
-        let (version, seen) = {
-            let live = file.live.lock();
-            (live.version().filter(|_| live.is_whole()), live.told.error.0)
-        };
+        let (version, seen) = file.peek(|live| (live.version().filter(|_| live.is_whole()), live.told.error.0));
         let mut live = file.live.lock();
         let first = live.users.open(how.write);
         if how.write {

@@ -96,10 +96,7 @@ impl Inner {
         if !self.refuses(&error) {
             return Err(error);
         }
-        let (clean, in_use) = {
-            let live = file.live.lock();
-            (!live.is_unclean() && !live.is_unlinked(), live.is_open())
-        };
+        let (clean, in_use) = file.peek(|live| (!live.is_unclean() && !live.is_unlinked(), live.is_open()));
         if clean { self.outdated(file, in_use) } else { Err(self.refused(file, error)) }
     }
 
@@ -114,12 +111,11 @@ impl Inner {
     /// the writes. Gate held.
     pub(crate) fn may_move(&self, file: &residency::File, version: Version) -> io::Result<bool> {
         let Some(error) = self.refusal() else { return Ok(false) };
-        let past_us = {
-            let mut live = file.live.lock();
+        let past_us = file.peek(|live| {
             // Our own descriptors would refuse the lease.
             (live.fds.read, live.fds.noted) = (None, None);
             live.is_bypassed()
-        };
+        });
         if !past_us && lease::probe(self.replicas.open_as(version, How::Read)?.as_fd(), Nobody::Uses)? {
             return Ok(true);
         }

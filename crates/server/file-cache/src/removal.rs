@@ -49,10 +49,8 @@ impl Inner {
     /// dirty. The record must say before that the file is about to go; otherwise the file becomes an orphan.
     pub(crate) fn removing(&self, file: &File) -> io::Result<()> {
         let _gate = file.gate();
-        let (record, clean_commit, loaded) = {
-            let live = file.live.lock();
-            (live.record().cloned(), live.clean_commit, live.is_loaded())
-        };
+        let (record, clean_commit, loaded) =
+            file.peek(|live| (live.record().cloned(), live.clean_commit, live.is_loaded()));
         match record {
             None if !loaded => self.sync_commits(self.forgotten.load(Ordering::Acquire)),
             Some(record) if record.state == State::Clean => self.sync_commits(clean_commit),
@@ -267,11 +265,10 @@ impl Inner {
         }
         fault::point("unlink.record");
         for (file, _gate) in held {
-            let open = {
-                let mut live = file.live.lock();
+            let open = file.peek(|live| {
                 live.removal = Removal::Done;
                 live.is_open()
-            };
+            });
             if !open {
                 // The replica is garbage now. If this fails, the next start's sweep removes it.
                 let _ = self.drop_replica(file);

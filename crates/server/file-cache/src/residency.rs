@@ -66,7 +66,6 @@ pub(crate) use name::{NameHold, Removal};
 pub(crate) use told::Told;
 pub(crate) use users::Users;
 
-/// Where the data of a version is.
 #[derive(Default)]
 pub(crate) enum Body {
     /// Only in the global store.
@@ -129,7 +128,6 @@ impl Live {
         }
     }
 
-    /// Returns the version of the replica.
     pub(crate) fn version(&self) -> Option<Version> {
         match &self.body {
             Body::Absent | Body::Through => None,
@@ -139,7 +137,6 @@ impl Live {
         }
     }
 
-    /// Returns the running stage-in.
     pub(crate) fn fetch(&self) -> Option<&Fetch> {
         if let Body::Fetching(fetch) = &self.body { Some(fetch) } else { None }
     }
@@ -148,7 +145,6 @@ impl Live {
         if let Body::Fetching(fetch) = &mut self.body { Some(fetch) } else { None }
     }
 
-    /// Returns whether there is a complete replica.
     pub(crate) fn is_whole(&self) -> bool {
         matches!(self.body, Body::Clean(_) | Body::Unclean(_) | Body::Unrecorded(_))
     }
@@ -173,7 +169,6 @@ impl Live {
         matches!(self.body, Body::Lost { .. })
     }
 
-    /// Returns whether the catalogue was asked for the record.
     pub(crate) fn is_loaded(&self) -> bool {
         self.tenure != Tenure::Unread
     }

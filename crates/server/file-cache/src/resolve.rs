@@ -16,13 +16,9 @@ use crate::medium::LACKS;
 use crate::residency::File;
 
 impl Inner {
-    /// Does `FileCache::resolve`. Gate held.
     pub(crate) fn resolve_gated(&self, file: &Arc<File>, keep: Keep) -> io::Result<Option<PathBuf>> {
         let errno = |code| Err(io::Error::from_raw_os_error(code));
-        let (record, written, lost) = {
-            let live = file.live.lock();
-            (live.record().cloned(), live.is_written(), live.is_lost())
-        };
+        let (record, written, lost) = file.peek(|live| (live.record().cloned(), live.is_written(), live.is_lost()));
         let Some(record) = record.filter(|record| record.state != State::Clean) else { return errno(libc::ENOENT) };
         if keep == Keep::BurstBuffer {
             if lost {
@@ -82,13 +78,12 @@ impl Inner {
     /// Keeps a file dirty whose record could not be removed after its identity attribute was: a dirty replica gets the
     /// attribute again. Gate held.
     pub(crate) fn stays_dirty(&self, file: &File) {
-        let record = {
-            let mut live = file.live.lock();
+        let record = file.peek(|live| {
             live.synced.identity_attribute = false;
             live.record()
                 .cloned()
                 .filter(|record| record.state != State::Clean && !record.removing && !live.is_unlinked())
-        };
+        });
         if let Some(record) = record {
             self.update_identity_attribute(file, &record);
         }

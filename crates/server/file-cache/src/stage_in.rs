@@ -25,7 +25,6 @@ use crate::fault;
 use crate::limits::{FETCH_TRIES, GAP_BYTES, ONE_READ_BYTES, POLL, RACY_SLACK, SMALL_BYTES};
 use crate::residency::{Fetch, File};
 
-/// A block that one thread copies.
 pub(crate) struct BlockClaim {
     block: u64,
     range: ByteRange,
@@ -263,22 +262,18 @@ impl Inner {
         drop(replica);
         sums.keep(&self.replicas.sums_path(version));
         fault::point("p3.sums");
-        let (unlinked, shown) = {
-            let live = file.live.lock();
-            (live.is_unlinked(), live.shown_of(&base))
-        };
+        let (unlinked, shown) = file.peek(|live| (live.is_unlinked(), live.shown_of(&base)));
         let record = (!unlinked).then(|| Record { racy, shown, ..clean_record(&*anchor, version, base) });
         record.iter().try_for_each(|record| self.commit_record(file, record, Durability::Process))?;
         fault::point("p4.clean");
         CacheCounters::add(&self.counters.in_files, 1);
-        let unused = {
-            let mut live = file.live.lock();
+        let unused = file.peek(|live| {
             live.staged_in(version, record, (!doubted).then(|| self.now()));
             if !live.is_open() {
                 live.anchor = None;
             }
             !live.is_open()
-        };
+        });
         file.moved.notify_all();
         if unused {
             self.keep(file);
@@ -324,10 +319,8 @@ impl Inner {
     /// Notes that nobody waits for the whole file any more: without readers the fetch ends.
     pub(crate) fn leave_fetch(&self, file: &File) {
         let _gate = file.gate();
-        let goes_on = {
-            let live = file.live.lock();
-            live.is_open() || live.fetch().is_some_and(|fetch| fetch.started || fetch.commanded)
-        };
+        let goes_on =
+            file.peek(|live| live.is_open() || live.fetch().is_some_and(|fetch| fetch.started || fetch.commanded));
         if !goes_on {
             self.abandon_fetch(file);
         }
@@ -356,9 +349,7 @@ fn clean_record(anchor: &dyn Anchor, version: types::Version, base: Fingerprint)
     }
 }
 
-/// A block that was copied.
 struct Fetched {
-    /// Checksum of the block.
     sum: u64,
     /// End of the block's last data; 0 if it has none.
     end: u64,

@@ -42,7 +42,6 @@ use announce::{Announcer, is_wanted};
 use copy::{Copied, Copy, Extent};
 use pace::CopyPace;
 
-/// Outcome of one stage-out.
 #[derive(Debug)]
 pub(crate) enum StageOutResult {
     /// The replica and the global copy are equal, and the record says so.
@@ -73,7 +72,6 @@ pub(crate) struct StageOutJob<'a> {
     pub(crate) changes: u64,
     /// Whether a read lease was granted at the start, so nobody could write the replica.
     pub(crate) quiet: bool,
-    /// Whether the record says `Draining`.
     pub(crate) begun: bool,
     /// Whether this job wrote the copied data to the burst buffer's medium first.
     pub(crate) secured: bool,
@@ -378,7 +376,6 @@ impl Inner {
         }
     }
 
-    /// Does W4.
     fn copy(&self, job: &mut StageOutJob<'_>, interrupted: &dyn Fn() -> bool) -> io::Result<()> {
         let untouched = job.extent == Extent::Everything && job.size == 0 && job.before.size == 0;
         if untouched {

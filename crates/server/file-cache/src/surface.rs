@@ -177,8 +177,7 @@ impl FileCache {
     pub fn own_change(&self, anchor: &dyn Anchor) {
         let Some(file) = self.inner.known(anchor.identity()) else { return };
         let _gate = file.gate();
-        let record = {
-            let mut live = file.live.lock();
+        let record = file.peek(|live| {
             let told = live.below.own.is_some() || live.below.doubted;
             let record = live.record_mut().filter(|record| record.state != State::Clean);
             let record = record.map(|record| {
@@ -189,7 +188,7 @@ impl FileCache {
                 live.change_attributes(wall(), None);
             }
             record
-        };
+        });
         let Some(mut record) = record else { return };
         let hint = anchor.path_hint();
         let named = record.removing && anchor.attributes().is_ok_and(|found| found.links > 0);
@@ -283,13 +282,12 @@ impl FileCache {
             };
             let handle = self.open_file(Arc::clone(anchor), how)?;
             let file = Arc::clone(handle.file());
-            let through = {
-                let mut live = file.live.lock();
+            let through = file.peek(|live| {
                 if let Some(fetch) = live.fetch_mut() {
                     fetch.commanded = true;
                 }
                 live.is_through()
-            };
+            });
             if through && !self.inner.spaces.admit(anchor.attributes()?.fingerprint.size, &policy) {
                 return Err(io::Error::from_raw_os_error(libc::ENOSPC));
             }
@@ -319,10 +317,7 @@ impl FileCache {
             record.pinned = pinned;
             self.inner.put(file, record, Durability::Process)?;
             self.inner.expiry.forget(identity);
-            let rests = {
-                let live = file.live.lock();
-                !live.is_open() && !live.is_unclean()
-            };
+            let rests = file.peek(|live| !live.is_open() && !live.is_unclean());
             if !pinned && rests {
                 self.inner.drop_or_keep(file);
             }

@@ -56,7 +56,6 @@ fn notes(dir: BorrowedFd<'_>, strict: bool) -> io::Result<bool> {
     Ok(atime_of(&rustix::fs::fstat(&file)?) != before)
 }
 
-/// Returns the access time.
 pub(crate) fn atime_of(stat: &Stat) -> Timestamp {
     Timestamp { seconds: stat.st_atime, nanos: stat.st_atime_nsec as u32 }
 }

@@ -33,7 +33,6 @@ const IDENTITY_ATTRIBUTE: &str = "user.forebay.identity";
 /// Capacity for a replica's path without growing, in bytes.
 const PLACE_BYTES: usize = 32;
 
-/// How a replica is opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum How {
     Read,
@@ -81,12 +80,10 @@ impl Replicas {
         })
     }
 
-    /// Returns the path of a replica.
     pub(crate) fn path(&self, version: Version) -> PathBuf {
         self.root.join(place(REPLICAS, version))
     }
 
-    /// Returns the path of a replica's checksums.
     pub(crate) fn sums_path(&self, version: Version) -> PathBuf {
         self.root.join(place(SUMS, version))
     }
@@ -119,7 +116,6 @@ impl Replicas {
         }
     }
 
-    /// Opens a replica.
     pub(crate) fn open_as(&self, version: Version, how: How) -> io::Result<OwnedFd> {
         let place = place(REPLICAS, version);
         let by = |dir, flags| rustix::fs::openat(dir, &place, flags | OFlags::CLOEXEC, Mode::empty());
@@ -146,7 +142,6 @@ impl Replicas {
         }
     }
 
-    /// Sets a replica's access time.
     pub(crate) fn set_atime(&self, version: Version, atime: Timestamp) -> io::Result<()> {
         let place = place(REPLICAS, version);
         Ok(rustix::fs::utimensat(&self.dir, place, &to_atime(atime), AtFlags::SYMLINK_NOFOLLOW)?)
@@ -189,7 +184,6 @@ impl Replicas {
         Ok(rustix::fs::fsetxattr(replica, IDENTITY_ATTRIBUTE, &bytes, XattrFlags::empty())?)
     }
 
-    /// Removes the identity attribute.
     pub(crate) fn remove_identity_attribute_of(&self, version: Version) {
         // The attribute or the support for it is missing: nothing to remove.
         let _ = rustix::fs::removexattr(self.path(version), IDENTITY_ATTRIBUTE);
@@ -200,14 +194,12 @@ impl Replicas {
         let _ = rustix::fs::fremovexattr(replica, IDENTITY_ATTRIBUTE);
     }
 
-    /// Reads the identity attribute, if there is a valid one.
     pub(crate) fn read_identity_attribute(&self, version: Version) -> Option<IdentityAttribute> {
         let mut bytes = vec![0_u8; IDENTITY_ATTRIBUTE_BYTES_MAX];
         let len = rustix::fs::getxattr(self.path(version), IDENTITY_ATTRIBUTE, &mut bytes[..]).ok()?;
         IdentityAttribute::decode(bytes.get(..len)?)
     }
 
-    /// Returns whether the replica has an identity attribute, valid or not.
     pub(crate) fn has_identity_attribute(&self, version: Version) -> bool {
         holds_unsaved_data(&self.path(version))
     }
@@ -315,17 +307,14 @@ pub(crate) fn make_parent(path: &Path) -> io::Result<()> {
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(parent)
 }
 
-/// Returns the modification time of a replica.
 pub(crate) fn mtime_of(stat: &Stat) -> Timestamp {
     Timestamp { seconds: stat.st_mtime, nanos: stat.st_mtime_nsec as u32 }
 }
 
-/// Returns the change time of a replica.
 pub(crate) fn ctime_of(stat: &Stat) -> Timestamp {
     Timestamp { seconds: stat.st_ctime, nanos: stat.st_ctime_nsec as u32 }
 }
 
-/// Sets the modification time of a replica.
 pub(crate) fn set_mtime(fd: BorrowedFd<'_>, mtime: Timestamp) -> io::Result<()> {
     let times = Timestamps {
         last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT as _ },
@@ -348,7 +337,6 @@ pub(crate) fn read_full(fd: impl AsFd, buffer: &mut [u8], offset: u64) -> io::Re
     Ok(done)
 }
 
-/// Writes all of `data` at `offset`.
 pub(crate) fn write_full(fd: impl AsFd, data: &[u8], offset: u64) -> io::Result<()> {
     write_on(fd, data, offset, &mut 0)
 }

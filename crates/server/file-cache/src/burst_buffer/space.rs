@@ -14,7 +14,6 @@ use crate::clock::Clock;
 use crate::limits::{HIGH_WATER, LOW_WATER, SPACE_AGE};
 use crate::settings::{Space, SpaceProbe};
 
-/// The free space, and promises made of it.
 pub(crate) struct Spaces {
     probe: SpaceProbe,
     clock: Clock,

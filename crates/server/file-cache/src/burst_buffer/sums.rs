@@ -23,7 +23,6 @@ pub(crate) struct Sums {
     pub(crate) blocks: Vec<u64>,
 }
 
-/// Returns the checksum of one block.
 pub(crate) fn sum(block: &[u8]) -> u64 {
     checksum(CrcAlgorithm::Crc64Nvme, block)
 }
@@ -60,12 +59,10 @@ pub(crate) fn of_replica_while(fd: &OwnedFd, size: u64, over: &dyn Fn() -> bool)
     Ok(Sums { size, blocks })
 }
 
-/// Returns the number of blocks of `size` bytes.
 pub(crate) fn blocks_of(size: u64) -> u64 {
     size.div_ceil(BLOCK_BYTES)
 }
 
-/// Returns the range of block `index` of a file of `size` bytes.
 pub(crate) fn block_range(index: u64, size: u64) -> types::ByteRange {
     let start = index * BLOCK_BYTES;
     types::ByteRange::new(start, (start + BLOCK_BYTES).min(size))

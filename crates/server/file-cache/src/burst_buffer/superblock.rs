@@ -32,11 +32,9 @@ pub(crate) struct Superblock {
     pub(crate) first: Version,
     /// Whether there was a page before, so that the burst buffer is not new.
     pub(crate) existed: bool,
-    /// How the agent before ended.
     pub(crate) before: Before,
 }
 
-/// How an agent ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Before {
     /// In order, or the agent died and the machine did not: everything it had written is there.
@@ -190,7 +188,6 @@ impl Superblock {
         write_page(&self.path, &state.page)
     }
 
-    /// Unlocks the burst buffer.
     pub(crate) fn unlock(&self) {
         let _ = rustix::fs::flock(&self.lock, FlockOperation::Unlock);
     }

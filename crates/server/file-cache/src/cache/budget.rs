@@ -14,7 +14,6 @@ pub(crate) struct DescriptorBudget {
     pub(crate) anchors: usize,
     /// Number of such files in a store that does not find files by identity.
     pub(crate) anchors_by_path: usize,
-    /// Most files in one batch.
     pub(crate) batch: usize,
 }
 
@@ -25,7 +24,6 @@ impl DescriptorBudget {
         DescriptorBudget::of(descriptors::spare(), streams)
     }
 
-    /// Raises the soft limit of the process.
     pub(crate) fn raise() {
         let mut limit = getrlimit(Resource::Nofile);
         if limit.current.is_some_and(|current| current < DESCRIPTORS) {

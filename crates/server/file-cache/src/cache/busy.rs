@@ -20,7 +20,6 @@ impl Busy {
     }
 }
 
-/// One thread at work.
 pub(crate) struct BusyGuard<'a> {
     busy: &'a Busy,
     total_us: &'a AtomicU64,

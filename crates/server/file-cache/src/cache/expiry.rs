@@ -15,11 +15,9 @@ use types::Identity;
 struct State {
     /// Identities by deadline in milliseconds and hash.
     by_time: BTreeMap<(u64, u64), Identity>,
-    /// Deadline by hash.
     by_file: HashMap<u64, u64>,
 }
 
-/// The deadlines of all clean files.
 #[derive(Default)]
 pub(crate) struct Expiry {
     hasher: RandomState,
@@ -56,7 +54,6 @@ impl Expiry {
         state.by_time.remove(&key)
     }
 
-    /// Returns whether the file has a deadline.
     pub(crate) fn has(&self, identity: &Identity) -> bool {
         self.state.lock().by_file.contains_key(&self.hasher.hash_one(identity))
     }

@@ -7,7 +7,6 @@ use concurrency::{Condvar, Mutex};
 
 use crate::residency::File;
 
-/// Files that wait for a background fetch.
 #[derive(Default)]
 pub(crate) struct FetchQueue {
     state: Mutex<(VecDeque<Arc<File>>, bool)>,
@@ -34,7 +33,6 @@ impl FetchQueue {
         }
     }
 
-    /// Returns whether a file waits for a fetcher.
     pub(crate) fn is_waiting(&self) -> bool {
         !self.state.lock().0.is_empty()
     }

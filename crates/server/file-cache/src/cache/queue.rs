@@ -48,7 +48,6 @@ impl FileQueue {
         self.changed.notify_one();
     }
 
-    /// Takes a file out.
     pub(crate) fn remove(&self, file: &Arc<File>) {
         let mut state = self.state.lock();
         if let Some(key) = state.keys.remove(&address(file)) {

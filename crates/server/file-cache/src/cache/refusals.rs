@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use concurrency::Mutex;
 
-/// State of a refusal.
 #[derive(Default)]
 pub(crate) struct Refusal {
     /// The errno of the refusal. 0: the burst buffer takes writes, as far as noticed.

@@ -11,7 +11,6 @@ use crate::residency::File;
 /// A file with the bytes that its replica took in the burst buffer when it was removed.
 pub(crate) type Removed = (Arc<File>, u64);
 
-/// The removed files that are kept.
 #[derive(Default)]
 pub(crate) struct Removals {
     pub(crate) state: Mutex<RemovalNotes>,

@@ -17,7 +17,6 @@ pub(crate) struct Unmarked {
 }
 
 impl Unmarked {
-    /// Returns the files of the next round.
     pub(crate) fn next(&mut self) -> Vec<Identity> {
         let from = self.tried.clone().map_or(Bound::Unbounded, Bound::Excluded);
         let rest = self.files.range((from, Bound::Unbounded));

@@ -108,12 +108,11 @@ impl Inner {
         if !before.same_content(&after) {
             return;
         }
-        let record = {
-            let mut live = file.live.lock();
+        let record = file.peek(|live| {
             live.follow(before, after);
             live.keep_shown(before.ctime, after.ctime);
             live.record().cloned().filter(|record| record.state == State::Clean)
-        };
+        });
         if let Some(record) = record {
             // If this fails, the next start looks once more.
             let _ = self.put(file, record, Durability::Process);
@@ -122,8 +121,7 @@ impl Inner {
 
     /// Remembers that a clean file's global copy was found to have its former bytes. Gate held.
     pub(crate) fn remember(&self, file: &File, found: &Fingerprint, racy: bool) {
-        let record = {
-            let mut live = file.live.lock();
+        let record = file.peek(|live| {
             live.believe(found);
             let shown = live.shown_of(found);
             let record = live.record_mut().filter(|record| record.state == State::Clean);
@@ -131,7 +129,7 @@ impl Inner {
                 (record.racy, record.shown) = (racy, shown);
                 record.clone()
             })
-        };
+        });
         if let Some(record) = record {
             // If this fails, the next start looks once more.
             let _ = self.put(file, record, Durability::Process);

@@ -35,10 +35,7 @@ impl Inner {
     /// Starts to watch reads of a file that is being opened. Gate held.
     pub(crate) fn watch_reads(&self, file: &File) {
         self.notes_reads.store(true, Ordering::Release);
-        let (version, watched) = {
-            let live = file.live.lock();
-            (live.version(), live.reads.watched)
-        };
+        let (version, watched) = file.peek(|live| (live.version(), live.reads.watched));
         let Some(version) = version.filter(|version| watched.is_none_or(|(of, _)| of != *version)) else { return };
         let here = || self.replicas.stat(version).map(|stat| atime_of(&stat));
         let below = self.anchor_of(file, false).and_then(|anchor| anchor.map(|anchor| anchor.attributes()).transpose());
@@ -62,10 +59,9 @@ impl Inner {
     /// Returns when the file was last read, if the global copy does not have that time yet, and the new state of the
     /// watch for the time after it does.
     pub(crate) fn last_read(&self, file: &File) -> Option<(Timestamp, Option<Watched>)> {
-        let (asked, watched) = {
-            let live = file.live.lock();
+        let (asked, watched) = file.peek(|live| {
             (live.reads.asked, live.reads.watched.filter(|(version, _)| live.version() == Some(*version)))
-        };
+        });
         let here = |(version, _)| Some((version, atime_of(&self.replicas.stat(version).ok()?)));
         let now = watched.and_then(here);
         let moved = now.filter(|_| now != watched).map(|(_, read)| read);
@@ -88,10 +84,7 @@ impl Inner {
     pub(crate) fn settle_reads(&self, file: &File) {
         let asked = file.live.lock().reads.asked;
         let Some((read, now)) = self.last_read(file) else { return };
-        let gone = {
-            let live = file.live.lock();
-            live.is_unlinked() || live.is_retired()
-        };
+        let gone = file.peek(|live| live.is_unlinked() || live.is_retired());
         let finish = || -> io::Result<()> {
             let Some(anchor) = self.anchor_of(file, false)? else { return Ok(()) };
             let before = anchor.attributes()?;

@@ -24,14 +24,13 @@ impl Inner {
         sets: SetMtime,
         apply: &mut dyn FnMut() -> io::Result<()>,
     ) -> io::Result<()> {
-        let (record, version, unlinked, whole) = {
-            let mut live = file.live.lock();
+        let (record, version, unlinked, whole) = file.peek(|live| {
             live.changes += 1;
             if let SetMtime::To(time) = sets {
                 live.below.given_time = Some(time);
             }
             (live.record().cloned(), live.version(), live.is_unlinked(), live.is_whole())
-        };
+        });
         if sets == SetMtime::Keep || (record.is_none() && !unlinked) {
             let began = tick();
             let done = apply();
@@ -93,10 +92,7 @@ impl Inner {
     /// Returns the descriptor of the replica that its writers share, if there is one and it `may_write`; otherwise
     /// another.
     fn replica_of(&self, file: &File, version: Version, may_write: bool) -> io::Result<Arc<OwnedFd>> {
-        let held = {
-            let live = file.live.lock();
-            live.fds.write.clone().filter(|_| may_write && live.version() == Some(version))
-        };
+        let held = file.peek(|live| live.fds.write.clone().filter(|_| may_write && live.version() == Some(version)));
         held.map_or_else(|| Ok(Arc::new(self.replicas.open_as(version, How::Read)?)), Ok)
     }
 }

@@ -48,11 +48,10 @@ impl FileHandle {
 impl Inner {
     /// Returns the descriptor that the kernel gets for a complete replica.
     fn backing_of(&self, file: &File, version: Version, atime: Atime) -> Option<Arc<OwnedFd>> {
-        let (held, writing) = {
-            let live = file.live.lock();
+        let (held, writing) = file.peek(|live| {
             let ours = |fd: &Option<Arc<OwnedFd>>| fd.clone().filter(|_| live.version() == Some(version));
             (ours(&live.fds.handle), ours(&live.fds.write))
-        };
+        });
         if held.is_some() {
             return held;
         }

@@ -65,11 +65,10 @@ impl Inner {
     /// such a sync, and `msync` writes data alone. Only an open for reading and writing can make a shared mapping.
     /// Gate held.
     fn secure_for_mappings(&self, file: &File, how: &OpenHow) -> io::Result<()> {
-        let record = {
-            let live = file.live.lock();
+        let record = file.peek(|live| {
             let secured = live.synced.identity_attribute || live.synced.intent || live.is_unlinked();
             live.record().filter(|_| how.read && how.write && !secured).cloned()
-        };
+        });
         let Some(record) = record else { return Ok(()) };
         self.sync_replica(file, self.replicas.open_as(record.version, How::Read)?.as_fd(), false)?;
         if self.has_identity_attribute(file) {
@@ -94,12 +93,11 @@ impl Inner {
             // Done already, unless another open came in between.
             file.sync_name()?;
         }
-        let (record, synced, intent_synced, unlinked, left) = {
-            let live = file.live.lock();
+        let (record, synced, intent_synced, unlinked, left) = file.peek(|live| {
             let left = live.below.left.filter(|_| file.drain.try_lock().is_some());
             let synced = live.synced.content && !live.medium.lacks_some();
             (live.record().cloned(), synced, live.synced.intent, live.is_unlinked(), left)
-        };
+        });
         match record {
             Some(record) if record.state == State::Clean => {
                 let replica = self.replicas.open_as(record.version, How::Read)?;

@@ -13,7 +13,6 @@ use crate::limits::{FETCH_ON_BYTES, USED_GRAIN_S};
 use crate::residency::{Body, File, Removal};
 
 impl Inner {
-    /// Handles the drop of a handle.
     pub(crate) fn release(self: &Arc<Inner>, file: &Arc<File>, write: bool, passthrough: bool) {
         if write && passthrough {
             self.kernel_writers.fetch_sub(1, Ordering::Relaxed);
@@ -21,8 +20,7 @@ impl Inner {
         if write {
             self.open_for_writing.fetch_sub(1, Ordering::Relaxed);
         }
-        let (last_writer, last) = {
-            let mut live = file.live.lock();
+        let (last_writer, last) = file.peek(|live| {
             let last_writer = live.users.close(write, passthrough);
             if last_writer {
                 live.fds.write = None;
@@ -31,7 +29,7 @@ impl Inner {
                 live.fds.take_replicas();
             }
             (last_writer, !live.is_open())
-        };
+        });
         if self.is_dead() {
             return;
         }
@@ -69,10 +67,7 @@ impl Inner {
 
     /// Queues the stage-out of a dirty file that nobody is writing any more, as its policy says.
     pub(crate) fn schedule_stage_out(&self, file: &Arc<File>) {
-        let (policy, since) = {
-            let live = file.live.lock();
-            (Arc::clone(&live.policy), live.dirty_since)
-        };
+        let (policy, since) = file.peek(|live| (Arc::clone(&live.policy), live.dirty_since));
         if policy.cache == Cache::Scratch {
             return;
         }
@@ -145,21 +140,18 @@ impl Inner {
             Keep,
             Nothing,
         }
-        let then = {
-            let live = file.live.lock();
-            match live.body() {
-                _ if live.is_unlinked() || live.is_retired() => Then::Drop,
-                _ if live.is_through() => Then::Stop,
-                Body::Fetching(fetch) => {
-                    let size = fetch.base.size;
-                    let goes_on = size <= FETCH_ON_BYTES || fetch.present.len() >= size / 2 || fetch.commanded;
-                    if goes_on && fetch.started && self.settings.background { Then::Nothing } else { Then::Drop }
-                }
-                Body::Clean(_) if !live.stays_clean() => Then::DropClean,
-                Body::Clean(_) | Body::Unrecorded(_) => Then::Keep,
-                _ => Then::Nothing,
+        let then = file.peek(|live| match live.body() {
+            _ if live.is_unlinked() || live.is_retired() => Then::Drop,
+            _ if live.is_through() => Then::Stop,
+            Body::Fetching(fetch) => {
+                let size = fetch.base.size;
+                let goes_on = size <= FETCH_ON_BYTES || fetch.present.len() >= size / 2 || fetch.commanded;
+                if goes_on && fetch.started && self.settings.background { Then::Nothing } else { Then::Drop }
             }
-        };
+            Body::Clean(_) if !live.stays_clean() => Then::DropClean,
+            Body::Clean(_) | Body::Unrecorded(_) => Then::Keep,
+            _ => Then::Nothing,
+        });
         if matches!(then, Then::Nothing) {
             return;
         }
@@ -169,10 +161,7 @@ impl Inner {
         }
         match then {
             Then::Drop => {
-                let kept = {
-                    let live = file.live.lock();
-                    live.is_unclean() || live.removal == Removal::Kept
-                };
+                let kept = file.peek(|live| live.is_unclean() || live.removal == Removal::Kept);
                 if !kept && self.drop_replica(file).is_ok() {
                     let gone = file.live.lock().is_unlinked();
                     if gone {
@@ -190,10 +179,7 @@ impl Inner {
 
     /// Keeps a clean replica until it expires or is evicted. Gate held.
     pub(crate) fn keep(&self, file: &File) {
-        let (record, policy) = {
-            let live = file.live.lock();
-            (live.record().cloned(), Arc::clone(&live.policy))
-        };
+        let (record, policy) = file.peek(|live| (live.record().cloned(), Arc::clone(&live.policy)));
         let Some(mut record) = record.filter(|record| record.state == State::Clean) else { return };
         if !record.pinned {
             self.schedule_expiry(&file.identity, &policy);

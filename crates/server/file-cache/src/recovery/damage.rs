@@ -65,10 +65,7 @@ impl Inner {
     /// Compares the replica with the checksums of the last orderly end, once. Errors: `EIO` if it is damaged; `EINTR`
     /// if `interrupted` says so. The gate is not held.
     pub(crate) fn check_end(&self, file: &File, interrupted: &dyn Fn() -> bool) -> io::Result<()> {
-        let record = {
-            let live = file.live.lock();
-            live.record().cloned().filter(|_| live.compared == Compared::AwaitsEnd)
-        };
+        let record = file.peek(|live| live.record().cloned().filter(|_| live.compared == Compared::AwaitsEnd));
         let (end, found) = match record.as_ref().and_then(|record| Some((record, self.end_of(record)?))) {
             Some((record, end)) => {
                 let replica = self.replicas.open_as(record.version, How::Read)?;
@@ -79,10 +76,7 @@ impl Inner {
             None => (None, None),
         };
         let _gate = file.gate();
-        let (now, is_first) = {
-            let mut live = file.live.lock();
-            (live.record().cloned(), live.compared.end())
-        };
+        let (now, is_first) = file.peek(|live| (live.record().cloned(), live.compared.end()));
         let Some(now) = now else { return Ok(()) };
         if now.damaged {
             return Err(io::Error::from_raw_os_error(libc::EIO));
@@ -126,10 +120,7 @@ impl Inner {
         // The replica may have been cut meanwhile.
         let Ok(now) = rustix::fs::fstat(&replica) else { return };
         let len = now.st_size as u64;
-        let record = {
-            let live = file.live.lock();
-            live.record().cloned().filter(|_| grown(&live, len))
-        };
+        let record = file.peek(|live| live.record().cloned().filter(|_| grown(live, len)));
         if let Some(record) = record
             && let Err(error) = self.put(file, Record { synced_len: len, ..record }, Durability::Process)
         {
@@ -154,10 +145,8 @@ impl Inner {
         dirty.sort_by_cached_key(|file| self.replica_size(file));
         let until = Instant::now() + SUM_AT_END_MAX;
         for file in dirty {
-            let (version, wanted, ended) = {
-                let live = file.live.lock();
-                (live.version(), is_ours_to_sum(&live), live.compared == Compared::AwaitsEnd)
-            };
+            let (version, wanted, ended) =
+                file.peek(|live| (live.version(), is_ours_to_sum(live), live.compared == Compared::AwaitsEnd));
             let Some(version) = version else { continue };
             // Nobody has used the file: the former checksums are valid.
             if ended && wanted {

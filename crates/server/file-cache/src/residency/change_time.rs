@@ -16,7 +16,6 @@ use types::{Fingerprint, Timestamp};
 use super::Live;
 use crate::burst_buffer::replica::{ctime_of, mtime_of};
 
-/// A change time as programs see it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct VisibleChangeTime {
     pub(crate) ctime: Timestamp,
@@ -27,7 +26,6 @@ pub(crate) struct VisibleChangeTime {
 }
 
 impl VisibleChangeTime {
-    /// Returns the change time that a record holds.
     pub(crate) fn of(record: &Record) -> Option<VisibleChangeTime> {
         record.shown.map(|ctime| VisibleChangeTime { ctime, below: record.base.ctime, data: None })
     }
@@ -43,7 +41,6 @@ impl Live {
         self.below.left.or(self.record().map(|record| record.base)).map(|known| known.ctime)
     }
 
-    /// Returns the change time of a file whose replica is ahead.
     pub(crate) fn change_time(&mut self, replica: &Stat) -> Timestamp {
         let base = self.record().map(|record| record.base);
         let was = self.shown.map(|shown| (shown.ctime, shown.data)).or(base.map(|base| (base.ctime, None)));

@@ -22,7 +22,6 @@ impl Compared {
     }
 }
 
-/// The stage-outs of one replica.
 #[derive(Debug, Default)]
 pub(crate) struct Copies {
     /// First bytes of the replica that nobody can have changed since they were summed.
@@ -74,7 +73,6 @@ impl Untouched {
         Untouched { bytes: size, since: size, wild: false }
     }
 
-    /// Notes that the checksums are gone.
     pub(crate) fn unsummed(&mut self) {
         (self.bytes, self.since) = (0, 0);
     }

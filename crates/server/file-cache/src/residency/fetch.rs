@@ -9,9 +9,7 @@ use types::{ByteRange, Fingerprint, RangeSet, Version};
 
 use crate::limits::BLOCK_BYTES;
 
-/// A running stage-in.
 pub(crate) struct Fetch {
-    /// Version of the replica that is being filled.
     pub(crate) version: Version,
     pub(crate) base: Fingerprint,
     /// Whether a later content may have the same fingerprint.
@@ -30,7 +28,6 @@ pub(crate) struct Fetch {
     pub(crate) sums: Vec<u64>,
     pub(crate) source: Arc<dyn StoreFile>,
     pub(crate) replica: Arc<OwnedFd>,
-    /// Whether a background fetch was requested.
     pub(crate) started: bool,
     /// Whether the fetch continues without readers.
     pub(crate) commanded: bool,

@@ -64,7 +64,6 @@ pub(super) enum Tenure {
     Retired,
 }
 
-/// The mutable fields of a file.
 #[derive(Default)]
 pub(crate) struct Live {
     pub(super) tenure: Tenure,
@@ -112,7 +111,11 @@ impl File {
         }
     }
 
-    /// Locks the gate.
+    /// Looks at the fields, for a moment under their lock.
+    pub(crate) fn peek<R>(&self, look: impl FnOnce(&mut Live) -> R) -> R {
+        look(&mut self.live.lock())
+    }
+
     pub(crate) fn gate(&self) -> Gate<'_> {
         Gate { file: self, _lock: self.gate.lock() }
     }

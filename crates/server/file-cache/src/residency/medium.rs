@@ -29,7 +29,6 @@ impl Medium {
         self.accepted = self.failed.0;
     }
 
-    /// Counts one more report.
     pub(crate) fn fail(&mut self, errno: i32) {
         self.failed = (self.failed.0 + 1, errno);
     }
@@ -38,7 +37,6 @@ impl Medium {
         self.failed.0
     }
 
-    /// Returns the last report as an error.
     pub(crate) fn error(&self) -> io::Error {
         io::Error::from_raw_os_error(if self.failed.1 == 0 { libc::EIO } else { self.failed.1 })
     }
@@ -49,7 +47,6 @@ impl Medium {
 pub(crate) struct Synced {
     /// The content that the replica had when it was last clean is on the medium.
     pub(crate) content: bool,
-    /// The intent is on the medium.
     pub(crate) intent: bool,
     /// A sync of the replica's data makes the identity attribute durable as well.
     pub(crate) identity_attribute: bool,

@@ -8,7 +8,6 @@ pub(crate) struct Told {
     pub(crate) error: (u64, i32),
     /// Whether the error was reported under this number already, and nothing succeeded since.
     pub(crate) failing: bool,
-    /// Number of failures since the last success.
     pub(crate) failures: u32,
     /// Reason of the last failure, for status and commands.
     pub(crate) trouble: Option<Trouble>,

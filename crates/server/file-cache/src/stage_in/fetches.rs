@@ -7,7 +7,6 @@ use crate::cache::Inner;
 use crate::residency::File;
 
 impl Inner {
-    /// Runs a background fetcher.
     pub(crate) fn fetch_in_background(self: &Arc<Inner>) {
         while let Some(file) = self.fetches.pop() {
             while let Some(claim) = self.next_claim(&file) {

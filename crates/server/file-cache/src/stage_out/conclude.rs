@@ -34,12 +34,11 @@ impl Inner {
         let gates: Vec<Gate<'_>> = staged_count.iter().map(|(_, job, _)| job.file.gate()).collect();
         let mut changes = Vec::new();
         for (index, job, left) in staged_count.iter_mut() {
-            let (current, unwanted) = {
-                let live = job.file.live.lock();
+            let (current, unwanted) = job.file.peek(|live| {
                 // The gate was free since the check: our own utimens may have followed.
                 *left = live.below.left.unwrap_or(*left);
-                (live.changes == job.changes && !live.is_written(), !job.is_wanted(&live))
-            };
+                (live.changes == job.changes && !live.is_written(), !job.is_wanted(live))
+            });
             if unwanted {
                 ends[*index] = Some(StageOutResult::Nothing);
                 continue;

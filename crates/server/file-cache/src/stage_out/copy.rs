@@ -25,7 +25,6 @@ pub(crate) enum Extent {
     Differing,
 }
 
-/// Callbacks of a running copy.
 pub(crate) trait CopyProgress {
     /// Called before the first change of the global copy, and before each later one; an error ends the copy.
     fn before_write(&mut self, bytes: u64) -> io::Result<()>;
@@ -74,14 +73,11 @@ pub(crate) struct Copy<'a> {
     behind: CopyWriteBack,
 }
 
-/// Result of a copy.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Copied {
     /// Checksums of what the global copy holds now.
     pub(crate) sums: Sums,
-    /// Bytes written.
     pub(crate) bytes: u64,
-    /// Whether the global copy was changed at all.
     pub(crate) changed: bool,
 }
 

@@ -29,13 +29,12 @@ impl Inner {
         error: io::Error,
         left: Option<types::Fingerprint>,
     ) -> StageOutResult {
-        let is_known = {
-            let mut live = file.live.lock();
+        let is_known = file.peek(|live| {
             if left.is_some() {
                 live.below.left = left;
             }
             live.record().is_some()
-        };
+        });
         match errno(&error) {
             libc::EINTR | libc::EMFILE if is_known => {
                 StageOutResult::Stuck { state: Residency::Queued, orphaned: false, error }
@@ -46,11 +45,10 @@ impl Inner {
 
     /// Counts a failed stage-out, so that status and commands report it.
     pub(crate) fn count_failure(&self, file: &File, error: io::Error) -> StageOutResult {
-        let (record, failures) = {
-            let mut live = file.live.lock();
+        let (record, failures) = file.peek(|live| {
             live.told.fail(errno(&error), Some(Trouble::of(&error)));
             (live.record().cloned(), live.told.failures)
-        };
+        });
         let Some(record) = record else { return StageOutResult::Nothing };
         CacheCounters::add(&self.counters.errors, 1);
         tracing::warn!(%error, file = %record.hint.shown(), failures, "a stage-out failed; it will be tried again");
@@ -136,22 +134,20 @@ impl Inner {
     /// Queues the file for its next try, after a stage-out.
     pub(crate) fn requeue(&self, file: &Arc<File>, end: &StageOutResult) {
         let now = self.now();
-        let (policy, open, failures, decided) = {
-            let live = file.live.lock();
+        let (policy, open, failures, decided) = file.peek(|live| {
             // A complete copy that could not be recorded has time.
             let failures = if live.copies.unrecorded.is_some() { u32::MAX } else { live.told.failures };
             let decided = live.record().is_none_or(|record| record.state != State::Conflict);
             (Arc::clone(&live.policy), live.is_written(), failures, decided)
-        };
+        });
         match end {
             StageOutResult::Clean | StageOutResult::Nothing => {
                 self.queue.remove(file);
                 // A program that wrote the file after that, and closed it before this, had queued it again.
-                let again = {
-                    let mut live = file.live.lock();
+                let again = file.peek(|live| {
                     live.told.meet_mapping(false);
                     live.is_unclean() && !live.is_written() && !live.is_unlinked() && decided
-                };
+                });
                 if again {
                     self.schedule_stage_out(file);
                 }
@@ -177,10 +173,7 @@ impl Inner {
 
     /// Describes a file that could not be staged out.
     pub(crate) fn stuck(&self, file: &File, state: Residency, orphaned: bool, error: &io::Error) -> Stuck {
-        let (record, trouble) = {
-            let live = file.live.lock();
-            (live.record().cloned(), live.told.trouble.clone())
-        };
+        let (record, trouble) = file.peek(|live| (live.record().cloned(), live.told.trouble.clone()));
         let replica = record.as_ref().map_or_else(PathBuf::new, |record| self.replicas.path(record.version));
         let reason = record.as_ref().map_or("", |record| &record.reason);
         let reason = trouble.as_ref().map_or(reason, |trouble| &trouble.reason);

@@ -54,7 +54,6 @@ use crate::residency::{File, Gate, Live, NameHold};
 /// Both locks. While they are held, nobody changes names or attributes, and nobody opens the file.
 type Seized<'a> = (RwLockWriteGuard<'a, ()>, Gate<'a>);
 
-/// Outcome of a hidden file.
 enum Outcome {
     /// The hidden file has taken the name.
     Placed,
@@ -141,7 +140,6 @@ impl FileCache {
 }
 
 impl Inner {
-    /// Returns the name of the hidden file beside the file of a record.
     fn hidden_name(&self, record: &Record) -> OsString {
         hidden::name(&self.settings.agent_id, record.version.0)
     }
@@ -215,10 +213,7 @@ impl Inner {
 
     /// Returns whether nobody has the file open or mapped, and it has not changed since the job began.
     fn is_unused(&self, job: &StageOutJob<'_>) -> bool {
-        let idle = {
-            let live = job.file.live.lock();
-            !live.is_open() && live.changes == job.changes && job.is_wanted(&live)
-        };
+        let idle = job.file.peek(|live| !live.is_open() && live.changes == job.changes && job.is_wanted(live));
         idle && lease::probe(job.replica.as_fd(), Nobody::Uses).unwrap_or(false)
     }
 
@@ -266,11 +261,10 @@ impl Inner {
     fn give_place_up(&self, job: &mut StageOutJob<'_>) -> io::Result<bool> {
         let hint = job.anchor.path_hint();
         let _gate = job.file.gate();
-        let wanted = {
-            let live = job.file.live.lock();
+        let wanted = job.file.peek(|live| {
             let free = |record: &Record| !record.removing || live.place == NameHold::GivenUp;
-            live.record().cloned().filter(|record| job.is_wanted(&live) && free(record))
-        };
+            live.record().cloned().filter(|record| job.is_wanted(live) && free(record))
+        });
         let Some(mut record) = wanted else { return Ok(false) };
         if is_renamed(&record.hint, &hint) {
             // The attributes may have changed since the job looked. The next look must know that this moved the ctime.
@@ -284,18 +278,16 @@ impl Inner {
 
     /// Withdraws the publication, unless somebody else removes the file now. Gate held.
     fn keep_place(&self, file: &File) {
-        let record = {
-            let mut live = file.live.lock();
+        let record = file.peek(|live| {
             let ours = std::mem::replace(&mut live.place, NameHold::Own) == NameHold::GivenUp;
             live.record().cloned().filter(|record| ours && record.removing && !live.is_unlinked())
-        };
+        });
         if let Some(record) = record {
             // If this fails, the next start, or a change of the name, finds that the record is wrong.
             let _ = self.put(file, Record { removing: false, ..record }, Durability::Process);
         }
     }
 
-    /// Does A5 and A6.
     fn succeed(
         &self,
         job: &StageOutJob<'_>,
@@ -350,11 +342,10 @@ impl Inner {
             Dressed::Changed => return Ok(Some(Outcome::Busy)),
             Dressed::Same => {}
         }
-        let given_up = {
-            let live = job.file.live.lock();
+        let given_up = job.file.peek(|live| {
             let record = live.record().filter(|record| record.removing && !record.pinned);
             live.place == NameHold::GivenUp && record.is_some()
-        };
+        });
         // Bytes of a replica that its file system forgot before it refused writes look like a hole.
         let takes_writes = self.refusal().is_none();
         // Last: a change of the global copy is found by the next try, and is a conflict.
