@@ -8,4 +8,3 @@ pub(crate) mod replica;
 pub(crate) mod space;
 pub(crate) mod sums;
 pub(crate) mod superblock;
-pub(crate) mod void;

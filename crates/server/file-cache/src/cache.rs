@@ -1,18 +1,15 @@
 //! The state that all files share, and the table of files in memory.
 
 mod budget;
-mod busy;
 mod counters;
-mod doubts;
 mod expiry;
-mod fetch_queue;
-mod places;
 mod queue;
-mod refusals;
+mod refusal;
 mod removals;
 mod threads;
 mod throttle;
 mod unmarked;
+mod withdrawal;
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -21,35 +18,41 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use catalogue::{Catalogue, Change, Durability, Record, State};
-use concurrency::Mutex;
-use config::{KeepAfter, Policy};
+use concurrency::{Mutex, RwLock};
 use global_store::{Anchor, GlobalStore};
-use types::{Identity, Version};
+use types::Identity;
 
 use crate::api::TellChange;
-use crate::burst_buffer::replica::{How, Replicas};
+use crate::burst_buffer::replica::Replicas;
 use crate::burst_buffer::space::Spaces;
 use crate::burst_buffer::superblock::Superblock;
-use crate::burst_buffer::void::is_void;
 use crate::clock::Clock;
-use crate::fault;
 use crate::limits::IDLE_FILES;
-use crate::residency::{Body, Compared, File, Gate, Live};
+use crate::residency::{Body, File, Gate, Live};
 use crate::settings::Settings;
 
 pub(crate) use budget::DescriptorBudget;
-pub(crate) use busy::Busy;
-pub(crate) use counters::CacheCounters;
-pub(crate) use doubts::Doubts;
+pub(crate) use counters::{Busy, CacheCounters};
 pub(crate) use expiry::Expiry;
-pub(crate) use fetch_queue::FetchQueue;
-pub(crate) use places::Places;
-pub(crate) use queue::FileQueue;
-pub(crate) use refusals::Refusal;
+pub(crate) use queue::{FetchQueue, FileQueue};
+pub(crate) use refusal::{REMEDY, Refusal};
 pub(crate) use removals::{Removals, Removed};
 pub(crate) use threads::Threads;
 pub(crate) use throttle::Throttle;
 pub(crate) use unmarked::Unmarked;
+pub(crate) use withdrawal::{Doubts, is_void};
+
+/// State shared by all files that are published.
+#[derive(Default)]
+pub(crate) struct Places {
+    /// Locked before any gate. Shared by changes of names and attributes, exclusive while a file takes another's
+    /// place.
+    pub(crate) names: RwLock<()>,
+    /// Whether files may take others' places.
+    pub(crate) begun: AtomicBool,
+    /// Whether any file has done so in this process.
+    pub(crate) any: AtomicBool,
+}
 
 /// The file cache, cheap to clone. `shutdown` ends it. Dropping the last clone leaves the threads running.
 #[derive(Clone)]
@@ -265,40 +268,6 @@ impl Inner {
         file.live.lock().retire();
     }
 
-    /// Removes record and replica. Gate held. The file is clean, or its data is unwanted.
-    pub(crate) fn drop_replica(&self, file: &File) -> io::Result<()> {
-        let (had_record, unclean, unlinked, version, clean_commit) = file.peek(|live| {
-            (live.record().is_some(), live.is_unclean(), live.is_unlinked(), live.version(), live.clean_commit)
-        });
-        if had_record {
-            // First the identity attribute: recovery takes a replica that has one for dirty.
-            version.iter().for_each(|version| self.replicas.remove_identity_attribute_of(*version));
-            let durability = if unclean { Durability::Machine } else { self.leaving(clean_commit) };
-            let nobodys = version.filter(|_| !unclean || unlinked).map(|version| (version, false));
-            self.disown(&file.identity, nobodys, durability).inspect_err(|_| self.stays_dirty(file))?;
-        }
-        fault::point("evict.record");
-        if unclean {
-            CacheCounters::add(&self.counters.staged_count, 1);
-        }
-        self.expiry.forget(&file.identity);
-        // Reads of the file were made, and stay visible in its access time.
-        let read = self.last_read(file).map(|(read, _)| read);
-        {
-            let mut live = file.live.lock();
-            live.reads.asked = read;
-            live.dropped();
-        }
-        file.moved.notify_all();
-        if let Some(version) = version {
-            // The replica is garbage now. If this fails, the next start's sweep removes it.
-            let _ = self.replicas.remove(version);
-            self.spaces.forget();
-        }
-        fault::point("evict.replica");
-        Ok(())
-    }
-
     /// Returns the file's anchor, and looks for the file in the store if no anchor is held. Returns `None` if the file
     /// is not in the store.
     pub(crate) fn anchor_of(&self, file: &File, scan: bool) -> io::Result<Option<Arc<dyn Anchor>>> {
@@ -316,28 +285,6 @@ impl Inner {
             live.anchor = anchor;
             live.anchor.clone()
         }))
-    }
-
-    /// Returns whether a replica made before a crash of the machine is still intact. Gate held, record clean.
-    pub(crate) fn is_sound(&self, file: &File, version: Version, size: u64) -> bool {
-        if file.live.lock().compared == Compared::Yes || !self.superblock.is_suspect(version) {
-            return true;
-        }
-        let sound = (|| {
-            let sums = crate::burst_buffer::sums::Sums::load(&self.replicas.sums_path(version))?;
-            let fd = self.replicas.open_as(version, How::Read).ok()?;
-            let found = crate::burst_buffer::sums::of_replica(&fd, size).ok()?;
-            (found == sums && rustix::fs::fstat(&fd).ok()?.st_size as u64 == size).then_some(())
-        })();
-        file.live.lock().compared = if sound.is_some() { Compared::Yes } else { Compared::No };
-        sound.is_some()
-    }
-
-    /// Sets the deadline of a clean file whose last handle was closed.
-    pub(crate) fn schedule_expiry(&self, identity: &Identity, policy: &Policy) {
-        if let KeepAfter::For(keep) = policy.keep_after {
-            self.expiry.set(identity, self.now().saturating_add(keep));
-        }
     }
 }
 

@@ -10,14 +10,16 @@ use std::time::Duration;
 
 use catalogue::{Durability, Record, State};
 use global_store::calls::still_wanted;
-use types::{Identity, Shown};
+use types::{Identity, Shown, Version};
 
 use crate::burst_buffer::lease::{self, Nobody};
 use crate::burst_buffer::replica::How;
+use crate::burst_buffer::sums::{self, Sums};
 use crate::cache::{CacheCounters, Inner};
 use crate::errors::errno;
+use crate::fault;
 use crate::limits::{BACKOFF_MAX, EVICT_ROUND, POLL, REPLAY_BYTES_IDLE, REPLAY_BYTES_MAX, ROUND, ROUND_SHORT};
-use crate::residency::File;
+use crate::residency::{Compared, File};
 use crate::stage_out::StageOutResult;
 
 impl Inner {
@@ -102,6 +104,55 @@ impl Inner {
         CacheCounters::add(&self.counters.evicted, 1);
         // An empty replica frees its inode, which is progress too.
         Ok(freed.max(1))
+    }
+
+    /// Removes record and replica. Gate held. The file is clean, or its data is unwanted.
+    pub(crate) fn drop_replica(&self, file: &File) -> io::Result<()> {
+        let (had_record, unclean, unlinked, version, clean_commit) = file.peek(|live| {
+            (live.record().is_some(), live.is_unclean(), live.is_unlinked(), live.version(), live.clean_commit)
+        });
+        if had_record {
+            // First the identity attribute: recovery takes a replica that has one for dirty.
+            version.iter().for_each(|version| self.replicas.remove_identity_attribute_of(*version));
+            let durability = if unclean { Durability::Machine } else { self.leaving(clean_commit) };
+            let nobodys = version.filter(|_| !unclean || unlinked).map(|version| (version, false));
+            self.disown(&file.identity, nobodys, durability).inspect_err(|_| self.stays_dirty(file))?;
+        }
+        fault::point("evict.record");
+        if unclean {
+            CacheCounters::add(&self.counters.staged_count, 1);
+        }
+        self.expiry.forget(&file.identity);
+        // Reads of the file were made, and stay visible in its access time.
+        let read = self.last_read(file).map(|(read, _)| read);
+        {
+            let mut live = file.live.lock();
+            live.reads.asked = read;
+            live.dropped();
+        }
+        file.moved.notify_all();
+        if let Some(version) = version {
+            // The replica is garbage now. If this fails, the next start's sweep removes it.
+            let _ = self.replicas.remove(version);
+            self.spaces.forget();
+        }
+        fault::point("evict.replica");
+        Ok(())
+    }
+
+    /// Returns whether a replica made before a crash of the machine is still intact. Gate held, record clean.
+    pub(crate) fn is_sound(&self, file: &File, version: Version, size: u64) -> bool {
+        if file.live.lock().compared == Compared::Yes || !self.superblock.is_suspect(version) {
+            return true;
+        }
+        let sound = (|| {
+            let sums = Sums::load(&self.replicas.sums_path(version))?;
+            let fd = self.replicas.open_as(version, How::Read).ok()?;
+            let found = sums::of_replica(&fd, size).ok()?;
+            (found == sums && rustix::fs::fstat(&fd).ok()?.st_size as u64 == size).then_some(())
+        })();
+        file.live.lock().compared = if sound.is_some() { Compared::Yes } else { Compared::No };
+        sound.is_some()
     }
 
     /// Schedules another try for a replica that could not be removed. A file that became dirty or pinned is not tried

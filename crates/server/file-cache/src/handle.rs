@@ -308,7 +308,7 @@ impl FileHandle {
                 return Ok(rustix::fs::seek(&fd, from)?);
             }
             Route::Global(global) => global,
-            Route::Partial => match self.inner.source_of(&self.file) {
+            Route::Partial => match self.file.peek(|live| live.fetch().map(|fetch| Arc::clone(&fetch.source))) {
                 Some(source) => source,
                 None => return self.seek(offset, what),
             },
@@ -348,7 +348,7 @@ impl FileHandle {
                 // The name comes first. Otherwise a crash of the global store could lose the name of a file whose data
                 // is on the medium, which makes it an orphan.
                 self.file.sync_name()?;
-                self.inner.sync_replica_asked(&self.file, fd.as_fd(), data_only)?;
+                self.inner.sync_replica_as(&self.file, fd.as_fd(), data_only, true)?;
                 self.inner.sync_record(&self.file)?;
                 self.inner.note_length(&self.file, &*fd);
                 Ok(())

@@ -33,7 +33,6 @@ mod medium;
 mod open;
 mod read_partial;
 mod recovery;
-mod refusal;
 mod removal;
 mod residency;
 mod resolve;
@@ -42,7 +41,6 @@ mod stage_in;
 mod stage_out;
 mod status;
 mod surface;
-mod sync_all;
 #[cfg(test)]
 mod world;
 

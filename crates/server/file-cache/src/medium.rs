@@ -24,12 +24,13 @@
 //! sync, and those from before the agent's restart.
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use catalogue::Record;
 use types::{ByteRange, Version};
 
-use crate::cache::Inner;
+use crate::burst_buffer::replica::How;
+use crate::cache::{FileCache, Inner};
 use crate::errors::errno;
 use crate::residency::File;
 
@@ -43,19 +44,43 @@ struct Heard {
     lost: bool,
 }
 
+impl FileCache {
+    /// Returns when everything written to any file survives a crash of the machine. All files are tried. Errors: the
+    /// first one.
+    pub fn sync_all(&self) -> io::Result<()> {
+        self.inner.unclean_files().iter().map(|file| self.inner.sync_unclean(file)).fold(Ok(()), Result::and)
+    }
+}
+
 impl Inner {
+    fn sync_unclean(&self, file: &File) -> io::Result<()> {
+        let version = file.live.lock().record().map(|record| record.version);
+        let Some(version) = version else { return Ok(()) };
+        let replica = match self.replicas.open_as(version, How::Read) {
+            // The replica has been staged out and evicted, or removed.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            opened => opened?,
+        };
+        // The name comes first. Otherwise a crash of the global store could make an orphan of a file whose data is on
+        // the medium.
+        file.sync_name()?;
+        self.sync_replica(file, replica.as_fd(), false)?;
+        self.sync_record(file)
+    }
+
     /// Syncs a replica, by a descriptor of its own or a shared one. Errors: some of the written bytes may be lost.
     pub(crate) fn sync_replica(&self, file: &File, fd: BorrowedFd<'_>, data_only: bool) -> io::Result<()> {
         self.sync_replica_as(file, fd, data_only, false)
     }
 
-    /// Syncs a replica for a program that asked for it. The program gets every error that a plain directory would
-    /// report.
-    pub(crate) fn sync_replica_asked(&self, file: &File, fd: BorrowedFd<'_>, data_only: bool) -> io::Result<()> {
-        self.sync_replica_as(file, fd, data_only, true)
-    }
-
-    fn sync_replica_as(&self, file: &File, fd: BorrowedFd<'_>, data_only: bool, asked: bool) -> io::Result<()> {
+    /// Does `sync_replica`. `asked`: for a program, which gets every error that a plain directory would report.
+    pub(crate) fn sync_replica_as(
+        &self,
+        file: &File,
+        fd: BorrowedFd<'_>,
+        data_only: bool,
+        asked: bool,
+    ) -> io::Result<()> {
         self.hear_synced(file, fd, data_only, asked)?;
         let medium = file.live.lock().medium;
         if medium.lacks_some() { Err(medium.error()) } else { Ok(()) }

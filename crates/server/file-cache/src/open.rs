@@ -2,7 +2,6 @@
 
 mod intent;
 mod release;
-mod withdrawal;
 
 use std::io;
 use std::os::fd::AsFd;

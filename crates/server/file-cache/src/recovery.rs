@@ -20,8 +20,7 @@ use crate::burst_buffer::lease::{self, Nobody};
 use crate::burst_buffer::replica::Replicas;
 use crate::burst_buffer::space::{self, Spaces};
 use crate::burst_buffer::superblock::{Superblock, check_owner};
-use crate::burst_buffer::void::is_void;
-use crate::cache::{Busy, CacheCounters, DescriptorBudget, FetchQueue, FileQueue, Inner, Table};
+use crate::cache::{Busy, CacheCounters, DescriptorBudget, FetchQueue, FileQueue, Inner, Table, is_void};
 use crate::clock;
 use crate::limits::{STOP_WAIT, SWEEP_AFTER};
 use crate::residency::{Compared, File};
@@ -276,7 +275,9 @@ impl Inner {
     fn forget_removed(&self, identity: &Identity, record: &Record) -> Result<(), OpenError> {
         tracing::info!(file = %record.hint.shown(), "a file is gone whose removal was under way when the agent died: its data is removed too");
         if record.synced {
-            self.keep_from_before(identity.clone(), record.clone());
+            // The store's medium may not have the removal yet.
+            let file = self.adopt(identity.clone(), record.clone(), true);
+            self.keep_removed(&file, record.clone());
             return Ok(());
         }
         self.replicas.remove_identity_attribute_of(record.version);
@@ -377,7 +378,8 @@ impl Inner {
         }
         if orderly {
             // The next start drops the rest.
-            self.end_removals();
+            self.sync_removals();
+            self.drop_removed();
             self.sum_at_end();
             let settled = self
                 .commit(Vec::new(), Durability::Machine)

@@ -37,7 +37,6 @@ use std::sync::atomic::Ordering;
 
 use catalogue::{Change, Durability, Record, State};
 use concurrency::Instant;
-use types::Identity;
 
 use crate::cache::{Inner, Removed};
 use crate::fault;
@@ -82,7 +81,9 @@ impl Inner {
         self.queue.remove(file);
         self.expiry.forget(&file.identity);
         if let Some(record) = record {
-            let outlives = !lasts && self.outlives_its_name(file, &record);
+            // A crash that takes the removal back must find a replica with synced data.
+            let holds = record.state != State::Clean && record.synced && file.live.lock().is_whole();
+            let outlives = !lasts && holds && self.store.finds_by_identity();
             // An NFS client renames an open file instead, until we close it, and has the removal on the medium.
             let left_over = outlives && self.is_named(file);
             if outlives && !left_over {
@@ -105,12 +106,6 @@ impl Inner {
         Ok(())
     }
 
-    /// Returns whether a crash that takes the removal back must find the replica.
-    fn outlives_its_name(&self, file: &File, record: &Record) -> bool {
-        let holds = record.state != State::Clean && record.synced;
-        holds && self.store.finds_by_identity() && file.live.lock().is_whole()
-    }
-
     /// Returns whether the file has a name in the global store. Gate held.
     fn is_named(&self, file: &File) -> bool {
         let anchor = self.anchor_of(file, false).ok().flatten();
@@ -118,7 +113,7 @@ impl Inner {
     }
 
     /// Keeps record and replica of a removed file. Gate held.
-    fn keep_removed(&self, file: &Arc<File>, record: Record) {
+    pub(crate) fn keep_removed(&self, file: &Arc<File>, record: Record) {
         if !record.removing
             && let Err(error) = self.put(file, Record { removing: true, ..record }, Durability::Machine)
         {
@@ -138,13 +133,6 @@ impl Inner {
         let stat = version.and_then(|version| self.replicas.stat(version).ok());
         self.removals.add(file, stat.map_or(0, |stat| stat.st_blocks as u64 * 512), self.now());
         fault::point("unlink.kept");
-    }
-
-    /// Keeps a file that a start found gone while its record said `removing`: the store's medium may not have the
-    /// removal yet.
-    pub(crate) fn keep_from_before(&self, identity: Identity, record: Record) {
-        let file = self.adopt(identity, record.clone(), true);
-        self.keep_removed(&file, record);
     }
 
     /// Does one round of housekeeping. Waits for nothing.
@@ -217,14 +205,8 @@ impl Inner {
         true
     }
 
-    /// Ends the work at the end of the agent. The next start drops the rest.
-    pub(crate) fn end_removals(&self) {
-        self.sync_removals();
-        self.drop_removed();
-    }
-
     /// Waits until all removals so far are durable, for a bounded time. Returns whether they are.
-    fn sync_removals(&self) -> bool {
+    pub(crate) fn sync_removals(&self) -> bool {
         let until = Instant::now() + REMOVALS_WAIT;
         if self.hurry_removals() {
             return self.removals.wait(until);
@@ -234,7 +216,7 @@ impl Inner {
     }
 
     /// Drops the files whose removal is durable. Returns whether there were some.
-    fn drop_removed(&self) -> bool {
+    pub(crate) fn drop_removed(&self) -> bool {
         let _alone = self.removals.dropping.lock();
         let settled = std::mem::take(&mut self.removals.state.lock().settled);
         let mut left = Vec::new();

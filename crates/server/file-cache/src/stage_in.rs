@@ -289,11 +289,6 @@ impl Inner {
         let _ = self.replicas.remove(version);
     }
 
-    /// Returns the global copy from which a file is being fetched.
-    pub(crate) fn source_of(&self, file: &File) -> Option<Arc<dyn StoreFile>> {
-        file.live.lock().fetch().map(|fetch| Arc::clone(&fetch.source))
-    }
-
     /// Fetches everything that is missing, in this thread. Errors: `EINTR` between two blocks if `interrupted` says
     /// so.
     pub(crate) fn fetch_rest(&self, file: &Arc<File>, interrupted: &dyn Fn() -> bool) -> io::Result<()> {

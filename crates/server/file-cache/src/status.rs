@@ -1,14 +1,15 @@
 //! Status for operators.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use serde::{Deserialize, Serialize};
 
 use catalogue::State;
 
 use crate::api::{Keep, ORPHANED};
-use crate::cache::{FileCache, Inner};
+use crate::cache::{FileCache, REMEDY};
 use crate::errors::Trouble;
 use crate::limits::STUCK_LISTED;
-use crate::refusal::REMEDY;
 use crate::residency::Removal;
 
 /// The file cache's state at one moment. Counters start at zero when the cache is opened.
@@ -136,8 +137,8 @@ impl FileCache {
     /// The cost does not depend on the number of replicas.
     pub fn activity(&self) -> Status {
         let inner = &self.inner;
-        let read = Inner::read_counter;
-        let counters = inner.counters();
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let counters = &inner.counters;
         let space = inner.spaces.now();
         let (open, handles) = inner.open_counts();
         let mut status = Status {
@@ -162,8 +163,8 @@ impl FileCache {
             evicted: read(&counters.evicted),
             spilled: read(&counters.spilled),
             full: read(&counters.full),
-            quiesced: inner.quiesced.load(std::sync::atomic::Ordering::Relaxed),
-            xattrs: inner.xattrs.load(std::sync::atomic::Ordering::Relaxed),
+            quiesced: inner.quiesced.load(Ordering::Relaxed),
+            xattrs: inner.xattrs.load(Ordering::Relaxed),
             without_identity_attribute: inner.unmarked.lock().files.len() as u64,
             ..Status::default()
         };

@@ -13,7 +13,7 @@ use types::{ByteRange, Fingerprint, Identity, Timestamp, Version};
 use crate::api::{DrainProgress, Keep, OpenHow, Overlay, Residency, SetMtime, Stuck, TellChange};
 use crate::burst_buffer::replica::mtime_of;
 pub use crate::cache::FileCache;
-use crate::cache::{CacheCounters, Inner, broken};
+use crate::cache::{Inner, broken};
 use crate::clock::wall;
 use crate::handle::FileHandle;
 use crate::limits::{FETCH_TRIES, RESOLVE_WAIT};
@@ -122,7 +122,7 @@ impl FileCache {
     /// `stat` of the global copy, and `attributes` then returns nothing, the `stat` may be from before the stage-out:
     /// ask again.
     pub fn staged_count(&self) -> u64 {
-        Inner::read_counter(&self.inner.counters.staged_count)
+        self.inner.counters.staged_count.load(Ordering::Relaxed)
     }
 
     /// Sets the length (`truncate(2)`): opens for writing and calls `FileHandle::set_len`. Returns the handle, which
@@ -405,13 +405,5 @@ impl Inner {
             let held = u64::from(file.live.lock().users.handles());
             (files + u64::from(held > 0), handles + held)
         })
-    }
-
-    pub(crate) fn read_counter(counter: &std::sync::atomic::AtomicU64) -> u64 {
-        counter.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn counters(&self) -> &CacheCounters {
-        &self.counters
     }
 }

@@ -1,6 +1,6 @@
-//! The files that wait for their stage-out, ordered by when it is due.
+//! The files that wait for their stage-out, ordered by when it is due, and those that wait for a background fetch.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -93,5 +93,41 @@ impl FileQueue {
         let end = concurrency::Instant::now() + pause;
         while !state.closed && !self.ended.wait_until(&mut state, end).timed_out() {}
         !state.closed
+    }
+}
+
+#[derive(Default)]
+pub(crate) struct FetchQueue {
+    state: Mutex<(VecDeque<Arc<File>>, bool)>,
+    changed: Condvar,
+}
+
+impl FetchQueue {
+    pub(crate) fn push(&self, file: &Arc<File>) {
+        self.state.lock().0.push_back(Arc::clone(file));
+        self.changed.notify_one();
+    }
+
+    /// Waits for a file and returns it. Returns `None` once the queue is closed.
+    pub(crate) fn pop(&self) -> Option<Arc<File>> {
+        let mut state = self.state.lock();
+        loop {
+            if state.1 {
+                return None;
+            }
+            if let Some(file) = state.0.pop_front() {
+                return Some(file);
+            }
+            self.changed.wait(&mut state);
+        }
+    }
+
+    pub(crate) fn is_waiting(&self) -> bool {
+        !self.state.lock().0.is_empty()
+    }
+
+    pub(crate) fn close(&self) {
+        self.state.lock().1 = true;
+        self.changed.notify_all();
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use catalogue::{Durability, State};
-use config::{Cache, StageOut};
+use config::{Cache, KeepAfter, StageOut};
 
 use crate::cache::{DescriptorBudget, Inner};
 use crate::clock::wall_s;
@@ -181,8 +181,10 @@ impl Inner {
     pub(crate) fn keep(&self, file: &File) {
         let (record, policy) = file.peek(|live| (live.record().cloned(), Arc::clone(&live.policy)));
         let Some(mut record) = record.filter(|record| record.state == State::Clean) else { return };
-        if !record.pinned {
-            self.schedule_expiry(&file.identity, &policy);
+        if let KeepAfter::For(keep) = policy.keep_after
+            && !record.pinned
+        {
+            self.expiry.set(&file.identity, self.now().saturating_add(keep));
         }
         let now = wall_s();
         if now.abs_diff(record.used_s) > USED_GRAIN_S {

@@ -9,8 +9,7 @@ use types::{Fingerprint, Identity, Shown, Version};
 
 use crate::burst_buffer::identity_attribute::IdentityAttribute;
 use crate::burst_buffer::replica::mtime_of;
-use crate::burst_buffer::void::is_void;
-use crate::cache::{Inner, broken};
+use crate::cache::{Inner, broken, is_void};
 use crate::clock;
 use crate::errors::is_full;
 

@@ -38,7 +38,8 @@ impl Copies {
         self.bytes = size.unwrap_or(0);
         match size {
             Some(size) => self.untouched = Untouched::all(size),
-            None => self.untouched.unsummed(),
+            // The checksums are gone.
+            None => (self.untouched.bytes, self.untouched.since) = (0, 0),
         }
     }
 
@@ -71,10 +72,6 @@ impl Untouched {
     /// All `size` bytes of the replica equal those of the checksums, and nobody writes it.
     pub(crate) fn all(size: u64) -> Untouched {
         Untouched { bytes: size, since: size, wild: false }
-    }
-
-    pub(crate) fn unsummed(&mut self) {
-        (self.bytes, self.since) = (0, 0);
     }
 
     /// Notes that somebody may write anywhere, for as long as anybody writes.

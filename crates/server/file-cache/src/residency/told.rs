@@ -30,11 +30,6 @@ impl Told {
         (self.failing, self.failures, self.trouble) = (false, 0, None);
     }
 
-    /// Forgets the reason: the file's state tells more.
-    pub(crate) fn forget_reason(&mut self) {
-        self.trouble = None;
-    }
-
     /// Notes whether a stage-out found the file mapped. Returns how many did so in a row.
     pub(crate) fn meet_mapping(&mut self, mapped: bool) -> u32 {
         self.mapped = if mapped { self.mapped + 1 } else { 0 };

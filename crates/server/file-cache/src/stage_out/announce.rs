@@ -115,11 +115,7 @@ impl Inner {
     }
 
     pub(crate) fn announce(&self, job: &mut StageOutJob<'_>, interrupted: &dyn Fn() -> bool) -> io::Result<()> {
-        let rate = job.policy.rate_bytes_per_s;
-        let (inner, file, record, replica) = (self, job.file, &mut job.record, &job.replica);
-        let (begun, secured) = (&mut job.begun, &mut job.secured);
-        let pace = CopyPace::new();
-        Announcer { inner, file, record, replica, begun, secured, interrupted, rate, pace }.before_write(0)
+        Announcer::of(self, job, interrupted).before_write(0)
     }
 
     pub(crate) fn verify(
@@ -128,14 +124,10 @@ impl Inner {
         global: &dyn StoreFile,
         interrupted: &dyn Fn() -> bool,
     ) -> io::Result<bool> {
-        let rate = job.policy.rate_bytes_per_s;
-        let (inner, file, record, replica) = (self, job.file, &mut job.record, &job.replica);
-        let (begun, secured) = (&mut job.begun, &mut job.secured);
-        let pace = CopyPace::new();
-        let mut progress = Announcer { inner, file, record, replica, begun, secured, interrupted, rate, pace };
-        let (size, global_size) = (job.size, job.size);
+        let (size, quiet) = (job.size, job.quiet);
+        let mut progress = Announcer::of(self, job, interrupted);
         // A file that is written meanwhile cannot be compared. It is staged out again anyway.
-        Ok(!job.quiet || Copy::new(replica, size, global, global_size, &mut progress).verify()?)
+        Ok(!quiet || Copy::new(progress.replica, size, global, size, &mut progress).verify()?)
     }
 }
 
@@ -193,7 +185,13 @@ impl CopyProgress for Announcer<'_> {
     }
 }
 
-impl Announcer<'_> {
+impl<'a> Announcer<'a> {
+    fn of(inner: &'a Inner, job: &'a mut StageOutJob<'_>, interrupted: &'a dyn Fn() -> bool) -> Announcer<'a> {
+        let (file, rate, pace) = (job.file, job.policy.rate_bytes_per_s, CopyPace::new());
+        let StageOutJob { record, replica, begun, secured, .. } = job;
+        Announcer { inner, file, record, replica, begun, secured, interrupted, rate, pace }
+    }
+
     fn record(&mut self) -> io::Result<()> {
         // W2: the data that is about to replace the global copy must survive a crash of the machine.
         self.inner.secure(self.file, self.record, self.replica.as_fd())?;

@@ -78,8 +78,7 @@ impl Inner {
         let Some(record) = record else { return StageOutResult::Nothing };
         {
             let mut live = file.live.lock();
-            live.anchor = None;
-            live.told.forget_reason();
+            (live.anchor, live.told.trouble) = (None, None);
         }
         if !record.orphaned {
             tracing::warn!(file = %record.hint.shown(), "a dirty file was removed from the global store: its data is kept as an orphan, see `forebay resolve`");

@@ -14,16 +14,64 @@
 //! So if the removal fails, the replica itself says that it is *void*, by a mode that no other file of ours has. That
 //! needs no room and no catalogue. A start that finds a record of a void replica drops both.
 
+use std::collections::HashMap;
 use std::io;
+use std::os::fd::AsFd;
 
 use catalogue::{Change, Durability};
+use concurrency::Mutex;
 use global_store::Anchor;
+use rustix::fs::{Mode, Stat};
 use types::{Identity, Version};
 
-use crate::cache::Inner;
+use super::Inner;
+use crate::burst_buffer::replica::{How, Replicas};
 use crate::errors::is_full;
 use crate::limits::{DISOWNED, DOUBTS};
 use crate::residency::File;
+
+/// Replicas whose records count for nothing. Some are fresh ones whose intent failed and could not be taken back;
+/// their record may exist although its commit returned an error. The others are clean ones that were dropped while
+/// nothing could be recorded. The value says whether a replica is still open: its last user then removes it.
+#[derive(Default)]
+pub(crate) struct Doubts(Mutex<HashMap<(Identity, Version), bool>>);
+
+impl Doubts {
+    /// Returns whether a record is one of these.
+    pub(crate) fn has(&self, identity: &Identity, version: Version) -> bool {
+        let doubts = self.0.lock();
+        !doubts.is_empty() && doubts.contains_key(&(identity.clone(), version))
+    }
+
+    /// Adds a replica. Returns false if there are too many.
+    fn add(&self, identity: &Identity, version: Version, in_use: bool, most: usize) -> bool {
+        let mut doubts = self.0.lock();
+        let room = doubts.len() < most;
+        if room {
+            doubts.insert((identity.clone(), version), in_use);
+        }
+        room
+    }
+}
+
+/// The permissions of a void replica: the sticky bit alone, which means nothing on a file.
+const VOID: Mode = Mode::SVTX;
+
+/// Returns whether a replica is that of an open that was refused.
+pub(crate) fn is_void(replica: &Stat) -> bool {
+    replica.st_size == 0 && replica.st_mode & 0o7777 == VOID.as_raw_mode()
+}
+
+impl Replicas {
+    /// Marks an empty replica as void, if nobody was told of it: its record, if there is one, counts for nothing.
+    fn make_void(&self, version: Version) -> io::Result<()> {
+        let replica = self.open_as(version, How::Read)?;
+        rustix::fs::fchmod(&replica, VOID)?;
+        Replicas::remove_identity_attribute(replica.as_fd());
+        // A crash of the machine may leave the record and lose this mark.
+        Ok(rustix::fs::fsync(&replica)?)
+    }
+}
 
 impl Inner {
     /// Withdraws the open of a fresh replica that failed. Gate held.
@@ -82,7 +130,7 @@ impl Inner {
             Ok(Some(record)) if record.version != version => Ok(()),
             // Also if no record is found: a later start may find what a failed commit has written.
             Ok(_) => self.commit(vec![Change::Remove(identity.clone())], Durability::Process),
-            Err(error) => Err(crate::cache::broken(error)),
+            Err(error) => Err(super::broken(error)),
         };
         if let Err(error) = &gone {
             tracing::warn!(%error, %identity, "could not withdraw the intent of an open that failed: it is tried again");

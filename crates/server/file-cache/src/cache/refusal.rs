@@ -14,18 +14,31 @@ use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::Duration;
 
 use catalogue::Record;
+use concurrency::Mutex;
 use types::{Identity, Shown, Version};
 
+use super::{Inner, broken};
 use crate::burst_buffer::lease::{self, Nobody};
 use crate::burst_buffer::replica::How;
-use crate::cache::{Inner, broken};
 use crate::errors::{errno, is_refusal};
 use crate::limits::{PROBE_BYTES, ROUND};
 use crate::residency;
+
+#[derive(Default)]
+pub(crate) struct Refusal {
+    /// The errno of the refusal. 0: the burst buffer takes writes, as far as noticed.
+    errno: AtomicI32,
+    /// When a look last found that writes work. One thread looks at a time.
+    took_at: Mutex<Option<Duration>>,
+    /// Whether all dirty files were queued since the refusal was noticed.
+    rescued: AtomicBool,
+    /// When a file was last named in the log.
+    named_at: Mutex<Option<Duration>>,
+}
 
 /// Writes and syncs a file. There is no other test: a file system that made itself read-only may not say so.
 fn probe(root: &Path) -> io::Result<()> {
