@@ -125,7 +125,6 @@ impl Inner {
         report.find(mended, || format!("{name}: {wrong}"));
     }
 
-    /// Returns the problem of a clean replica, if there is one.
     fn fault_of(&self, identity: &Identity, record: &Record, contents: bool) -> io::Result<Option<&'static str>> {
         let Ok(stat) = self.replicas.stat(record.version) else { return Ok(Some("its replica is missing")) };
         if stat.st_size as u64 != record.base.size {

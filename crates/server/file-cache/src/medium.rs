@@ -206,7 +206,6 @@ fn note(file: &File, Heard { error, lost }: Heard) -> io::Error {
     error
 }
 
-/// Starts the write-back of a file.
 fn begin(fd: BorrowedFd<'_>) -> Result<(), Heard> {
     of_range(fd, None, libc::SYNC_FILE_RANGE_WRITE).or_else(begun_with)
 }

@@ -44,6 +44,17 @@ struct Tries {
     compared: Option<(Fingerprint, bool)>,
 }
 
+/// One try of an open.
+#[derive(Clone, Copy)]
+pub(crate) struct Opening<'a> {
+    file: &'a Arc<File>,
+    anchor: &'a Arc<dyn Anchor>,
+    how: &'a OpenHow,
+    /// Whether somebody has the file open.
+    in_use: bool,
+    tries: &'a Tries,
+}
+
 /// The residency as an open distinguishes it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -132,7 +143,6 @@ impl Inner {
         how: &OpenHow,
         tries: &Tries,
     ) -> io::Result<Step> {
-        let fetches = tries.fetches;
         let (kind, in_use, ended, damaged) = {
             let mut live = file.live.lock();
             if live.place == NameHold::Lost {
@@ -161,24 +171,25 @@ impl Inner {
         }
         // An open that comes again after a fetch was counted already. A file that is new or truncated has no data to
         // be found.
-        let counts = fetches == 0 && !how.created && !how.truncate;
+        let counts = tries.fetches == 0 && !how.created && !how.truncate;
         let missed = match kind {
             Kind::Absent | Kind::Fetching => counts,
             Kind::Through => counts && !in_use,
             Kind::Clean | Kind::Ahead | Kind::Lost => false,
         };
         CacheCounters::add(&self.counters.misses, u64::from(missed));
+        let open = &Opening { file, anchor, how, in_use, tries };
         match kind {
             Kind::Lost => Err(io::Error::from_raw_os_error(libc::EIO)),
             Kind::Through if in_use => self.open_through(file, anchor, how),
             Kind::Through => {
                 file.live.lock().end_through();
-                self.open_absent(file, anchor, how, fetches)
+                self.open_absent(open)
             }
-            Kind::Absent => self.open_absent(file, anchor, how, fetches),
-            Kind::Fetching => self.open_partial(file, anchor, how, in_use, fetches),
-            Kind::Clean => self.open_clean(file, anchor, how, in_use, tries),
-            Kind::Ahead => self.open_ahead(file, anchor, how, fetches),
+            Kind::Absent => self.open_absent(open),
+            Kind::Fetching => self.open_partial(open),
+            Kind::Clean => self.open_clean(open),
+            Kind::Ahead => self.open_ahead(open),
         }
     }
 
@@ -224,13 +235,8 @@ impl Inner {
             || (write && self.settle_removals(self.spaces.lacks(bytes, policy)) && self.spaces.admit(bytes, policy))
     }
 
-    fn open_absent(
-        self: &Arc<Inner>,
-        file: &Arc<File>,
-        anchor: &Arc<dyn Anchor>,
-        how: &OpenHow,
-        fetches: u32,
-    ) -> io::Result<Step> {
+    fn open_absent(self: &Arc<Inner>, open: &Opening<'_>) -> io::Result<Step> {
+        let Opening { file, anchor, how, tries, .. } = *open;
         let found = anchor.attributes()?;
         let size = found.fingerprint.size;
         if found.links == 0 && !how.created {
@@ -248,13 +254,13 @@ impl Inner {
             let fresh = how.truncate || how.created || size == 0;
             let room = if fresh { BLOCK_BYTES } else { size };
             if !self.takes_writes(&how.policy)
-                || (!fresh && (size > WHOLE_FIRST_BYTES || fetches >= FETCH_TRIES))
+                || (!fresh && (size > WHOLE_FIRST_BYTES || tries.fetches >= FETCH_TRIES))
                 || !self.has_room(room, &how.policy, true)
             {
                 return self.open_through(file, anchor, how);
             }
             if fresh {
-                return match self.begin_fresh(file, anchor, how, &found) {
+                return match self.begin_fresh(open, &found) {
                     Err(error) if is_full(&error) || is_damage(&error) => self.open_through(file, anchor, how),
                     result => result.and_then(|()| self.opened(file, how)),
                 };
@@ -277,45 +283,29 @@ impl Inner {
             return self.open_through(file, anchor, how);
         }
         if how.write {
-            self.intend(file, anchor, how, None)?
+            self.intend(open, None)?
         }
         self.opened(file, how)
     }
 
-    fn open_partial(
-        self: &Arc<Inner>,
-        file: &Arc<File>,
-        anchor: &Arc<dyn Anchor>,
-        how: &OpenHow,
-        in_use: bool,
-        fetches: u32,
-    ) -> io::Result<Step> {
+    fn open_partial(self: &Arc<Inner>, open: &Opening<'_>) -> io::Result<Step> {
+        let Opening { file, anchor, how, in_use, tries } = *open;
         if !how.write {
             return self.opened(file, how);
         }
         let size = file.live.lock().fetch().map(|fetch| fetch.base.size);
         let Some(size) = size else { return Ok(Step::Again) };
-        if fetches < FETCH_TRIES && !how.truncate && size <= WHOLE_FIRST_BYTES && self.takes_writes(&how.policy) {
+        if tries.fetches < FETCH_TRIES && !how.truncate && size <= WHOLE_FIRST_BYTES && self.takes_writes(&how.policy) {
             return Ok(Step::Fetch(Arc::clone(file)));
         }
         // Readers continue in the global store, whatever becomes of this open. Running copies continue into the
         // replica that is dropped here, and are lost with it.
         self.abandon_fetch(file);
-        if how.truncate || !in_use {
-            self.open_absent(file, anchor, how, fetches)
-        } else {
-            self.open_through(file, anchor, how)
-        }
+        if how.truncate || !in_use { self.open_absent(open) } else { self.open_through(file, anchor, how) }
     }
 
-    fn open_clean(
-        self: &Arc<Inner>,
-        file: &Arc<File>,
-        anchor: &Arc<dyn Anchor>,
-        how: &OpenHow,
-        in_use: bool,
-        tries: &Tries,
-    ) -> io::Result<Step> {
+    fn open_clean(self: &Arc<Inner>, open: &Opening<'_>) -> io::Result<Step> {
+        let Opening { file, anchor, how, in_use, tries } = *open;
         let (record, checked, lacks_some, doubted) = {
             let live = file.live.lock();
             let Some(record) = live.record() else { return Ok(Step::Again) };
@@ -367,7 +357,7 @@ impl Inner {
                     self.drop_replica(file)?;
                     return Ok(Step::Again);
                 }
-                self.intend(file, anchor, how, Some(found))?;
+                self.intend(open, Some(found))?;
             }
             file.live.lock().below.checked = Some(now);
         }
@@ -388,19 +378,14 @@ impl Inner {
     }
 
     /// Opens a file whose replica is ahead of the global copy, or whose last name is gone.
-    fn open_ahead(
-        self: &Arc<Inner>,
-        file: &Arc<File>,
-        anchor: &Arc<dyn Anchor>,
-        how: &OpenHow,
-        fetches: u32,
-    ) -> io::Result<Step> {
-        CacheCounters::add(&self.counters.hits, u64::from(fetches == 0));
+    fn open_ahead(self: &Arc<Inner>, open: &Opening<'_>) -> io::Result<Step> {
+        let Opening { file, how, tries, .. } = *open;
+        CacheCounters::add(&self.counters.hits, u64::from(tries.fetches == 0));
         if how.write {
             if let Some(error) = self.refusal() {
                 return Err(self.refused(file, error));
             }
-            self.intend(file, anchor, how, None)?;
+            self.intend(open, None)?;
         }
         self.opened(file, how)
     }

@@ -29,7 +29,6 @@ use crate::stage_out::StageOutResult;
 
 pub use search::may_go_with_crash;
 
-/// The files of a burst buffer on disk.
 struct Ground {
     superblock: Superblock,
     replicas: Replicas,

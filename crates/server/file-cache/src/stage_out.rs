@@ -14,7 +14,6 @@ mod outcome;
 mod pace;
 mod pass;
 mod publish;
-mod spare;
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -66,7 +65,6 @@ pub(crate) struct StageOutJob<'a> {
     extent: Extent,
     /// Number of first bytes that nobody has changed since they were summed.
     unchanged: u64,
-    /// Fingerprint of the global copy before the stage-out.
     pub(crate) before: Fingerprint,
     /// Value of `Live::changes` when the job started.
     pub(crate) changes: u64,
@@ -103,7 +101,6 @@ impl StageOutJob<'_> {
 }
 
 impl StageOutResult {
-    /// Returns whether the process had no descriptor for the file.
     pub(crate) fn lacks_descriptors(&self) -> bool {
         matches!(self, StageOutResult::Stuck { error, .. } if errno(error) == libc::EMFILE)
     }

@@ -22,7 +22,6 @@ const FORMAT_1: u8 = 1;
 /// Stands for the beginning of a path that was cut.
 const CUT: &[u8] = "\u{2026}".as_bytes();
 
-/// Content of the identity attribute of a dirty replica.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct IdentityAttribute {
     pub(crate) identity: Identity,

@@ -260,7 +260,6 @@ fn place(of: &str, version: Version) -> String {
     place
 }
 
-/// Returns the path of the checksums of the last orderly end.
 fn end_of(version: Version) -> String {
     place(SUMS, version) + ".end"
 }
@@ -301,7 +300,6 @@ pub fn last_version(burst_buffer: &Path) -> io::Result<Version> {
     Ok(last)
 }
 
-/// Makes the parent directory of a file of ours.
 pub(crate) fn make_parent(path: &Path) -> io::Result<()> {
     let parent = path.parent().unwrap_or(path);
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(parent)

@@ -22,7 +22,6 @@ pub(crate) struct Spaces {
     ballast_bytes: u64,
 }
 
-/// Returns a probe of the file system that holds `root`.
 pub(crate) fn statvfs(root: PathBuf) -> SpaceProbe {
     std::sync::Arc::new(move || {
         let found = rustix::fs::statvfs(&root)?;
@@ -56,7 +55,6 @@ impl Spaces {
         }
     }
 
-    /// Forgets the last answer, after an eviction.
     pub(crate) fn forget(&self) {
         *self.last.lock() = None;
     }
@@ -89,7 +87,6 @@ impl Spaces {
         self.reserve(policy).saturating_add(bytes).saturating_sub(self.now().free)
     }
 
-    /// Returns the bytes that the policy keeps free.
     pub(crate) fn reserve(&self, policy: &Policy) -> u64 {
         (self.now().total / 1000).saturating_mul(policy.reserve_thousandths.into())
     }

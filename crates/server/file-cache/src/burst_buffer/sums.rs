@@ -33,7 +33,6 @@ pub(crate) fn of_zeros(len: u64) -> u64 {
     if len == BLOCK_BYTES { *OF_A_BLOCK } else { sum(&vec![0; len as usize]) }
 }
 
-/// Returns the checksums of a replica's present content.
 pub(crate) fn of_replica(fd: &OwnedFd, size: u64) -> io::Result<Sums> {
     of_replica_while(fd, size, &|| false)
 }

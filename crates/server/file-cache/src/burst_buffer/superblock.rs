@@ -23,7 +23,6 @@ const PRIVATE: [&str; 5] = ["agent.log", "agent.log.1", "catalogue", "directory"
 /// Bytes of the lock file that another process may have written: a process id and a boot id.
 const LOCK_BYTES: usize = 64;
 
-/// The held lock and the page.
 pub(crate) struct Superblock {
     path: PathBuf,
     lock: File,

@@ -1,11 +1,18 @@
-//! Shares of the process's limit of descriptors.
+//! The process's descriptors: their shares, and those of replicas that are kept for the next request while there are
+//! plenty.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use global_store::descriptors;
 use rustix::process::{Resource, getrlimit, setrlimit};
 
+use super::Inner;
 use crate::limits::{
     ANCHORS_BY_PATH_SHARE, ANCHORS_KEPT, ANCHORS_SHARE, BATCH_FILES, BATCH_FILES_MIN, BATCHES_SHARE, DESCRIPTORS,
+    KEPT_SHARE, POLL, ROOM_TRIES,
 };
+use crate::residency::{Descriptors, File};
 
 /// The descriptors of this process that no open file holds, divided by purpose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,6 +47,39 @@ impl DescriptorBudget {
             anchors: share(ANCHORS_SHARE, ANCHORS_KEPT),
             anchors_by_path: share(ANCHORS_BY_PATH_SHARE, usize::MAX),
             batch: batch.max(BATCH_FILES_MIN),
+        }
+    }
+}
+
+impl Inner {
+    /// Counts a replica's descriptor that stays open for the next request. When the bound is reached, all are closed.
+    /// No `live` lock may be held.
+    pub(crate) fn keeps_one(&self) {
+        let most = descriptors::spare() / KEPT_SHARE;
+        if self.kept.fetch_add(1, Ordering::Relaxed) >= most && self.kept.swap(0, Ordering::Relaxed) >= most {
+            self.close_kept();
+        }
+    }
+
+    /// Closes the descriptors that the next request on each file can open again.
+    fn close_kept(&self) {
+        let files: Vec<Arc<File>> = self.table.lock().files.values().cloned().collect();
+        let closed: Vec<Descriptors> = files.iter().map(|file| file.live.lock().fds.take_replicas()).collect();
+        tracing::debug!(files = files.len(), "closed the replica descriptors of all files: too many were kept open");
+        drop(closed);
+    }
+
+    /// Lets a stage-out wait a moment while only the last descriptors are left, which requests on open files need.
+    pub(crate) fn wait_for_descriptors(&self, interrupted: &dyn Fn() -> bool) {
+        if descriptors::are_scarce() {
+            self.kept.store(0, Ordering::Relaxed);
+            self.close_kept();
+        }
+        for _ in 0..ROOM_TRIES {
+            if self.is_dead() || interrupted() || !descriptors::are_scarce() {
+                return;
+            }
+            concurrency::sleep(POLL);
         }
     }
 }

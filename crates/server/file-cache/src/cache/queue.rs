@@ -80,7 +80,6 @@ impl FileQueue {
         !state.closed
     }
 
-    /// Closes the queue and wakes all waiting threads.
     pub(crate) fn close(&self) {
         self.state.lock().closed = true;
         self.changed.notify_all();

@@ -36,7 +36,6 @@ pub(crate) struct Refusal {
     took_at: Mutex<Option<Duration>>,
     /// Whether all dirty files were queued since the refusal was noticed.
     rescued: AtomicBool,
-    /// When a file was last named in the log.
     named_at: Mutex<Option<Duration>>,
 }
 

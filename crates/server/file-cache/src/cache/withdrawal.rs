@@ -37,7 +37,6 @@ use crate::residency::File;
 pub(crate) struct Doubts(Mutex<HashMap<(Identity, Version), bool>>);
 
 impl Doubts {
-    /// Returns whether a record is one of these.
     pub(crate) fn has(&self, identity: &Identity, version: Version) -> bool {
         let doubts = self.0.lock();
         !doubts.is_empty() && doubts.contains_key(&(identity.clone(), version))

@@ -21,7 +21,6 @@ pub(crate) enum ContentOwner {
     Base,
     /// The bytes of the replica: overwriting them loses nothing.
     Replica,
-    /// Bytes of somebody else.
     Others,
     /// Unknown: nothing tells the former content, and the bytes differ from the replica.
     Untold,

@@ -60,7 +60,6 @@ pub(crate) fn wait(
     }
 }
 
-/// Marks the file as dirty at this agent.
 pub(crate) fn set(anchor: &dyn Anchor, agent: &str, epoch: Epoch) -> io::Result<()> {
     anchor.set_mark(Some(&text(agent, epoch)))
 }

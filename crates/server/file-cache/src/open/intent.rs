@@ -5,10 +5,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use catalogue::{Durability, Record, State};
+use global_store::StoreAttributes;
 use global_store::calls::still_wanted;
-use global_store::{Anchor, StoreAttributes};
 use types::{Epoch, Fingerprint, Version};
 
+use super::Opening;
 use crate::api::OpenHow;
 use crate::burst_buffer::replica::{self, How};
 use crate::cache::Inner;
@@ -19,13 +20,8 @@ use crate::residency::{File, Untouched};
 
 impl Inner {
     /// Makes an empty replica for a new or truncated file, and its intent.
-    pub(crate) fn begin_fresh(
-        &self,
-        file: &File,
-        anchor: &Arc<dyn Anchor>,
-        how: &OpenHow,
-        found: &StoreAttributes,
-    ) -> io::Result<()> {
+    pub(super) fn begin_fresh(&self, open: &Opening<'_>, found: &StoreAttributes) -> io::Result<()> {
+        let Opening { file, anchor, how, .. } = *open;
         if how.truncate {
             still_wanted()?;
         }
@@ -41,14 +37,13 @@ impl Inner {
         }
         fault::point("w0.replica");
         file.live.lock().begin_fresh(version);
-        let intended =
-            self.record_intent(file, anchor, how, (version, &fd), (found.fingerprint, None), false).and_then(|()| {
-                file.live.lock().copies.untouched = Untouched::all(0);
-                // Every byte of an empty file changes its length or its blocks, after the identity attribute.
-                file.live.lock().synced.identity_attribute = self.has_identity_attribute(file);
-                self.secure_for_mappings(file, how)?;
-                if how.truncate { still_wanted() } else { Ok(()) }
-            });
+        let intended = self.record_intent(open, (version, &fd), (found.fingerprint, None), false).and_then(|()| {
+            file.live.lock().copies.untouched = Untouched::all(0);
+            // Every byte of an empty file changes its length or its blocks, after the identity attribute.
+            file.live.lock().synced.identity_attribute = self.has_identity_attribute(file);
+            self.secure_for_mappings(file, how)?;
+            if how.truncate { still_wanted() } else { Ok(()) }
+        });
         if let Err(error) = intended {
             self.withdraw(file, &**anchor, version);
             return Err(error);
@@ -82,13 +77,8 @@ impl Inner {
 
     /// Does step W0 for a complete replica, and the truncation that the open requests. `found`: the global copy now,
     /// for a replica that is clean. Gate held.
-    pub(crate) fn intend(
-        &self,
-        file: &File,
-        anchor: &Arc<dyn Anchor>,
-        how: &OpenHow,
-        found: Option<Fingerprint>,
-    ) -> io::Result<()> {
+    pub(super) fn intend(&self, open: &Opening<'_>, found: Option<Fingerprint>) -> io::Result<()> {
+        let Opening { file, how, .. } = *open;
         if how.sync {
             // Done already, unless another open came in between.
             file.sync_name()?;
@@ -109,14 +99,14 @@ impl Inner {
                     file.live.lock().synced.content = true;
                 }
                 let base = found.filter(|_| how.truncate).unwrap_or(record.base);
-                self.record_intent(file, anchor, how, (record.version, &replica), (base, record.sum), !how.truncate)?;
+                self.record_intent(open, (record.version, &replica), (base, record.sum), !how.truncate)?;
             }
             // A stage-out ended without its clean record, as far as we know. The next start may find it done
             // nevertheless, and the mark may be gone. Neither matters to a new intent.
             Some(record) if left.is_some() && record.state != State::Conflict => {
                 let replica = self.replicas.open_as(record.version, How::Read)?;
                 let base = left.unwrap_or(record.base);
-                self.record_intent(file, anchor, how, (record.version, &replica), (base, None), false)?;
+                self.record_intent(open, (record.version, &replica), (base, None), false)?;
             }
             Some(record) if how.sync && !intent_synced => {
                 self.sync_replica(file, self.replicas.open_as(record.version, How::Read)?.as_fd(), false)?;
@@ -142,13 +132,12 @@ impl Inner {
 
     fn record_intent(
         &self,
-        file: &File,
-        anchor: &Arc<dyn Anchor>,
-        how: &OpenHow,
+        open: &Opening<'_>,
         (version, replica): (Version, &OwnedFd),
         (mut base, sum): (Fingerprint, Option<u64>),
         was_clean: bool,
     ) -> io::Result<()> {
+        let Opening { file, anchor, how, .. } = *open;
         let old = file.live.lock().record().cloned();
         let epoch = old.as_ref().map_or(Epoch(1), |record| record.epoch.next());
         if self.store.is_shared() {

@@ -23,7 +23,6 @@ pub(crate) struct Below {
     pub(crate) checked: Option<Duration>,
     /// Fingerprint of the global copy when the store last failed to set a program's time, and that time.
     tried_time: Option<(Fingerprint, Timestamp)>,
-    /// The last modification time that a program set.
     pub(crate) given_time: Option<Timestamp>,
     /// Whether a sync of the global copy failed since both copies were last equal. Its bytes may then never reach the
     /// store's medium.

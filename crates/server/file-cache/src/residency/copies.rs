@@ -57,7 +57,6 @@ pub(crate) struct Untouched {
     bytes: u64,
     /// Number of such bytes for the checksums of the stage-out that began last.
     since: u64,
-    /// Whether somebody may write anywhere.
     wild: bool,
 }
 

@@ -15,7 +15,6 @@ pub(crate) struct Fetch {
     /// Whether a later content may have the same fingerprint.
     pub(crate) racy: bool,
     pub(crate) present: RangeSet,
-    /// Blocks that some thread is copying.
     pub(crate) claimed: BTreeSet<u64>,
     /// The block after the last read: the next to be fetched.
     pub(crate) wanted: u64,

@@ -15,19 +15,17 @@
 //! 8. `live`: the fields. Held for moments, over no I/O but the lease probe.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use concurrency::{Condvar, Mutex, MutexGuard, RwLock};
 use config::{KeepAfter, Policy, StageOut};
-use global_store::Anchor;
-use types::Identity;
+use global_store::{Access, Anchor, StoreFile};
+use types::{Identity, Timestamp, Version};
 
-use super::{
-    Below, Body, Compared, Copies, Descriptors, Medium, NameHold, NotedReads, Removal, Synced, Told, Users,
-    VisibleChangeTime,
-};
+use super::{Below, Body, Compared, Copies, Medium, NameHold, Removal, Synced, Told, Users, VisibleChangeTime};
 
 /// One version of one file's data.
 pub struct File {
@@ -51,6 +49,44 @@ pub struct File {
     pub(crate) passed: AtomicU64,
     /// Signals that a fetched block arrived, or that the body changed.
     pub(crate) moved: Condvar,
+}
+
+/// The descriptors that the open descriptions of a file share.
+#[derive(Default)]
+pub(crate) struct Descriptors {
+    pub(crate) read: Option<Arc<OwnedFd>>,
+    /// Descriptor for reads that move the access time.
+    pub(crate) noted: Option<Arc<OwnedFd>>,
+    /// Descriptor for writing. It is closed when the last writer closes, for it would refuse our own lease probe.
+    pub(crate) write: Option<Arc<OwnedFd>>,
+    pub(crate) handle: Option<Arc<OwnedFd>>,
+    pub(crate) global: Option<(Access, Arc<dyn StoreFile>)>,
+}
+
+impl Descriptors {
+    /// Takes the descriptors of the replica out, and leaves that of the global copy.
+    pub(crate) fn take_replicas(&mut self) -> Descriptors {
+        let global = self.global.take();
+        let replicas = std::mem::take(self);
+        self.global = global;
+        replicas
+    }
+
+    pub(crate) fn of_replica(&self) -> Option<Arc<OwnedFd>> {
+        self.handle.as_ref().or(self.read.as_ref()).or(self.write.as_ref()).cloned()
+    }
+}
+
+/// Version of a replica, and the access time that it has without any read that we do not know of.
+pub(crate) type Watched = (Version, Timestamp);
+
+/// NotedReads of a file whose policy has them noted.
+#[derive(Debug, Default)]
+pub(crate) struct NotedReads {
+    /// Access time from which a later one shows a program's read. Set while reads are noted.
+    pub(crate) watched: Option<Watched>,
+    /// The last noted read that came through the agent and left no trace in a replica.
+    pub(crate) asked: Option<Timestamp>,
 }
 
 /// Whether a file stands for its identity in the table of files.
@@ -120,12 +156,10 @@ impl File {
         Gate { file: self, _lock: self.gate.lock() }
     }
 
-    /// Locks the gate if nobody holds it.
     pub(crate) fn try_gate(&self) -> Option<Gate<'_>> {
         self.gate.try_lock().map(|lock| Gate { file: self, _lock: lock })
     }
 
-    /// Locks the gate, and waits at most `wait` for that.
     pub(crate) fn try_gate_for(&self, wait: Duration) -> Option<Gate<'_>> {
         self.gate.try_lock_for(wait).map(|lock| Gate { file: self, _lock: lock })
     }
@@ -184,7 +218,6 @@ impl Live {
         self.is_written() && !matches!(self.policy.stage_out, StageOut::Age(_) | StageOut::Size(_))
     }
 
-    /// Returns whether the replica of a clean file that nobody has open is to stay.
     pub(crate) fn stays_clean(&self) -> bool {
         let pinned = self.record().is_some_and(|record| record.pinned);
         (self.policy.keep_after != KeepAfter::Delete || pinned) && !self.medium.lacks_some()

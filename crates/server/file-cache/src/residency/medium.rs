@@ -24,7 +24,6 @@ impl Medium {
         self.failed.0 != self.accepted
     }
 
-    /// Accepts the remaining data.
     pub(crate) fn accept(&mut self) {
         self.accepted = self.failed.0;
     }
@@ -77,7 +76,6 @@ impl Live {
         self.is_unclean() && !self.synced.intent
     }
 
-    /// Returns whether the name of the file may not be durable.
     pub(crate) fn is_name_unsynced(&self) -> bool {
         self.synced.lacks_name && !self.is_unlinked()
     }

@@ -15,7 +15,6 @@ impl Users {
         self.handles
     }
 
-    /// Counts one more handle. Returns whether it is the only one that writes.
     pub(crate) fn open(&mut self, write: bool) -> bool {
         self.handles += 1;
         self.writers += u32::from(write);
@@ -46,7 +45,6 @@ impl Live {
         self.users.handles > 0
     }
 
-    /// Returns whether a handle may write.
     pub(crate) fn is_written(&self) -> bool {
         self.users.writers > 0
     }

@@ -14,7 +14,6 @@ use crate::errors::here;
 use crate::global_copy::content::HolesBelow;
 use crate::limits::{BEHIND_BYTES, BLOCK_BYTES, SMALL_BYTES};
 
-/// Which bytes of the replica are written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Extent {
     /// All data, after the global copy was truncated: the file is new or was truncated.
@@ -204,7 +203,6 @@ impl<'a> Copy<'a> {
         }
     }
 
-    /// Makes a range of the global copy a hole.
     fn hole(&mut self, hole: ByteRange, copied: &mut Copied) -> io::Result<()> {
         let hole = hole.intersection(&ByteRange::new(0, self.global_size));
         if !hole.is_empty() {

@@ -9,7 +9,8 @@ use concurrency::MutexGuard;
 use super::StageOutResult;
 use crate::api::{DrainProgress, Residency, Stuck};
 use crate::cache::{DescriptorBudget, Inner};
-use crate::limits::{BATCH_BYTES, POLL, SMALL_BYTES, TURN_MAX, TURN_PAUSE_MAX};
+use crate::errors::{clone_error, errno};
+use crate::limits::{BATCH_BYTES, POLL, ROOM_ROUNDS, SMALL_BYTES, TURN_MAX, TURN_PAUSE_MAX};
 use crate::residency::File;
 
 /// Number of passes over files that changed while they were copied and that nobody writes now.
@@ -21,7 +22,6 @@ impl Inner {
         version.and_then(|version| self.replicas.stat(version).ok()).map_or(0, |stat| stat.st_size as u64)
     }
 
-    /// Runs a stage-out worker.
     pub(crate) fn drain_in_background(&self) {
         while self.queue.wait(self.now()) {
             let now = self.now();
@@ -78,7 +78,7 @@ impl Inner {
         files: &[Arc<File>],
         patient: bool,
         interrupted: &dyn Fn() -> bool,
-        tell: &mut dyn FnMut(&Arc<File>, &StageOutResult),
+        tell: &mut dyn FnMut(&Arc<File>, StageOutResult),
     ) -> Vec<Arc<File>> {
         let published = |file: &Arc<File>| self.is_published(&file.live.lock());
         if !files.iter().any(published) {
@@ -96,7 +96,7 @@ impl Inner {
         files: &[Arc<File>],
         patient: bool,
         interrupted: &dyn Fn() -> bool,
-        tell: &mut dyn FnMut(&Arc<File>, &StageOutResult),
+        tell: &mut dyn FnMut(&Arc<File>, StageOutResult),
     ) -> Vec<Arc<File>> {
         let mut skipped = Vec::new();
         let mut held: Vec<&Arc<File>> = Vec::new();
@@ -112,8 +112,8 @@ impl Inner {
         }
         let ends = if held.is_empty() { Vec::new() } else { self.drain_locked(&held, patient, interrupted) };
         drop(locks);
-        for (file, end) in held.iter().zip(&ends) {
-            self.requeue(file, end);
+        for (file, end) in held.iter().zip(ends) {
+            self.requeue(file, &end);
             tell(file, end);
         }
         skipped
@@ -170,5 +170,37 @@ impl Inner {
         }
         self.settle_open_reads_unless(interrupted);
         stuck
+    }
+
+    /// Stages files out; their drain locks are held. If the process has no descriptors for all of them at once, the
+    /// rest follows when the first have released theirs. A file that found no descriptor is tried again, alone.
+    pub(crate) fn drain_locked(
+        &self,
+        files: &[&Arc<File>],
+        patient: bool,
+        interrupted: &dyn Fn() -> bool,
+    ) -> Vec<StageOutResult> {
+        let _working = self.draining.enter(&self.counters.out_us);
+        let mut ends = Vec::new();
+        while ends.len() < files.len() {
+            ends.append(&mut self.drain_first(&files[ends.len()..], patient, interrupted));
+        }
+        let mut tries = ROOM_ROUNDS;
+        for (file, end) in files.iter().zip(&mut ends) {
+            while end.lacks_descriptors() && tries > 0 && !interrupted() {
+                tries -= 1;
+                self.wait_for_descriptors(interrupted);
+                *end = self.drain_first(&[file], patient, interrupted).pop().unwrap_or(StageOutResult::Nothing);
+            }
+            match end {
+                StageOutResult::Stuck { error, .. } if errno(error) == libc::EMFILE => {
+                    let _gate = file.gate();
+                    *end = self.count_failure(file, clone_error(error));
+                }
+                // Other threads release theirs.
+                _ => tries = ROOM_ROUNDS,
+            }
+        }
+        ends
     }
 }

@@ -192,7 +192,6 @@ pub(crate) fn date(global: &dyn StoreFile, mtime: Timestamp) -> io::Result<(Fing
     Ok((again, Some(again.mtime).filter(|time| *time == found.mtime)))
 }
 
-/// Returns whether a store refuses to set times for good.
 fn is_refused(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EPERM | libc::EACCES | libc::EINVAL | libc::ENOSYS | libc::EOPNOTSUPP))
 }

@@ -15,7 +15,6 @@ use types::Identity;
 use super::StageOutResult;
 use crate::api::{DrainProgress, Residency, Stuck};
 use crate::cache::{DescriptorBudget, Inner};
-use crate::errors::clone_error;
 use crate::limits::{BATCH_BYTES, DRAIN_BATCH_FILES_MIN, GIVEN_UP_WAIT, POLL, SMALL_BYTES};
 use crate::residency::File;
 
@@ -167,7 +166,7 @@ impl Inner {
             let files: Vec<Arc<File>> = batch.into_iter().map(|(file, _)| file).collect();
             let mut done = Vec::new();
             let skipped = self.drain_batch(&files, false, &interrupted, &mut |file, end| {
-                done.push((Arc::clone(file), copy_of(end)));
+                done.push((Arc::clone(file), end));
             });
             for file in skipped {
                 let end = self.drain_one(&file, &interrupted);
@@ -202,16 +201,5 @@ impl Inner {
             batches.push_back(batch);
         }
         (batches, total)
-    }
-}
-
-fn copy_of(end: &StageOutResult) -> StageOutResult {
-    match end {
-        StageOutResult::Clean => StageOutResult::Clean,
-        StageOutResult::StillDirty => StageOutResult::StillDirty,
-        StageOutResult::Nothing => StageOutResult::Nothing,
-        StageOutResult::Stuck { state, orphaned, error } => {
-            StageOutResult::Stuck { state: *state, orphaned: *orphaned, error: clone_error(error) }
-        }
     }
 }

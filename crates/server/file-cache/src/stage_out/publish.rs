@@ -55,7 +55,6 @@ use crate::residency::{File, Gate, Live, NameHold};
 type Seized<'a> = (RwLockWriteGuard<'a, ()>, Gate<'a>);
 
 enum Outcome {
-    /// The hidden file has taken the name.
     Placed,
     /// The file is in use, or something of it changed.
     Busy,
@@ -160,7 +159,6 @@ impl Inner {
         self.places.any.load(Ordering::Acquire) && !self.known(identity).is_some_and(|file| in_use(&file))
     }
 
-    /// Returns whether a file is to be published instead of written in place.
     pub(crate) fn is_published(&self, live: &Live) -> bool {
         live.policy.publish_atomic && self.places.begun.load(Ordering::Acquire) && self.store.finds_by_identity()
     }
