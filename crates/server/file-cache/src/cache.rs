@@ -32,7 +32,7 @@ use crate::residency::{Body, File, Gate, Live};
 use crate::settings::Settings;
 
 pub(crate) use budget::DescriptorBudget;
-pub(crate) use counters::{Busy, CacheCounters};
+pub(crate) use counters::CacheCounters;
 pub(crate) use expiry::Expiry;
 pub(crate) use queue::{FetchQueue, FileQueue};
 pub(crate) use refusal::{REMEDY, Refusal};
@@ -45,13 +45,44 @@ pub(crate) use withdrawal::{Doubts, is_void};
 /// State shared by all files that are published.
 #[derive(Default)]
 pub(crate) struct Places {
-    /// Locked before any gate. Shared by changes of names and attributes, exclusive while a file takes another's
-    /// place.
+    /// Locked before any gate. Shared by changes of names and attributes, exclusive while a file takes a place.
     pub(crate) names: RwLock<()>,
     /// Whether files may take others' places.
     pub(crate) begun: AtomicBool,
     /// Whether any file has done so in this process.
     pub(crate) any: AtomicBool,
+}
+
+/// Small files and growing ones, whose stage-outs wait for others.
+#[derive(Default)]
+pub(crate) struct Gathering {
+    /// Time until which no other worker takes small files.
+    pub(crate) turn: Mutex<Duration>,
+    /// Files that wait until the files of their policy hold enough bytes.
+    pub(crate) closed: Mutex<(u64, Vec<Arc<File>>)>,
+    /// Files that were opened for writing under `stage_out=size:N`, until they are closed.
+    pub(crate) growing: Mutex<Vec<Arc<File>>>,
+}
+
+#[derive(Default)]
+pub(crate) struct Evictions {
+    /// Lets one eviction run at a time. Holds the time before which none begins.
+    pub(crate) not_before: Mutex<Duration>,
+    /// Whether other places are being asked for room, and the time before which they are not asked again.
+    pub(crate) asking: AtomicBool,
+    pub(crate) asked: Mutex<Duration>,
+}
+
+/// Numbers of commits.
+#[derive(Default)]
+pub(crate) struct Commits {
+    /// Commits done, and those of them known to be on the medium.
+    pub(crate) done: AtomicU64,
+    pub(crate) synced: AtomicU64,
+    /// Commits done when housekeeping last looked.
+    pub(crate) seen: AtomicU64,
+    /// The last commit of a clean record whose file was forgotten since.
+    pub(crate) forgotten: AtomicU64,
 }
 
 /// The file cache, cheap to clone. `shutdown` ends it. Dropping the last clone leaves the threads running.
@@ -77,34 +108,11 @@ pub(crate) struct Inner {
     pub(crate) refusal: Refusal,
     pub(crate) throttle: Throttle,
     pub(crate) counters: CacheCounters,
-    pub(crate) draining: Busy,
-    pub(crate) fetching: Busy,
-    /// The last stage-out that failed: the file's path, and the reason.
-    pub(crate) failure: Mutex<Option<(String, String)>>,
-    /// Time until which no other worker takes small files.
-    pub(crate) turn: Mutex<Duration>,
-    /// Files that wait until the files of their policy hold enough bytes.
-    pub(crate) gathering: Mutex<(u64, Vec<Arc<File>>)>,
-    /// Files that were opened for writing under `stage_out=size:N`, until they are closed.
-    pub(crate) growing: Mutex<Vec<Arc<File>>>,
-    /// Lets one eviction run at a time. Holds the time before which none begins.
-    pub(crate) evicting: Mutex<Duration>,
-    /// Whether other places are being asked for room. `asked_neighbours`: the time before which they are not asked
-    /// again.
-    pub(crate) asking: AtomicBool,
-    pub(crate) asked_neighbours: Mutex<Duration>,
+    pub(crate) gathering: Gathering,
+    pub(crate) evictions: Evictions,
     pub(crate) quiesced: AtomicBool,
-    pub(crate) open_for_writing: AtomicU64,
     pub(crate) places: Places,
-    /// Number of handles through which the kernel may write replicas without the agent.
-    pub(crate) kernel_writers: AtomicU64,
-    /// Number of commits done, and of those known to be on the medium.
-    pub(crate) commits: AtomicU64,
-    pub(crate) commits_synced: AtomicU64,
-    /// Number of commits done when housekeeping last looked.
-    pub(crate) commits_seen: AtomicU64,
-    /// Number of the last commit of a clean record whose file was forgotten since.
-    pub(crate) forgotten: AtomicU64,
+    pub(crate) commits: Commits,
     /// Nothing may be changed any more: the process counts as dead.
     pub(crate) dead: AtomicBool,
     /// Whether a file was opened whose policy has reads noted.
@@ -114,8 +122,6 @@ pub(crate) struct Inner {
     /// Whether the burst buffer's file system supports extended attributes, as far as noticed.
     pub(crate) xattrs: AtomicBool,
     pub(crate) unmarked: Mutex<Unmarked>,
-    /// Number of replica descriptors kept open since all of them were closed last.
-    pub(crate) kept: AtomicU64,
     pub(crate) threads: Threads,
     pub(crate) table: Mutex<Table>,
 }
@@ -142,24 +148,23 @@ impl Inner {
         self.dead.load(Ordering::Acquire)
     }
 
-    /// Changes records. Errors: `ENOSPC` if the catalogue has no room; `EIO` if it takes no changes for another
-    /// reason.
+    /// Changes records. Errors: `ENOSPC` if the catalogue has no room; `EIO` if it takes no changes otherwise.
     pub(crate) fn commit(&self, changes: Vec<Change>, durability: Durability) -> io::Result<()> {
-        let done = self.commits.load(Ordering::Acquire);
+        let done = self.commits.done.load(Ordering::Acquire);
         self.catalogue.commit(changes, durability).map_err(|error| {
             let broken = broken(error);
             if self.catalogue.has_room() { broken } else { io::Error::from_raw_os_error(libc::ENOSPC) }
         })?;
-        self.commits.fetch_add(1, Ordering::AcqRel);
+        self.commits.done.fetch_add(1, Ordering::AcqRel);
         if durability == Durability::Machine {
             // No more than these: a commit that ended meanwhile may have been written after this one's sync.
-            self.commits_synced.fetch_max(done, Ordering::AcqRel);
+            self.commits.synced.fetch_max(done, Ordering::AcqRel);
         }
         Ok(())
     }
 
     pub(crate) fn has_synced(&self, commits: u64) -> bool {
-        commits <= self.commits_synced.load(Ordering::Acquire)
+        commits <= self.commits.synced.load(Ordering::Acquire)
     }
 
     /// Returns the durability for removing the record of a clean file. If the medium may still call the file dirty, a
@@ -180,7 +185,7 @@ impl Inner {
             return Arc::clone(file);
         }
         let file = Arc::new(File::new(identity.clone(), Arc::clone(&self.settings.policy), self.now()));
-        table.insert(&file, &self.forgotten);
+        table.insert(&file, &self.commits.forgotten);
         file
     }
 
@@ -232,7 +237,7 @@ impl Inner {
             self.disown(&file.identity, Some((record.version, false)), Durability::Process)?;
         }
         let mut live = file.live.lock();
-        live.clean_commit = self.forgotten.load(Ordering::Acquire);
+        live.clean_commit = self.commits.forgotten.load(Ordering::Acquire);
         live.found(body);
         Ok(())
     }
@@ -244,7 +249,7 @@ impl Inner {
         live.synced.lacks_name = record.base.size == 0;
         live.found(Body::of(record, there));
         drop(live);
-        self.table.lock().insert(&file, &self.forgotten);
+        self.table.lock().insert(&file, &self.commits.forgotten);
         file
     }
 

@@ -161,17 +161,17 @@ impl Inner {
         use std::sync::atomic::Ordering;
         let Some(neighbours) = self.settings.neighbours.clone() else { return false };
         let now = self.now();
-        if now < *self.asked_neighbours.lock() {
+        if now < *self.evictions.asked.lock() {
             return false;
         }
-        if self.asking.swap(true, Ordering::AcqRel) {
+        if self.evictions.asking.swap(true, Ordering::AcqRel) {
             return true;
         }
         let inner = std::sync::Arc::clone(self);
         let ask = move || {
             let freed = neighbours(&Which { used_before_s: inner.oldest_use(), bytes: excess, dry_run: false });
             if freed == 0 {
-                *inner.asked_neighbours.lock() = inner.now() + crate::limits::NEIGHBOURS_PAUSE;
+                *inner.evictions.asked.lock() = inner.now() + crate::limits::NEIGHBOURS_PAUSE;
             } else {
                 tracing::info!(
                     bytes = freed,
@@ -179,10 +179,10 @@ impl Inner {
                 );
             }
             inner.spaces.forget();
-            inner.asking.store(false, Ordering::Release);
+            inner.evictions.asking.store(false, Ordering::Release);
         };
         let started = concurrency::spawn("neighbours", ask).is_ok();
-        self.asking.fetch_and(started, Ordering::AcqRel);
+        self.evictions.asking.fetch_and(started, Ordering::AcqRel);
         started
     }
 }

@@ -20,8 +20,7 @@ pub(crate) fn wall() -> Timestamp {
     Timestamp { seconds: now.as_secs() as i64, nanos: now.subsec_nanos() }
 }
 
-/// Returns the time of day by the clock from which file systems take their times. It stands still between two ticks of
-/// the kernel.
+/// Returns the time of day by the clock from which file systems take their times. It stands still between two ticks.
 pub(crate) fn tick() -> Timestamp {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
     Timestamp { seconds: now.tv_sec, nanos: u32::try_from(now.tv_nsec).unwrap_or(0) }

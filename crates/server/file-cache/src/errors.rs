@@ -33,6 +33,11 @@ pub(crate) fn errno_here(error: &io::Error) -> Option<i32> {
     error.get_ref()?.downcast_ref::<Here>()?.0.raw_os_error()
 }
 
+/// Fails with an errno.
+pub(crate) fn os<T>(code: i32) -> io::Result<T> {
+    Err(io::Error::from_raw_os_error(code))
+}
+
 pub(crate) fn errno(error: &io::Error) -> i32 {
     code(error).unwrap_or(libc::EIO)
 }

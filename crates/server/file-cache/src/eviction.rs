@@ -16,7 +16,7 @@ use crate::burst_buffer::lease::{self, Nobody};
 use crate::burst_buffer::replica::How;
 use crate::burst_buffer::sums::{self, Sums};
 use crate::cache::{CacheCounters, Inner};
-use crate::errors::errno;
+use crate::errors::{errno, os};
 use crate::fault;
 use crate::limits::{BACKOFF_MAX, EVICT_ROUND, POLL, REPLAY_BYTES_IDLE, REPLAY_BYTES_MAX, ROUND, ROUND_SHORT};
 use crate::residency::{Compared, File};
@@ -26,7 +26,7 @@ impl Inner {
     /// Evicts until `bytes` are freed or nothing is left to evict. Returns the bytes freed. May be called with a gate
     /// held, for it waits for none.
     pub(crate) fn evict_bytes(&self, bytes: u64) -> u64 {
-        let mut not_before = self.evicting.lock();
+        let mut not_before = self.evictions.not_before.lock();
         let now = self.now();
         if now < *not_before {
             return 0;
@@ -76,25 +76,24 @@ impl Inner {
 
     /// Evicts one file. Returns the bytes freed. Errors: why the file must stay. Gate held.
     pub(crate) fn evict_gated(&self, file: &Arc<File>) -> io::Result<u64> {
-        let refused = |code| Err(io::Error::from_raw_os_error(code));
         let version = {
             let live = file.live.lock();
             let Some(record) = live.record() else {
-                return if live.fetch().is_some() { refused(libc::EBUSY) } else { Ok(0) };
+                return if live.fetch().is_some() { os(libc::EBUSY) } else { Ok(0) };
             };
             if record.state != State::Clean {
-                return refused(libc::EINVAL);
+                return os(libc::EINVAL);
             }
             if record.pinned && !live.medium.lacks_some() {
-                return refused(libc::EPERM);
+                return os(libc::EPERM);
             }
             if live.is_open() {
-                return refused(libc::EBUSY);
+                return os(libc::EBUSY);
             }
             record.version
         };
         let freed = match self.replicas.open_as(version, How::Read) {
-            Ok(replica) if !lease::probe(replica.as_fd(), Nobody::Uses)? => return refused(libc::EBUSY),
+            Ok(replica) if !lease::probe(replica.as_fd(), Nobody::Uses)? => return os(libc::EBUSY),
             Ok(replica) => rustix::fs::fstat(&replica)?.st_blocks as u64 * 512,
             // Somebody else removed the replica: the record is dropped.
             Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
@@ -196,11 +195,10 @@ impl Inner {
         }
     }
 
-    /// Returns the pause before the next round. Writes of the kernel without the agent find only room that was made
-    /// before.
+    /// Returns the pause before the next round. Writes of the kernel without the agent find only room made before.
     pub(crate) fn round(&self) -> Duration {
         let reserve = self.spaces.reserve(&self.settings.policy);
-        let pressed = self.kernel_writers.load(Ordering::Relaxed) > 0 && self.spaces.now().free / 2 < reserve;
+        let pressed = self.counters.kernel_writers.load(Ordering::Relaxed) > 0 && self.spaces.now().free / 2 < reserve;
         if pressed { ROUND_SHORT } else { ROUND }
     }
 
@@ -212,7 +210,10 @@ impl Inner {
         }
         if self.look_after_catalogue() {
             self.settle_doubts();
-            self.look_after_removals();
+            self.drop_removed();
+            if self.removals.is_due(self.now(), || self.spaces.now().free) {
+                self.hurry_removals();
+            }
             self.drop_expired();
         }
         self.retry_identity_attributes();
@@ -226,7 +227,9 @@ impl Inner {
                 self.evict_bytes(excess);
             }
             // The last room that can be had for writers that cannot wait for the agent.
-            if self.kernel_writers.load(Ordering::Relaxed) > 0 && self.spaces.is_nearly_full() {
+            if self.counters.kernel_writers.load(Ordering::Relaxed) > 0
+                && self.spaces.now().free < self.spaces.ballast_bytes
+            {
                 self.give_up_removals();
                 return;
             }
@@ -262,7 +265,7 @@ impl Inner {
     fn look_after_catalogue(&self) -> bool {
         let Some(reason) = self.catalogue.trouble() else { return true };
         // The tables of the catalogue find no room. They get the ballast, unless programs would take that first.
-        if !self.catalogue.has_room() && self.kernel_writers.load(Ordering::Relaxed) == 0 {
+        if !self.catalogue.has_room() && self.counters.kernel_writers.load(Ordering::Relaxed) == 0 {
             self.spaces.drop_ballast();
         }
         let tried = self.commit(Vec::new(), Durability::Process);
@@ -277,8 +280,8 @@ impl Inner {
     /// Bounds the log that the next start would have to read after a kill: when nobody changes anything, or when the
     /// log has become long.
     fn condense_catalogue(&self) {
-        let commits = self.commits.load(Ordering::Acquire);
-        let idle = self.commits_seen.swap(commits, Ordering::AcqRel) == commits;
+        let commits = self.commits.done.load(Ordering::Acquire);
+        let idle = self.commits.seen.swap(commits, Ordering::AcqRel) == commits;
         let most = if idle { REPLAY_BYTES_IDLE } else { REPLAY_BYTES_MAX };
         if self.catalogue.replay_bytes() > most
             && let Err(error) = self.catalogue.condense()
@@ -324,7 +327,7 @@ impl Inner {
             still_wanted()?;
         };
         if let Some(StageOutResult::Stuck { error, .. }) = self.drain_locked(&[file], false, &|| false).pop() {
-            return Err(io::Error::from_raw_os_error(errno(&error)));
+            return os(errno(&error));
         }
         let Some(anchor) = self.anchor_of(file, false)? else { return Ok(false) };
         let global = Arc::from(anchor.open(global_store::Access::Write)?);

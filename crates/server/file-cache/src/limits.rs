@@ -11,8 +11,7 @@ pub const PAGE_BYTES: u64 = 4096;
 pub const APPEND_SEARCHED_BYTES: u64 = 8 << 20;
 /// Most blocks that readers of one file are expected to want next: the read-ahead of a few streams.
 pub const AHEAD_BLOCKS_MAX: usize = 128;
-/// Most background fetchers of one file, so that others have theirs too: four requests under way hide most of a round
-/// trip.
+/// Most background fetchers of one file, so that others have theirs too: four requests under way hide a round trip.
 pub const FETCHERS_PER_FILE_MAX: u32 = 4;
 /// Files up to this size are fetched inside `open` and staged out in batches; they have no checksum file.
 pub const SMALL_BYTES: u64 = BLOCK_BYTES;
@@ -47,11 +46,9 @@ pub const TURN_PAUSE_MAX: Duration = Duration::from_millis(200);
 /// Computing time per resting time of a stage-out beside programs that write. Equal work and rest would cost it more
 /// than half of its rate.
 pub const RESTS_FOR: u32 = 2;
-/// Computing time below which the load is not checked. A small file takes less, and its batches have pauses of their
-/// own.
+/// Computing time below which the load is not checked. A small file takes less, and its batches have pauses.
 pub const RESTS_AFTER: Duration = Duration::from_micros(200);
-/// Longest rest of a stage-out after a block, beside programs that write. One block takes less than a tenth of that to
-/// compute.
+/// Longest rest of a stage-out after a block, beside programs that write. One block takes less than a tenth of that.
 pub const REST_MAX: Duration = Duration::from_millis(20);
 /// Bytes in one batch of small files.
 pub const BATCH_BYTES: u64 = 64 << 20;
@@ -70,14 +67,12 @@ pub const REMOVALS_AFTER: Duration = Duration::from_secs(5);
 pub const REMOVALS_MAX: usize = 4096;
 /// Share of the free room that removed files may take before the store is asked at once, as a divisor.
 pub const REMOVALS_SHARE: u64 = 4;
-/// Failed syncs of the store after which the kept files are given up: a store that cannot be written would fail again
-/// and again.
+/// Failed syncs of the store after which the kept files are given up: a store that cannot be written fails again.
 pub const REMOVALS_TRIES: u32 = 3;
 /// Longest wait for the store's sync of removals, of a thread that needs room and of the agent's end.
 pub const REMOVALS_WAIT: Duration = Duration::from_secs(2);
 
-/// Longest wait for the files under way after a drain was given up: a store that answers needs no longer to end a
-/// call.
+/// Longest wait for the files under way after a drain was given up: a store that answers needs no longer.
 pub const GIVEN_UP_WAIT: Duration = Duration::from_secs(1);
 /// Longest wait of the agent's end for threads that a call into the store holds: as long as for a sync of the store.
 pub const STOP_WAIT: Duration = Duration::from_secs(2);
@@ -92,14 +87,12 @@ pub const FETCH_TRIES: u32 = 3;
 /// and two ticks of the slowest clock.
 pub const RACY_SLACK: Duration = Duration::from_millis(30);
 
-/// Bytes that must be writable before a burst buffer that refused writes counts as repaired: any write of ours is
-/// larger.
+/// Bytes that must be writable before a burst buffer that refused writes counts as repaired: our writes are larger.
 pub const PROBE_BYTES: usize = 4096;
 /// Most replicas that were dropped while the burst buffer took no writes and whose records are remembered meanwhile:
 /// as many as programs write in a day of that state. Some 100 bytes each.
 pub const DISOWNED: usize = 1 << 20;
-/// Most fresh replicas of failed opens that this process removes once the catalogue takes changes: the others wait for
-/// the next start.
+/// Most fresh replicas of failed opens that this process removes once the catalogue takes changes: the rest wait.
 pub const DOUBTS: usize = 4096;
 
 /// Closed clean files remembered in memory, so that opening one again reads no catalogue.
@@ -158,8 +151,7 @@ pub const ROOM_TRIES: u32 = 50;
 pub const ROOM_ROUNDS: u32 = 10;
 /// Descriptors that the process may have open: four batches of three each, the anchors and the programs' files.
 pub const DESCRIPTORS: u64 = 65536;
-/// Share of these descriptors for anchors, as a divisor: each anchor holds one or two, and the kernel's nodes get half
-/// of all.
+/// Share of these descriptors for anchors, as a divisor: each anchor holds one or two, and the kernel's nodes get half.
 pub const ANCHORS_SHARE: u64 = 32;
 /// Share of the descriptors for anchors where files are found again only by their paths, as a divisor. It is larger,
 /// for that costs a walk from the root, and a walk over everything if one was moved.
@@ -180,8 +172,7 @@ pub const LENGTH_STEP: u64 = 16;
 
 /// Records of clean replicas that are removed by one commit.
 pub const CLEAN_BATCH: usize = 1024;
-/// Longest time for which an unused place is held to drop clean data from it: an agent that starts there waits as
-/// long.
+/// Longest time for which an unused place is held to drop clean data from it: an agent that starts there waits.
 pub const CLEAN_TURN: Duration = Duration::from_secs(1);
 /// Longest wait of a start for a process that drops clean data from its place: the turn and its reading of the
 /// catalogue.
@@ -191,8 +182,7 @@ pub const CLEANED_POLL: Duration = Duration::from_millis(5);
 /// Pause before other places that had no room are asked again: each request reads their catalogues.
 pub const NEIGHBOURS_PAUSE: Duration = Duration::from_secs(10);
 
-/// Bytes of commits that a start may have to read again if the agent was killed while nothing changed: some tens of
-/// milliseconds.
+/// Bytes of commits that a start may have to read again if the agent was killed while nothing changed: some 50 ms.
 pub const REPLAY_BYTES_IDLE: u64 = 1 << 20;
 /// Bytes of commits that a start may have to read again while files change all the time: a second of a start. Each
 /// time the bound is reached, commits stop for some tens of milliseconds.

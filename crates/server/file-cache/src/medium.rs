@@ -61,8 +61,7 @@ impl Inner {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             opened => opened?,
         };
-        // The name comes first. Otherwise a crash of the global store could make an orphan of a file whose data is on
-        // the medium.
+        // The name comes first. Otherwise a crash of the global store could make an orphan of a file that is synced.
         file.sync_name()?;
         self.sync_replica(file, replica.as_fd(), false)?;
         self.sync_record(file)
@@ -138,8 +137,7 @@ impl Inner {
         })
     }
 
-    /// Judges an error of a replica: whether bytes may be lost. `asked`: a program asked, and hears errors as in a
-    /// plain directory.
+    /// Judges an error of a replica: whether bytes may be lost. `asked`: a program asked, and hears each error.
     fn judged(&self, file: &File, heard: Result<(), Heard>, asked: bool) -> Result<(), Heard> {
         let Err(heard) = heard else { return Ok(()) };
         let is_new = || file.live.lock().version().is_some_and(|version| version >= self.superblock.first);
@@ -151,8 +149,7 @@ impl Inner {
     }
 }
 
-/// Starts to write a range of a replica back before anybody asks, unless a sync is under way. Errors: some of it may
-/// be lost.
+/// Starts to write a range of a replica back before anybody asks, unless a sync is under way. Errors: some may be lost.
 pub(crate) fn begin_to_write_back(
     file: &File,
     version: Version,
@@ -220,8 +217,7 @@ fn begun_with(error: io::Error) -> Result<(), Heard> {
     }
 }
 
-/// Returns the errors that the system reports for a file that was written back. Unlike a sync this costs no flush of
-/// the device.
+/// Returns the errors that the system reports for a file that was written back. Unlike a sync this flushes no device.
 fn told(fd: BorrowedFd<'_>) -> Result<(), Heard> {
     of_range(fd, None, libc::SYNC_FILE_RANGE_WAIT_BEFORE).map_err(|error| Heard { error, lost: true })
 }

@@ -18,7 +18,7 @@ use crate::burst_buffer::lease::{self, Nobody};
 use crate::burst_buffer::replica::How;
 use crate::cache::{CacheCounters, Inner};
 use crate::clock::tick;
-use crate::errors::{is_damage, is_full};
+use crate::errors::{is_damage, is_full, os};
 use crate::global_copy::content::ContentOwner;
 use crate::global_copy::marks;
 use crate::handle::FileHandle;
@@ -77,7 +77,10 @@ impl Inner {
             && !how.created
             && marks::wait(&*anchor, &self.settings.agent_id, &how.policy, interrupted)?
         {
-            self.gated(anchor.identity(), false, |file, _| self.unmark_clean(file, &*anchor))??;
+            // A mark of ours without a record: the agent died between the two steps.
+            let unmark =
+                |file: &Arc<File>| if file.peek(|live| live.is_unclean()) { Ok(()) } else { anchor.set_mark(None) };
+            self.gated(anchor.identity(), false, |file, _| unmark(file))??;
         }
         if how.sync
             && how.write
@@ -129,12 +132,6 @@ impl Inner {
         }
     }
 
-    /// Removes a mark of ours without a record: the agent died between the two steps. Gate held.
-    fn unmark_clean(&self, file: &File, anchor: &dyn Anchor) -> io::Result<()> {
-        let unclean = file.live.lock().is_unclean();
-        if unclean { Ok(()) } else { anchor.set_mark(None) }
-    }
-
     /// Tries to open the file once. Gate held.
     fn try_open(
         self: &Arc<Inner>,
@@ -146,7 +143,7 @@ impl Inner {
         let (kind, in_use, ended, damaged) = {
             let mut live = file.live.lock();
             if live.place == NameHold::Lost {
-                return Err(io::Error::from_raw_os_error(libc::ESTALE));
+                return os(libc::ESTALE);
             }
             if live.anchor.is_none() || how.created {
                 live.anchor = Some(Arc::clone(anchor));
@@ -157,20 +154,15 @@ impl Inner {
         };
         let whole = matches!(kind, Kind::Clean | Kind::Ahead);
         if whole && !in_use && !self.has_replica(file)? {
-            return if kind == Kind::Clean {
-                self.outdated(file, false).map(|()| Step::Again)
-            } else {
-                Err(io::Error::from_raw_os_error(libc::EIO))
-            };
+            return if kind == Kind::Clean { self.outdated(file, false).map(|()| Step::Again) } else { os(libc::EIO) };
         }
         if damaged {
-            return Err(io::Error::from_raw_os_error(libc::EIO));
+            return os(libc::EIO);
         }
         if whole && ended {
             return Ok(Step::CheckEnd(Arc::clone(file)));
         }
-        // An open that comes again after a fetch was counted already. A file that is new or truncated has no data to
-        // be found.
+        // An open that comes again after a fetch was counted already. A new or truncated file has no data to find.
         let counts = tries.fetches == 0 && !how.created && !how.truncate;
         let missed = match kind {
             Kind::Absent | Kind::Fetching => counts,
@@ -180,7 +172,7 @@ impl Inner {
         CacheCounters::add(&self.counters.misses, u64::from(missed));
         let open = &Opening { file, anchor, how, in_use, tries };
         match kind {
-            Kind::Lost => Err(io::Error::from_raw_os_error(libc::EIO)),
+            Kind::Lost => os(libc::EIO),
             Kind::Through if in_use => self.open_through(file, anchor, how),
             Kind::Through => {
                 file.live.lock().end_through();
@@ -224,8 +216,7 @@ impl Inner {
             && self.refusal().is_none()
     }
 
-    /// Returns whether the burst buffer may take `bytes` more. Evicts for that. For a writer it also waits for the
-    /// global store.
+    /// Returns whether the burst buffer may take `bytes` more. Evicts for that. For a writer it waits for the store.
     fn has_room(&self, bytes: u64, policy: &Policy, write: bool) -> bool {
         if write && !self.catalogue.has_room() {
             return false;
@@ -241,7 +232,7 @@ impl Inner {
         let size = found.fingerprint.size;
         if found.links == 0 && !how.created {
             if self.replica_may_be_gone(&file.identity) {
-                return Err(io::Error::from_raw_os_error(libc::ESTALE));
+                return os(libc::ESTALE);
             }
             // The file's data is dropped, or will be: there is nothing to keep.
             return self.open_through(file, anchor, how);
@@ -330,8 +321,7 @@ impl Inner {
                     false
                 }
                 Moved::Content => true,
-                // A truncation needs no old bytes, and reading many would keep the opener waiting: the file counts as
-                // another version.
+                // A truncation needs no old bytes, and reading many takes long: the file counts as another version.
                 Moved::ChangeTime if !in_use && (how.truncate || (size > WHOLE_FIRST_BYTES && !record.pinned)) => true,
                 Moved::ChangeTime => match tries.compared {
                     None => return Ok(Step::Compare(Arc::clone(file), Box::new(record), found)),
@@ -423,7 +413,7 @@ impl Inner {
             if !how.appends || how.truncate {
                 live.copies.untouched.wild();
             }
-            self.open_for_writing.fetch_add(1, Ordering::Relaxed);
+            self.counters.open_for_writing.fetch_add(1, Ordering::Relaxed);
             live.changes += 1;
         }
         let aged = match how.policy.stage_out {
@@ -433,7 +423,7 @@ impl Inner {
         let grows = first && matches!(how.policy.stage_out, StageOut::Size(_));
         drop(live);
         if grows {
-            self.growing.lock().push(Arc::clone(file));
+            self.gathering.growing.lock().push(Arc::clone(file));
         }
         if let Some(due) = aged {
             self.queue.push(file, due);

@@ -7,12 +7,11 @@ mod search;
 use std::collections::HashSet;
 use std::os::fd::AsFd;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use catalogue::{Catalogue, Change, Durability, FjallCatalogue, Record, State};
-use concurrency::Mutex;
 use config::KeepAfter;
 use types::{Identity, Shown, Version};
 
@@ -20,7 +19,7 @@ use crate::burst_buffer::lease::{self, Nobody};
 use crate::burst_buffer::replica::Replicas;
 use crate::burst_buffer::space::{self, Spaces};
 use crate::burst_buffer::superblock::{Superblock, check_owner};
-use crate::cache::{Busy, CacheCounters, DescriptorBudget, FetchQueue, FileQueue, Inner, Table, is_void};
+use crate::cache::{CacheCounters, DescriptorBudget, FetchQueue, FileQueue, Inner, is_void};
 use crate::clock;
 use crate::limits::{STOP_WAIT, SWEEP_AFTER};
 use crate::residency::{Compared, File};
@@ -28,37 +27,6 @@ use crate::settings::{OpenError, Settings};
 use crate::stage_out::StageOutResult;
 
 pub use search::may_go_with_crash;
-
-struct Ground {
-    superblock: Superblock,
-    replicas: Replicas,
-    catalogue: Arc<dyn Catalogue>,
-    /// The catalogue, if it is the burst buffer's own.
-    ours: Option<Arc<FjallCatalogue>>,
-}
-
-impl Ground {
-    /// Opens the files under the burst buffer's lock.
-    fn open(settings: &Settings) -> Result<Ground, OpenError> {
-        let root = &settings.burst_buffer;
-        let superblock = Superblock::open(root, &settings.store_id, &settings.agent_id)?;
-        let replicas = Replicas::open(root).map_err(failed(root, "make the directories"))?;
-        ["replicas", "sums", "saved"].iter().try_for_each(|name| check_owner(&root.join(name), false))?;
-        let leases = check_leases(root);
-        leases.map_err(failed(root, "take a lease on a file, which its file system must grant"))?;
-        let mut ours = None;
-        let catalogue: Arc<dyn Catalogue> = match &settings.catalogue {
-            Some(catalogue) => Arc::clone(catalogue),
-            None => ours.insert(Arc::new(FjallCatalogue::open(root.join("catalogue"))?)).clone(),
-        };
-        Ok(Ground { superblock, replicas, catalogue, ours })
-    }
-
-    /// Returns whether there may be unsaved data that the catalogue does not know.
-    fn lacks_records(&self) -> bool {
-        self.superblock.existed && self.ours.as_ref().is_some_and(|ours| ours.may_lack_records().unwrap_or(true))
-    }
-}
 
 fn failed(root: &Path, step: &'static str) -> impl FnOnce(std::io::Error) -> OpenError + use<> {
     let path = root.to_path_buf();
@@ -70,9 +38,19 @@ pub(crate) fn open(mut settings: Settings) -> Result<Arc<Inner>, OpenError> {
     lease::ignore_signals();
     DescriptorBudget::raise();
     let root = settings.burst_buffer.clone();
-    let ground = Ground::open(&settings)?;
-    let lost = ground.lacks_records();
-    let Ground { superblock, replicas, catalogue, ours } = ground;
+    let superblock = Superblock::open(&root, &settings.store_id, &settings.agent_id)?;
+    let replicas = Replicas::open(&root).map_err(failed(&root, "make the directories"))?;
+    ["replicas", "sums", "saved"].iter().try_for_each(|name| check_owner(&root.join(name), false))?;
+    let leases = check_leases(&root);
+    leases.map_err(failed(&root, "take a lease on a file, which its file system must grant"))?;
+    // The catalogue, if it is the burst buffer's own.
+    let mut ours = None;
+    let catalogue: Arc<dyn Catalogue> = match &settings.catalogue {
+        Some(catalogue) => Arc::clone(catalogue),
+        None => ours.insert(Arc::new(FjallCatalogue::open(root.join("catalogue"))?)).clone(),
+    };
+    // There may be unsaved data that the catalogue does not know.
+    let lost = superblock.existed && ours.as_ref().is_some_and(|ours| ours.may_lack_records().unwrap_or(true));
     settings.agent_id = superblock.agent_id();
     let clock = settings.clock.clone().unwrap_or_else(clock::system);
     let probe = settings.space.clone().unwrap_or_else(|| space::statvfs(root.clone()));
@@ -82,7 +60,7 @@ pub(crate) fn open(mut settings: Settings) -> Result<Arc<Inner>, OpenError> {
         settings,
         catalogue,
         replicas,
-        on_change: OnceLock::new(),
+        on_change: Default::default(),
         superblock,
         spaces,
         clock,
@@ -94,31 +72,18 @@ pub(crate) fn open(mut settings: Settings) -> Result<Arc<Inner>, OpenError> {
         refusal: Default::default(),
         throttle: Default::default(),
         counters: CacheCounters::default(),
-        draining: Busy::default(),
-        fetching: Busy::default(),
-        failure: Default::default(),
-        turn: Mutex::default(),
-        commits_seen: Default::default(),
-        gathering: Mutex::default(),
-        growing: Mutex::default(),
-        evicting: Mutex::new(Duration::ZERO),
-        asking: AtomicBool::new(false),
-        asked_neighbours: Mutex::default(),
+        gathering: Default::default(),
+        evictions: Default::default(),
         quiesced: AtomicBool::new(false),
-        open_for_writing: Default::default(),
         places: Default::default(),
-        kernel_writers: Default::default(),
         commits: Default::default(),
-        commits_synced: Default::default(),
-        forgotten: Default::default(),
         dead: AtomicBool::new(false),
         notes_reads: AtomicBool::new(false),
         settling: AtomicBool::new(false),
         xattrs: AtomicBool::new(true),
         unmarked: Default::default(),
-        kept: Default::default(),
         threads: Default::default(),
-        table: Mutex::new(Table::default()),
+        table: Default::default(),
     });
     // From here on the catalogue keeps room in reserve.
     let _keeps = inner.catalogue.has_room();
@@ -321,8 +286,7 @@ impl Inner {
             if self.is_dead() {
                 break;
             }
-            // Dropping a replica removes its identity attribute first. So its record may be damaged, or the medium may
-            // have lost it.
+            // Dropping a replica removes its identity attribute first. So its record may be damaged or lost.
             if self.replicas.has_identity_attribute(version) {
                 tracing::error!(%version, "a replica holds unsaved data and has no record: it is left; see `forebay check`");
                 continue;

@@ -37,6 +37,7 @@ use std::sync::atomic::Ordering;
 
 use catalogue::{Change, Durability, Record, State};
 use concurrency::Instant;
+use global_store::Anchor;
 
 use crate::cache::{Inner, Removed};
 use crate::fault;
@@ -51,7 +52,7 @@ impl Inner {
         let (record, clean_commit, loaded) =
             file.peek(|live| (live.record().cloned(), live.clean_commit, live.is_loaded()));
         match record {
-            None if !loaded => self.sync_commits(self.forgotten.load(Ordering::Acquire)),
+            None if !loaded => self.sync_commits(self.commits.forgotten.load(Ordering::Acquire)),
             Some(record) if record.state == State::Clean => self.sync_commits(clean_commit),
             Some(record) if !record.removing => {
                 let durability = if record.synced { Durability::Machine } else { Durability::Process };
@@ -85,7 +86,8 @@ impl Inner {
             let holds = record.state != State::Clean && record.synced && file.live.lock().is_whole();
             let outlives = !lasts && holds && self.store.finds_by_identity();
             // An NFS client renames an open file instead, until we close it, and has the removal on the medium.
-            let left_over = outlives && self.is_named(file);
+            let named = |anchor: Arc<dyn Anchor>| anchor.attributes().is_ok_and(|found| found.links > 0);
+            let left_over = outlives && self.anchor_of(file, false).ok().flatten().is_some_and(named);
             if outlives && !left_over {
                 self.keep_removed(file, record);
                 return Ok(());
@@ -104,12 +106,6 @@ impl Inner {
             fault::point("unlink.replica");
         }
         Ok(())
-    }
-
-    /// Returns whether the file has a name in the global store. Gate held.
-    fn is_named(&self, file: &File) -> bool {
-        let anchor = self.anchor_of(file, false).ok().flatten();
-        anchor.is_some_and(|anchor| anchor.attributes().is_ok_and(|found| found.links > 0))
     }
 
     /// Keeps record and replica of a removed file. Gate held.
@@ -135,14 +131,6 @@ impl Inner {
         fault::point("unlink.kept");
     }
 
-    /// Does one round of housekeeping. Waits for nothing.
-    pub(crate) fn look_after_removals(&self) {
-        self.drop_removed();
-        if self.removals.is_due(self.now(), || self.spaces.now().free) {
-            self.hurry_removals();
-        }
-    }
-
     /// Asks the store for a sync at once if that helps to free `excess` bytes.
     pub(crate) fn hurry_removals_of(&self, excess: u64) {
         let bytes = self.removals.state.lock().bytes();
@@ -163,7 +151,7 @@ impl Inner {
     }
 
     /// Starts a sync of the store for all removals so far, if none is running. Returns whether it started.
-    fn hurry_removals(&self) -> bool {
+    pub(crate) fn hurry_removals(&self) -> bool {
         if !self.removals.begin(self.now()) {
             return false;
         }

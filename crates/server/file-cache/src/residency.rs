@@ -224,8 +224,7 @@ impl Live {
         self.body = Body::Fetching(Box::new(fetch));
     }
 
-    /// Ends a stage-in without a replica: open files continue in the global store. Returns the version that is given
-    /// up.
+    /// Ends a stage-in without a replica: open files continue in the global store. Returns the version given up.
     pub(crate) fn abandon_fetch(&mut self) -> Option<Version> {
         let fetch = self.fetch()?;
         let (version, source): (_, Arc<dyn StoreFile>) = (fetch.version, Arc::clone(&fetch.source));

@@ -11,20 +11,20 @@ use catalogue::{Durability, Record, State};
 use crate::api::Keep;
 use crate::burst_buffer::replica::How;
 use crate::cache::{CacheCounters, Inner};
+use crate::errors::os;
 use crate::limits::{SAVED_NAME_BYTES, SAVED_NAMES_MAX};
 use crate::medium::LACKS;
 use crate::residency::File;
 
 impl Inner {
     pub(crate) fn resolve_gated(&self, file: &Arc<File>, keep: Keep) -> io::Result<Option<PathBuf>> {
-        let errno = |code| Err(io::Error::from_raw_os_error(code));
         let (record, written, lost) = file.peek(|live| (live.record().cloned(), live.is_written(), live.is_lost()));
-        let Some(record) = record.filter(|record| record.state != State::Clean) else { return errno(libc::ENOENT) };
+        let Some(record) = record.filter(|record| record.state != State::Clean) else { return os(libc::ENOENT) };
         if keep == Keep::BurstBuffer {
             if lost {
-                return errno(libc::ENOENT);
+                return os(libc::ENOENT);
             }
-            let Some(anchor) = self.anchor_of(file, true)? else { return errno(libc::ENOENT) };
+            let Some(anchor) = self.anchor_of(file, true)? else { return os(libc::ENOENT) };
             let base = anchor.attributes_now()?.fingerprint;
             let reason = String::new();
             let next = Record {
@@ -50,7 +50,7 @@ impl Inner {
             return Ok(None);
         }
         if written {
-            return errno(libc::EBUSY);
+            return os(libc::EBUSY);
         }
         let saved = if keep == Keep::Both && !lost { Some(self.save(file, &record)?) } else { None };
         if self.store.is_shared()
@@ -133,7 +133,7 @@ pub fn save_as(replica: &Path, saved: &Path, name: &str) -> io::Result<PathBuf> 
             return Ok(path);
         }
     }
-    Err(io::Error::from_raw_os_error(libc::EEXIST))
+    os(libc::EEXIST)
 }
 
 #[cfg(test)]

@@ -20,7 +20,7 @@ use crate::burst_buffer::replica;
 use crate::burst_buffer::sums::{self, Sums};
 use crate::cache::{CacheCounters, Inner};
 use crate::clock::{tick, wall_s};
-use crate::errors::is_full;
+use crate::errors::{is_full, os};
 use crate::fault;
 use crate::limits::{FETCH_TRIES, GAP_BYTES, ONE_READ_BYTES, POLL, RACY_SLACK, SMALL_BYTES};
 use crate::residency::{Fetch, File};
@@ -95,7 +95,7 @@ impl Inner {
         found: &StoreAttributes,
         write: bool,
     ) -> io::Result<bool> {
-        let _working = self.fetching.enter(&self.counters.in_us);
+        let _working = self.counters.fetching.enter();
         let (mut base, mut looked) = (found.fingerprint, tick());
         for _ in 0..FETCH_TRIES {
             if base.size > SMALL_BYTES {
@@ -194,7 +194,7 @@ impl Inner {
     pub(crate) fn fetch_claimed(&self, file: &Arc<File>, claim: BlockClaim) -> io::Result<bool> {
         let BlockClaim { block, range, source, replica } = claim;
         let copied = {
-            let _working = self.fetching.enter(&self.counters.in_us);
+            let _working = self.counters.fetching.enter();
             copy_block(&*source, &replica, range)
         };
         fault::point("p1.range");
@@ -289,12 +289,11 @@ impl Inner {
         let _ = self.replicas.remove(version);
     }
 
-    /// Fetches everything that is missing, in this thread. Errors: `EINTR` between two blocks if `interrupted` says
-    /// so.
+    /// Fetches everything that is missing, in this thread. Errors: `EINTR` between two blocks if `interrupted`.
     pub(crate) fn fetch_rest(&self, file: &Arc<File>, interrupted: &dyn Fn() -> bool) -> io::Result<()> {
         loop {
             if interrupted() {
-                return Err(io::Error::from_raw_os_error(libc::EINTR));
+                return os(libc::EINTR);
             }
             let block = {
                 let mut live = file.live.lock();
@@ -357,8 +356,7 @@ struct Fetched {
 fn copy_block(source: &dyn StoreFile, replica: &OwnedFd, block: ByteRange) -> Result<Fetched, Broken> {
     let mut at = block.start;
     if block.len() <= ONE_READ_BYTES {
-        // No hole is smaller than a page: only a page that reads as zeros can be one, and asking costs the store two
-        // requests.
+        // No hole is smaller than a page: only a page that reads as zeros can be one, and asking costs two requests.
         let mut buffer = vec![0_u8; block.len() as usize];
         let read = source.read_at(&mut buffer, at).map_err(Broken::Source)?;
         if buffer.chunks(GAP_BYTES).all(|page| page.iter().any(|byte| *byte != 0)) {

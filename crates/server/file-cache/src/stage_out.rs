@@ -126,7 +126,7 @@ impl Inner {
                 continue;
             }
             file.passed.store(0, Ordering::Relaxed);
-            match self.begin(file) {
+            match self.begin_knowing(file, None) {
                 Ok(mut job) => {
                     if patient {
                         job.leave_written_over();
@@ -152,8 +152,7 @@ impl Inner {
     }
 
     /// Stages out the first of the files, all if there are descriptors for them. Their drain locks are held. More than
-    /// one file is a batch, which syncs the store once. `patient`: publication at once may wait until nobody uses the
-    /// file.
+    /// one file is a batch, which syncs the store once. `patient`: publication may wait until nobody uses the file.
     pub(crate) fn drain_first(
         &self,
         files: &[&Arc<File>],
@@ -208,11 +207,6 @@ impl Inner {
         ends.into_iter().map(|end| end.unwrap_or(StageOutResult::Nothing)).collect()
     }
 
-    /// Plans step W3 (mark draining) without committing it. Returns the plan, or why staging out is not allowed now.
-    pub(crate) fn begin<'a>(&self, file: &'a Arc<File>) -> Result<StageOutJob<'a>, StageOutResult> {
-        self.begin_knowing(file, None)
-    }
-
     /// Compares a global copy that does not look as it was left. Possibly only its attributes changed, or a crash of
     /// the machine took the record of a time that was set through the agent.
     fn begin_looking<'a>(
@@ -231,8 +225,9 @@ impl Inner {
         }
     }
 
-    /// Plans W3. `known`: a comparison has shown whose bytes the global copy with this fingerprint holds.
-    fn begin_knowing<'a>(
+    /// Plans step W3 (mark draining) without committing it. Returns the plan, or why staging out is not allowed now.
+    /// `known`: a comparison has shown whose bytes the global copy with this fingerprint holds.
+    pub(crate) fn begin_knowing<'a>(
         &self,
         file: &'a Arc<File>,
         known: Option<(Fingerprint, ContentOwner)>,
@@ -260,8 +255,7 @@ impl Inner {
             let Some(record) = live.record().cloned().filter(|_| live.is_unclean() && !live.is_unlinked()) else {
                 return Err(StageOutResult::Nothing);
             };
-            // The replica may have changed since its last sync. A file that becomes clean without a copy has not been
-            // synced.
+            // The replica may have changed since its last sync. A file that becomes clean without a copy is not.
             live.synced.content = false;
             (record, Arc::clone(&live.policy), live.below.left, live.changes, !live.is_written())
         };
@@ -272,8 +266,7 @@ impl Inner {
             let reason = format!("the global copy is marked as dirty by {whose}");
             return Err(self.record_conflict(file, record, &reason));
         }
-        // After a failed sync the system takes the bytes for written. Only writing them again lets a sync report
-        // errors.
+        // After a failed sync the system takes the bytes for written. Only writing them again lets a sync fail.
         let rewrite = file.live.lock().below.unsynced;
         let mut extent = if rewrite { Extent::Everything } else { self.extent_of(&record) };
         let expected = if record.state == State::Draining { left } else { Some(record.base) };
@@ -468,7 +461,11 @@ fn is_harmless(moved: Moved, bytes: ContentOwner, expected: &Fingerprint, found:
         _ if moved == Moved::Nothing => true,
         ContentOwner::Base | ContentOwner::Replica => true,
         ContentOwner::Others => false,
-        ContentOwner::Untold => moved == Moved::ChangeTime && Live::is_explained(expected, found),
+        // A change of attributes explains a ctime that moved alone.
+        ContentOwner::Untold => {
+            let explained = expected.attributes == 0 || expected.attributes != found.attributes;
+            moved == Moved::ChangeTime && explained
+        }
     }
 }
 

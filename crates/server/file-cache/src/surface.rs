@@ -214,7 +214,7 @@ impl FileCache {
         let tried = match self.inner.known(identity) {
             Some(file) => self.inner.removing(&file),
             // The file's record was forgotten, and it was clean.
-            None => self.inner.sync_commits(self.inner.forgotten.load(Ordering::Acquire)),
+            None => self.inner.sync_commits(self.inner.commits.forgotten.load(Ordering::Acquire)),
         };
         if let Err(error) = tried {
             tracing::warn!(%error, %identity, "could not record that a file is being removed: if the agent dies now, the file becomes an orphan");

@@ -25,8 +25,7 @@ const CUT: &[u8] = "\u{2026}".as_bytes();
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct IdentityAttribute {
     pub(crate) identity: Identity,
-    /// Epoch of the intent. A clean record of this replica with the same or a later epoch says that the attribute is
-    /// out of date.
+    /// Epoch of the intent. A clean record of this replica with the same or a later epoch says that it is out of date.
     pub(crate) epoch: Epoch,
     pub(crate) base: Fingerprint,
     pub(crate) hint: PathBuf,

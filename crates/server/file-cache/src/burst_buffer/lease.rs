@@ -1,8 +1,7 @@
 //! Leases as a question to the kernel: can anybody still write, or read, a replica?
 //!
 //! RELEASE comes at close although a mapping lives on, and nothing else tells of it. A read lease is refused while any
-//! writable descriptor or shared writable mapping of the file exists; a write lease while any other descriptor or
-//! mapping does.
+//! writable descriptor or shared writable mapping of the file exists; a write lease while any other use exists.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};

@@ -21,6 +21,7 @@ use types::{ByteRange, Timestamp, Version};
 
 use super::identity_attribute::IdentityAttribute;
 use super::noting::{Noting, to_atime};
+use crate::errors::os;
 use crate::limits::{IDENTITY_ATTRIBUTE_BYTES_MAX, PIECE_BYTES};
 
 /// First kernel version whose `syncfs` reports failed write-backs.
@@ -39,8 +40,7 @@ pub(crate) enum How {
     Write,
     /// For a program's reads, which the policy has noted.
     Noted(Atime),
-    /// `O_PATH`: the kernel gets this for passthrough, and notes reads as the policy says. It does not prevent a
-    /// lease.
+    /// `O_PATH`: the kernel gets this for passthrough, and notes reads as the policy says. It prevents no lease.
     Handle(Atime),
 }
 
@@ -151,7 +151,7 @@ impl Replicas {
     pub(crate) fn stat(&self, version: Version) -> io::Result<Stat> {
         let stat = rustix::fs::statat(&self.dir, place(REPLICAS, version), AtFlags::SYMLINK_NOFOLLOW)?;
         if !rustix::fs::FileType::from_raw_mode(stat.st_mode).is_file() {
-            return Err(io::Error::from_raw_os_error(libc::ENOENT));
+            return os(libc::ENOENT);
         }
         Ok(stat)
     }
@@ -226,8 +226,7 @@ impl Replicas {
         Ok(())
     }
 
-    /// Writes everything to the medium, at the end. Fails also if any write-back has failed since the start, whoever
-    /// got the report.
+    /// Writes everything to the medium, at the end. Fails also if any write-back has failed since the start.
     pub(crate) fn sync_at_end(&self) -> io::Result<()> {
         Ok(rustix::fs::syncfs(&self.dir)?)
     }
@@ -269,8 +268,7 @@ fn part_of(version: Version) -> String {
     format!("{:02x}", version.0 & 0xff)
 }
 
-/// Returns whether a replica's identity attribute says that it holds unsaved data, in whatever format, or cannot be
-/// read.
+/// Returns whether a replica's identity attribute says that it holds unsaved data, in any format, or cannot be read.
 pub fn holds_unsaved_data(replica: &Path) -> bool {
     use rustix::io::Errno;
     let mut none: [u8; 0] = [];

@@ -1,5 +1,4 @@
-//! Free space of the burst buffer, its distribution, and the ballast: room for the catalogue's tables that programs
-//! cannot fill.
+//! Free space of the burst buffer, its distribution, and the ballast: room for the catalogue that programs cannot fill.
 
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
@@ -19,7 +18,7 @@ pub(crate) struct Spaces {
     clock: Clock,
     last: Mutex<Option<(Duration, Space)>>,
     ballast: PathBuf,
-    ballast_bytes: u64,
+    pub(crate) ballast_bytes: u64,
 }
 
 pub(crate) fn statvfs(root: PathBuf) -> SpaceProbe {
@@ -89,11 +88,6 @@ impl Spaces {
 
     pub(crate) fn reserve(&self, policy: &Policy) -> u64 {
         (self.now().total / 1000).saturating_mul(policy.reserve_thousandths.into())
-    }
-
-    /// Returns whether less is free than the ballast would give.
-    pub(crate) fn is_nearly_full(&self) -> bool {
-        self.now().free < self.ballast_bytes
     }
 
     /// Returns the bytes to evict now; 0 below the high-water mark.

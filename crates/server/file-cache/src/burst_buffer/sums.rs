@@ -12,6 +12,7 @@ use crc_fast::{CrcAlgorithm, checksum};
 
 use super::extents::Extents;
 use super::replica::make_parent;
+use crate::errors::os;
 use crate::limits::BLOCK_BYTES;
 
 const MAGIC: &[u8; 8] = b"fbsums01";
@@ -37,15 +38,14 @@ pub(crate) fn of_replica(fd: &OwnedFd, size: u64) -> io::Result<Sums> {
     of_replica_while(fd, size, &|| false)
 }
 
-/// Returns the checksums of a replica's present content. Errors: `EINTR` once `over` says so, which is asked before
-/// each block.
+/// Returns the checksums of a replica's present content. Errors: `EINTR` once `over` says so, before each block.
 pub(crate) fn of_replica_while(fd: &OwnedFd, size: u64, over: &dyn Fn() -> bool) -> io::Result<Sums> {
     let mut block = vec![0; BLOCK_BYTES as usize];
     let mut blocks = Vec::with_capacity(blocks_of(size) as usize);
     let mut extents = Extents::new(fd, size);
     for index in 0..blocks_of(size) {
         if over() {
-            return Err(io::Error::from_raw_os_error(libc::EINTR));
+            return os(libc::EINTR);
         }
         let range = block_range(index, size);
         if extents.is_hole(range)? {

@@ -1,5 +1,4 @@
-//! The burst buffer's lock and its first page: which agent uses it, whose data it holds, and which versions were given
-//! out.
+//! The burst buffer's lock and its first page: which agent uses it, whose data it holds, and which versions are used.
 
 mod page;
 

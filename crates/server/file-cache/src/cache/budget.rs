@@ -1,5 +1,4 @@
-//! The process's descriptors: their shares, and those of replicas that are kept for the next request while there are
-//! plenty.
+//! The process's descriptors: their shares, and those of replicas that are kept for the next request.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -56,7 +55,9 @@ impl Inner {
     /// No `live` lock may be held.
     pub(crate) fn keeps_one(&self) {
         let most = descriptors::spare() / KEPT_SHARE;
-        if self.kept.fetch_add(1, Ordering::Relaxed) >= most && self.kept.swap(0, Ordering::Relaxed) >= most {
+        if self.counters.kept.fetch_add(1, Ordering::Relaxed) >= most
+            && self.counters.kept.swap(0, Ordering::Relaxed) >= most
+        {
             self.close_kept();
         }
     }
@@ -72,7 +73,7 @@ impl Inner {
     /// Lets a stage-out wait a moment while only the last descriptors are left, which requests on open files need.
     pub(crate) fn wait_for_descriptors(&self, interrupted: &dyn Fn() -> bool) {
         if descriptors::are_scarce() {
-            self.kept.store(0, Ordering::Relaxed);
+            self.counters.kept.store(0, Ordering::Relaxed);
             self.close_kept();
         }
         for _ in 0..ROOM_TRIES {

@@ -62,8 +62,7 @@ impl Removals {
             || kept.bytes() >= free() / REMOVALS_SHARE
     }
 
-    /// Returns whether there is something to sync and no sync is running. If so, the caller must sync, and report the
-    /// result.
+    /// Returns whether there is something to sync and no sync is running. If so, the caller must sync, and report it.
     pub(crate) fn begin(&self, now: Duration) -> bool {
         let mut kept = self.state.lock();
         if kept.waiting.is_empty() || kept.syncing.is_some() || now < kept.not_before {

@@ -11,7 +11,7 @@ use crate::burst_buffer::extents::Extents;
 use crate::burst_buffer::replica::{How, read_full};
 use crate::burst_buffer::sums::{self, Sums};
 use crate::cache::Inner;
-use crate::errors::here;
+use crate::errors::{here, os};
 use crate::limits::{BLOCK_BYTES, SMALL_BYTES};
 
 /// Whose bytes a global copy holds.
@@ -118,6 +118,6 @@ impl Inner {
     }
 
     fn go_on(&self) -> io::Result<()> {
-        if self.is_dead() { Err(io::Error::from_raw_os_error(libc::EINTR)) } else { Ok(()) }
+        if self.is_dead() { os(libc::EINTR) } else { Ok(()) }
     }
 }

@@ -26,8 +26,7 @@ use crate::limits::COARSE_SECONDS;
 use crate::residency::{File, earlier};
 
 impl FileCache {
-    /// Notes a look at a global copy while no change of ours was under way. Doubts that our own changes would hide are
-    /// kept.
+    /// Notes a look at a global copy while no change of ours was under way. Doubts that our changes would hide stay.
     pub fn saw(&self, identity: &Identity, found: &Fingerprint) {
         if let Some(file) = self.inner.known(identity) {
             self.inner.saw(&file, found);

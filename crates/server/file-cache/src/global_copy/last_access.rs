@@ -121,8 +121,7 @@ impl Inner {
         }
     }
 
-    /// Writes the access times of all open files to the global store, if the store answers before `interrupted` says
-    /// so.
+    /// Writes the access times of all open files to the global store, if the store answers before `interrupted`.
     pub(crate) fn settle_open_reads_unless(self: &Arc<Inner>, interrupted: &dyn Fn() -> bool) {
         if !self.notes_reads.load(Ordering::Acquire) || interrupted() {
             return;

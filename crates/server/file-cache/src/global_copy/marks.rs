@@ -8,6 +8,7 @@ use config::Policy;
 use global_store::Anchor;
 use types::{Epoch, Shown};
 
+use crate::errors::os;
 use crate::limits::{NAME_ASKED, POLL};
 
 fn text(agent: &str, epoch: Epoch) -> Vec<u8> {
@@ -45,16 +46,16 @@ pub(crate) fn wait(
             looked = Some(Instant::now());
             if anchor.attributes()?.links == 0 {
                 // The mark is gone with the name. Another file has the name, and the kernel looks that up again.
-                return Err(io::Error::from_raw_os_error(libc::ESTALE));
+                return os(libc::ESTALE);
             }
         }
         let whose = String::from_utf8_lossy(&mark);
         if start.elapsed() >= policy.remote_wait {
             tracing::warn!(file = %anchor.path_hint().shown(), %whose, "the file is dirty at another agent");
-            return Err(io::Error::from_raw_os_error(libc::ETIMEDOUT));
+            return os(libc::ETIMEDOUT);
         }
         if interrupted() {
-            return Err(io::Error::from_raw_os_error(libc::EINTR));
+            return os(libc::EINTR);
         }
         concurrency::sleep(POLL.max(Duration::from_millis(1)));
     }

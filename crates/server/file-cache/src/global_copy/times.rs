@@ -1,5 +1,4 @@
-//! Times set by programs (`utimens`): a dirty file has its time in the replica, and the record follows the change of
-//! the global copy.
+//! Times set by programs (`utimens`): a dirty file has its time in the replica, and the record follows the global copy.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -54,8 +53,7 @@ impl Inner {
             record.as_ref().is_some_and(|record| file.live.lock().moved(&record.base, &before) != Moved::Content);
         let clean = record.as_ref().is_some_and(|record| record.state == State::Clean);
         let was_empty = record.as_ref().is_some_and(|record| record.base.size == 0);
-        // Whatever happens to the rest: the global copy has this time now, which must not pass for an outsider's
-        // change.
+        // Whatever happens to the rest: the global copy has this time now, which is no outsider's change.
         {
             let mut live = file.live.lock();
             live.follow(&before, after);
@@ -75,8 +73,7 @@ impl Inner {
         if let Some(record) = record {
             if record.state == State::Dirty && was_empty && after.size == 0 {
                 // A crash brings the former time back, but an empty file holds nobody's bytes, whatever its time
-                // (`content.rs`). The next commit of the record includes the time. Copying a tree sets one time per
-                // file.
+                // (`content.rs`). The next commit of the record includes the time. Copying a tree sets many.
                 return Ok(());
             }
             self.put(file, record.clone(), Durability::Process)?;
@@ -89,8 +86,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Returns the descriptor of the replica that its writers share, if there is one and it `may_write`; otherwise
-    /// another.
+    /// Returns the descriptor of the replica that its writers share, if there is one and it `may_write`, or another.
     fn replica_of(&self, file: &File, version: Version, may_write: bool) -> io::Result<Arc<OwnedFd>> {
         let held = file.peek(|live| live.fds.write.clone().filter(|_| may_write && live.version() == Some(version)));
         held.map_or_else(|| Ok(Arc::new(self.replicas.open_as(version, How::Read)?)), Ok)

@@ -39,7 +39,7 @@ impl FileHandle {
         }
         if !self.passthrough.swap(true, Ordering::AcqRel) {
             live.users.bypass();
-            self.inner.kernel_writers.fetch_add(self.write.into(), Ordering::Relaxed);
+            self.inner.counters.kernel_writers.fetch_add(self.write.into(), Ordering::Relaxed);
         }
         true
     }

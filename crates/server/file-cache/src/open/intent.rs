@@ -14,6 +14,7 @@ use crate::api::OpenHow;
 use crate::burst_buffer::replica::{self, How};
 use crate::cache::Inner;
 use crate::clock::wall_s;
+use crate::errors::os;
 use crate::fault;
 use crate::global_copy::marks;
 use crate::residency::{File, Untouched};
@@ -93,8 +94,7 @@ impl Inner {
                 let replica = self.replicas.open_as(record.version, How::Read)?;
                 if !synced {
                     // A crash of the machine must not leave an intent over a replica whose copied bytes never reached
-                    // the medium: staging that out would destroy the global copy. The crash may lose a truncation as
-                    // well.
+                    // the medium: staging that out would destroy the global copy. It may lose a truncation too.
                     self.sync_replica(file, replica.as_fd(), true)?;
                     file.live.lock().synced.content = true;
                 }
@@ -115,7 +115,7 @@ impl Inner {
             }
             Some(_) => {}
             None if unlinked => {}
-            None => return Err(io::Error::from_raw_os_error(libc::EIO)),
+            None => return os(libc::EIO),
         }
         self.secure_for_mappings(file, how)?;
         if how.truncate {

@@ -15,10 +15,10 @@ use crate::residency::{Body, File, Removal};
 impl Inner {
     pub(crate) fn release(self: &Arc<Inner>, file: &Arc<File>, write: bool, passthrough: bool) {
         if write && passthrough {
-            self.kernel_writers.fetch_sub(1, Ordering::Relaxed);
+            self.counters.kernel_writers.fetch_sub(1, Ordering::Relaxed);
         }
         if write {
-            self.open_for_writing.fetch_sub(1, Ordering::Relaxed);
+            self.counters.open_for_writing.fetch_sub(1, Ordering::Relaxed);
         }
         let (last_writer, last) = file.peek(|live| {
             let last_writer = live.users.close(write, passthrough);
@@ -87,7 +87,7 @@ impl Inner {
         let Some(version) = file.live.lock().version() else { return };
         let bytes = self.replicas.stat(version).map_or(0, |stat| stat.st_size as u64);
         let due = {
-            let mut gathering = self.gathering.lock();
+            let mut gathering = self.gathering.closed.lock();
             if gathering.1.iter().any(|known| Arc::ptr_eq(known, file)) {
                 return;
             }
@@ -101,7 +101,7 @@ impl Inner {
     /// Counts the growth of files under `stage_out=size:N` that are open for writing like that of closed ones, for a
     /// job may keep its file open until its end.
     pub(crate) fn look_after_growing(&self) {
-        let mut growing = std::mem::take(&mut *self.growing.lock());
+        let mut growing = std::mem::take(&mut *self.gathering.growing.lock());
         growing.sort_unstable_by_key(Arc::as_ptr);
         growing.dedup_by(|one, other| Arc::ptr_eq(one, other));
         let (mut grown, mut least) = (0, u64::MAX);
@@ -121,14 +121,14 @@ impl Inner {
             true
         });
         let closed = {
-            let mut gathering = self.gathering.lock();
+            let mut gathering = self.gathering.closed.lock();
             let due = grown > 0 && grown + gathering.0 > least;
             due.then(|| std::mem::take(&mut *gathering).1)
         };
         if let Some(closed) = closed {
             closed.iter().chain(&growing).for_each(|file| self.queue.push(file, Duration::ZERO));
         }
-        self.growing.lock().append(&mut growing);
+        self.gathering.growing.lock().append(&mut growing);
     }
 
     /// Decides about a file after its last close.

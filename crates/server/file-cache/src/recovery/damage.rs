@@ -30,6 +30,7 @@ use crate::burst_buffer::replica::How;
 use crate::burst_buffer::sums::{self, Sums};
 use crate::burst_buffer::superblock::Before;
 use crate::cache::Inner;
+use crate::errors::os;
 use crate::limits::{LENGTH_STEP, SUM_AT_END_MAX};
 use crate::residency::{Compared, File, Live};
 
@@ -79,7 +80,7 @@ impl Inner {
         let (now, is_first) = file.peek(|live| (live.record().cloned(), live.compared.end()));
         let Some(now) = now else { return Ok(()) };
         if now.damaged {
-            return Err(io::Error::from_raw_os_error(libc::EIO));
+            return os(libc::EIO);
         }
         let (Some(end), Some(found)) = (end, found) else { return Ok(()) };
         // A thread that compared it meanwhile may have written it since.
@@ -102,7 +103,7 @@ impl Inner {
             file.live.lock().compared = Compared::AwaitsEnd;
             return Err(error);
         }
-        Err(io::Error::from_raw_os_error(libc::EIO))
+        os(libc::EIO)
     }
 
     /// Notes the length of a replica that was synced, if it has grown by [`LENGTH_STEP`] since the last note. If that
@@ -145,8 +146,12 @@ impl Inner {
         dirty.sort_by_cached_key(|file| self.replica_size(file));
         let until = Instant::now() + SUM_AT_END_MAX;
         for file in dirty {
-            let (version, wanted, ended) =
-                file.peek(|live| (live.version(), is_ours_to_sum(live), live.compared == Compared::AwaitsEnd));
+            let (version, wanted, ended) = file.peek(|live| {
+                // Only the replica has the file's data, and it is complete.
+                let sound = live.record().is_some_and(|record| !record.damaged);
+                let wanted = sound && live.is_whole() && !live.is_unlinked();
+                (live.version(), wanted, live.compared == Compared::AwaitsEnd)
+            });
             let Some(version) = version else { continue };
             // Nobody has used the file: the former checksums are valid.
             if ended && wanted {
@@ -172,12 +177,6 @@ impl Inner {
         let size = rustix::fs::fstat(&replica).ok()?.st_size as u64;
         sums::of_replica_while(&replica, size, &|| Instant::now() >= until).ok()
     }
-}
-
-/// Returns whether only the replica has a file's data, and it is complete.
-fn is_ours_to_sum(live: &Live) -> bool {
-    let damaged = live.record().is_none_or(|record| record.damaged);
-    live.is_whole() && !live.is_unlinked() && !damaged
 }
 
 fn damaged(record: Record, reason: String) -> Record {

@@ -2,8 +2,7 @@
 //!
 //! An intent that was only told to the process's catalogue is lost in a crash of the machine. So is the knowledge of
 //! data that programs have synced through mappings since, of which the agent is not told. The identity attribute of
-//! the replica lies beside the data and reached the medium with it. It serves the same purpose if the whole catalogue
-//! is lost.
+//! the replica lies beside the data and reached the medium with it. It serves as well if the catalogue is lost.
 //!
 //! A file system may refuse the attribute, for example a full one that has no room for more than fits beside the
 //! inode. The data is then as safe as its record, and no safer: a catalogue that is lost then is rebuilt without the

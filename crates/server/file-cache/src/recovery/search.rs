@@ -2,7 +2,7 @@
 //! attributes tell of unsaved data that has no record, and records whose data was lost with the machine.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use catalogue::{Change, Durability, Record, State};
 use types::{Fingerprint, Identity, Shown, Version};
@@ -26,8 +26,7 @@ impl Inner {
     pub(crate) fn search(&self, lost: bool, crashed: bool) -> io::Result<()> {
         // The first record makes a lost catalogue look complete: a death in the middle must not hide the rest.
         match self.superblock.set_unsearched(true) {
-            // A catalogue that has its records is complete without this note, for which a full burst buffer has no
-            // room.
+            // A catalogue that has its records is complete without this note, which a full burst buffer cannot take.
             Err(error) if is_full(&error) && !lost => return self.adopt_with_identity_attribute(),
             noted => noted?,
         }
@@ -113,7 +112,12 @@ impl Inner {
             self.replicas.remove_identity_attribute_of(version);
             return Ok(());
         }
-        let hint = self.hint_of(&identity_attribute);
+        let mut hint = identity_attribute.hint.clone();
+        if identity_attribute.is_cut()
+            && let Ok(Some(anchor)) = self.store.locate(&identity_attribute.identity, &hint, false)
+        {
+            hint = Some(anchor.path_hint()).filter(|found| !found.as_os_str().is_empty()).unwrap_or(hint);
+        }
         tracing::warn!(file = %hint.shown(), "found unsaved data without a record: the file is in the catalogue again, and will be staged out");
         let record = Record {
             state: State::Dirty,
@@ -148,20 +152,8 @@ impl Inner {
             && matches!(self.store.locate(identity, hint, false), Ok(None))
     }
 
-    /// Returns where the file is, or the rest of its former path.
-    fn hint_of(&self, identity_attribute: &IdentityAttribute) -> PathBuf {
-        let found = if identity_attribute.is_cut() {
-            self.store.locate(&identity_attribute.identity, &identity_attribute.hint, false)
-        } else {
-            Ok(None)
-        };
-        let found = found.ok().flatten().map(|anchor| anchor.path_hint());
-        found.filter(|hint| !hint.as_os_str().is_empty()).unwrap_or_else(|| identity_attribute.hint.clone())
-    }
-
     /// Returns whether the global copy is what a stage-out of this replica leaves, and not what the identity attribute
-    /// describes. The removal of the attribute then did not reach the medium. A case that cannot be decided counts as
-    /// dirty.
+    /// describes. The removal of the attribute then did not reach the medium. An undecided case counts as dirty.
     fn is_staged_out(&self, version: Version, identity_attribute: &IdentityAttribute) -> bool {
         let Ok(Some(anchor)) = self.store.locate(&identity_attribute.identity, &identity_attribute.hint, false) else {
             return false;

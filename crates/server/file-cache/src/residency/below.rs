@@ -24,8 +24,7 @@ pub(crate) struct Below {
     /// Fingerprint of the global copy when the store last failed to set a program's time, and that time.
     tried_time: Option<(Fingerprint, Timestamp)>,
     pub(crate) given_time: Option<Timestamp>,
-    /// Whether a sync of the global copy failed since both copies were last equal. Its bytes may then never reach the
-    /// store's medium.
+    /// Whether a sync of the global copy failed since both copies were last equal. Its bytes may then never be durable.
     pub(crate) unsynced: bool,
 }
 
@@ -55,14 +54,16 @@ pub(crate) fn earlier(time: Timestamp, seconds: i64) -> Timestamp {
 impl Live {
     /// Returns which changes others made to a global copy that we left as `left` and that is now `found`.
     pub(crate) fn moved(&self, left: &Fingerprint, found: &Fingerprint) -> Moved {
+        // The store may have applied a time that we tried to set.
+        let is_tried =
+            |(was, mtime): (Fingerprint, _)| was.same_content(left) && Fingerprint { mtime, ..was }.same_content(found);
         match left.moved(found) {
             Moved::ChangeTime
                 if !self.below.doubted && self.below.own.is_some_and(|own| is_within(own, found.ctime)) =>
             {
                 Moved::Nothing
             }
-            // The store may have applied a time that we tried to set.
-            Moved::Content if self.has_tried(left, found) => Moved::Nothing,
+            Moved::Content if self.below.tried_time.is_some_and(is_tried) => Moved::Nothing,
             moved => moved,
         }
     }
@@ -95,22 +96,9 @@ impl Live {
         }
     }
 
-    /// Returns whether a ctime that moved alone may come from a change of attributes, where nothing tells the former
-    /// bytes.
-    pub(crate) fn is_explained(left: &Fingerprint, found: &Fingerprint) -> bool {
-        left.attributes == 0 || left.attributes != found.attributes
-    }
-
     /// Returns the fingerprint of the global copy as far as we know.
     pub(crate) fn known_below(&self) -> Option<Fingerprint> {
         self.below.left.or(self.record().map(|record| record.base))
-    }
-
-    /// Returns whether a global copy that we left as `left` and that is `found` has a time that we tried to set.
-    pub(crate) fn has_tried(&self, left: &Fingerprint, found: &Fingerprint) -> bool {
-        self.below
-            .tried_time
-            .is_some_and(|(was, mtime)| was.same_content(left) && Fingerprint { mtime, ..was }.same_content(found))
     }
 
     /// Notes a time whose setting the store did not confirm. It may be set already, or later, and must not pass for an

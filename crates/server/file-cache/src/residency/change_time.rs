@@ -31,10 +31,6 @@ impl VisibleChangeTime {
     }
 }
 
-fn data_of(stat: &Stat) -> (u64, Timestamp) {
-    (stat.st_size as u64, mtime_of(stat))
-}
-
 impl Live {
     /// Returns the change time that the global copy has as far as we know.
     fn left_below(&self) -> Option<Timestamp> {
@@ -45,7 +41,7 @@ impl Live {
         let base = self.record().map(|record| record.base);
         let was = self.shown.map(|shown| (shown.ctime, shown.data)).or(base.map(|base| (base.ctime, None)));
         let Some((former, data)) = was else { return ctime_of(replica) };
-        let now = data_of(replica);
+        let now = (replica.st_size as u64, mtime_of(replica));
         // Nobody wrote the replica: making it moved only the replica's own time.
         let data = data.or(base.map(|base| (base.size, base.mtime)));
         let ctime = if data == Some(now) { former } else { former.max(ctime_of(replica)) };

@@ -37,8 +37,7 @@ impl Fetch {
         self.present.contains(crate::burst_buffer::sums::block_range(block, self.base.size))
     }
 
-    /// Returns a block that nobody has or copies: the nearest expected one, otherwise the next from `wanted` onwards,
-    /// wrapping around.
+    /// Returns a block that nobody has or copies: the nearest expected one, otherwise the next from `wanted` on.
     pub(crate) fn next_block(&mut self) -> Option<u64> {
         while let Some(block) = self.ahead.pop_front() {
             if !self.claimed.contains(&block) && !self.has_block(block) {

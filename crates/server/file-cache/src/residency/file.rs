@@ -111,8 +111,7 @@ pub(crate) struct Live {
     pub(crate) removal: Removal,
     pub(crate) place: NameHold,
     pub(crate) users: Users,
-    /// Number of opens for writing and of changes of length or time. A running stage-out compares it to see what it
-    /// missed.
+    /// Number of opens for writing and of changes of length or time. A running stage-out compares it.
     pub(crate) changes: u64,
     pub(crate) copies: Copies,
     pub(crate) compared: Compared,

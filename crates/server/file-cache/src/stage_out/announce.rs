@@ -11,7 +11,7 @@ use super::StageOutJob;
 use super::copy::{Copy, CopyProgress};
 use super::pace::CopyPace;
 use crate::cache::Inner;
-use crate::errors::here;
+use crate::errors::{here, os};
 use crate::fault;
 use crate::residency::{File, Gate, Live};
 
@@ -32,8 +32,7 @@ pub(crate) fn follow(copied: &mut Record, live: &Live) {
 }
 
 impl Inner {
-    /// Does W2 and W3 for a batch: one sync, one commit. `lost` is called for each job whose replica the medium did
-    /// not take.
+    /// Does W2 and W3 for a batch: one sync, one commit. `lost` is called for each job whose replica is lost.
     pub(crate) fn announce_all<'a>(
         &self,
         jobs: &mut Vec<(usize, StageOutJob<'a>)>,
@@ -106,7 +105,7 @@ impl Inner {
         let _gate = file.gate();
         let mut live = file.live.lock();
         if !is_wanted(copied, &live) {
-            return Err(io::Error::from_raw_os_error(libc::ENOENT));
+            return os(libc::ENOENT);
         }
         follow(copied, &live);
         copied.state = State::Draining;
@@ -147,7 +146,7 @@ pub(crate) struct Announcer<'a> {
 impl CopyProgress for Announcer<'_> {
     fn before_write(&mut self, bytes: u64) -> io::Result<()> {
         if !self.inner.throttle.take(bytes, self.rate, &|| (self.interrupted)() || self.inner.is_dead()) {
-            return Err(io::Error::from_raw_os_error(libc::EINTR));
+            return os(libc::EINTR);
         }
         if *self.secured {
             return Ok(());
@@ -171,12 +170,12 @@ impl CopyProgress for Announcer<'_> {
     fn looked(&mut self, end: u64) -> io::Result<()> {
         self.file.passed.store(end, Ordering::Relaxed);
         if (self.interrupted)() || self.inner.is_dead() {
-            return Err(io::Error::from_raw_os_error(libc::EINTR));
+            return os(libc::EINTR);
         }
         if !is_wanted(self.record, &self.file.live.lock()) {
-            return Err(io::Error::from_raw_os_error(libc::ENOENT));
+            return os(libc::ENOENT);
         }
-        self.pace.make_room(self.inner.open_for_writing.load(Ordering::Relaxed));
+        self.pace.make_room(self.inner.counters.open_for_writing.load(Ordering::Relaxed));
         Ok(())
     }
 
@@ -200,7 +199,7 @@ impl<'a> Announcer<'a> {
         {
             let live = self.file.live.lock();
             if !is_wanted(self.record, &live) {
-                return Err(io::Error::from_raw_os_error(libc::ENOENT));
+                return os(libc::ENOENT);
             }
             follow(self.record, &live);
         }

@@ -49,8 +49,7 @@ impl Inner {
                 continue;
             }
             let quiet = job.quiet && current;
-            // A file that is still being written is asked about at its next stage-out. Waiting for it could take
-            // forever.
+            // A file that is still being written is asked about at its next stage-out. Waiting may never end.
             let lost = if quiet {
                 self.lost_nothing(job.file, job.replica.as_fd()).is_err()
             } else {
@@ -154,7 +153,7 @@ impl Inner {
             live.below.checked = Some(self.now());
             live.compared = Compared::Yes;
             live.told.succeed();
-            live.clean_commit = self.commits.load(std::sync::atomic::Ordering::Acquire);
+            live.clean_commit = self.commits.done.load(std::sync::atomic::Ordering::Acquire);
             if !clean {
                 live.dirty_since = self.now();
             }
@@ -177,8 +176,7 @@ impl Inner {
         }
     }
 
-    /// Returns whether a file that nobody can write was completely copied since its last change, and the copy is
-    /// unchanged.
+    /// Returns whether a file that nobody can write was completely copied since its last change, and the copy stayed.
     pub(crate) fn is_copied(&self, file: &File, changes: u64, found: &Fingerprint) -> bool {
         let live = file.live.lock();
         live.copies.unrecorded == Some(changes)

@@ -56,14 +56,14 @@ impl Inner {
             skipped.iter().for_each(|file| self.queue.push(file, now + POLL));
             if small {
                 let took = self.now().saturating_sub(now);
-                *self.turn.lock() = self.now().saturating_add(took.min(TURN_PAUSE_MAX));
+                *self.gathering.turn.lock() = self.now().saturating_add(took.min(TURN_PAUSE_MAX));
             }
         }
     }
 
     /// Returns whether this worker may take small files at `now`. If so, the others wait for it.
     fn take_turn(&self, now: Duration) -> bool {
-        let mut turn = self.turn.lock();
+        let mut turn = self.gathering.turn.lock();
         let free = now >= *turn;
         if free {
             *turn = now.saturating_add(TURN_MAX);
@@ -180,7 +180,7 @@ impl Inner {
         patient: bool,
         interrupted: &dyn Fn() -> bool,
     ) -> Vec<StageOutResult> {
-        let _working = self.draining.enter(&self.counters.out_us);
+        let _working = self.counters.draining.enter();
         let mut ends = Vec::new();
         while ends.len() < files.len() {
             ends.append(&mut self.drain_first(&files[ends.len()..], patient, interrupted));

@@ -12,6 +12,7 @@ use super::StageOutJob;
 use crate::burst_buffer::replica;
 use crate::cache::Inner;
 use crate::clock::{tick, wall};
+use crate::errors::os;
 use crate::fault;
 use crate::limits::{COARSE_SECONDS, SMALL_BYTES};
 
@@ -127,7 +128,7 @@ impl Inner {
         }
         if full {
             if !self.verify(job, &*global, interrupted)? {
-                return Err(io::Error::from_raw_os_error(libc::EIO));
+                return os(libc::EIO);
             }
             gate = Some(job.file.gate());
             if ours_alone(job) && !global.attributes()?.fingerprint.same_content(&synced) {
@@ -163,8 +164,7 @@ impl Inner {
         left.inspect_err(|_| job.file.live.lock().below.unsynced = true)
     }
 
-    /// Records the state of the global copy that we know from now on. Our own changes follow it until the record has
-    /// it. Gate held.
+    /// Records the state of the global copy that we know from now on. Our changes follow it until then. Gate held.
     fn leave(&self, job: &StageOutJob<'_>, left: Fingerprint, ours: bool) -> Option<Fingerprint> {
         if !ours {
             return None;

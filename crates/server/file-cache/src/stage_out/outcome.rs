@@ -53,7 +53,7 @@ impl Inner {
         CacheCounters::add(&self.counters.errors, 1);
         tracing::warn!(%error, file = %record.hint.shown(), failures, "a stage-out failed; it will be tried again");
         let reason = Trouble::of(&error).reason;
-        *self.failure.lock() = Some((record.hint.to_string_lossy().into_owned(), reason.clone()));
+        *self.counters.failure.lock() = Some((record.hint.to_string_lossy().into_owned(), reason.clone()));
         let mut next = Record { reason, ..record.clone() };
         if failures >= FAILURES_MAX {
             match (record.state, file.live.lock().below.left) {
@@ -99,7 +99,7 @@ impl Inner {
             record.synced_len = live.record().map_or(0, |now| now.synced_len);
             live.told.fail(libc::ESTALE, None);
         }
-        *self.failure.lock() = Some((record.hint.to_string_lossy().into_owned(), reason.to_owned()));
+        *self.counters.failure.lock() = Some((record.hint.to_string_lossy().into_owned(), reason.to_owned()));
         CacheCounters::add(&self.counters.errors, 1);
         match self.put(file, record, Durability::Machine) {
             Ok(()) => StageOutResult::Stuck {

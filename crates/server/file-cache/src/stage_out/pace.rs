@@ -48,8 +48,7 @@ fn processor_time() -> Duration {
 /// Number of processors that this process may use. Read once, for the answer is in files.
 static PROCESSORS: LazyLock<u64> = LazyLock::new(|| std::thread::available_parallelism().map_or(1, |n| n.get() as u64));
 
-/// Returns whether as many threads run or would run as there are processors, including the caller. `loadavg`: as in
-/// proc(5).
+/// Returns whether as many threads run or would run as there are processors, including the caller. See proc(5).
 fn is_full(loadavg: &str, processors: u64) -> bool {
     let running = loadavg.split_whitespace().nth(3).and_then(|of_all| of_all.split_once('/'));
     running.and_then(|(running, _)| running.parse::<u64>().ok()).is_some_and(|running| running >= processors)
@@ -74,7 +73,7 @@ mod tests {
     fn what_is_open_for_writing_is_counted_until_it_is_closed() {
         let world = World::new();
         world.store.put("f", b"old");
-        let open = || world.cache.inner.open_for_writing.load(Ordering::Relaxed);
+        let open = || world.cache.inner.counters.open_for_writing.load(Ordering::Relaxed);
         world.write(b"x");
         assert_eq!(open(), 0);
         let written = world.open(true, false).unwrap();

@@ -23,8 +23,7 @@
 //! takes the removal for the agent's own.
 //!
 //! A file is published only where all this is certain: it has one name, nobody has it open or mapped, it is not pinned
-//! and was not begun in place, and the store finds files by identity. In every other case the file is written in
-//! place.
+//! and was not begun in place, and the store finds files by identity. Every other file is written in place.
 
 use std::ffi::OsString;
 use std::io;
@@ -45,7 +44,7 @@ use super::pace::CopyPace;
 use super::{StageOutJob, StageOutResult};
 use crate::burst_buffer::lease::{self, Nobody};
 use crate::cache::{CacheCounters, FileCache, Inner};
-use crate::errors::{errno, here};
+use crate::errors::{errno, here, os};
 use crate::fault;
 use crate::global_copy::doubt::is_renamed;
 use crate::limits::{NAMES_TRIES, NAMES_WAIT, SMALL_BYTES};
@@ -81,7 +80,7 @@ struct Hidden<'a> {
 impl CopyProgress for Hidden<'_> {
     fn before_write(&mut self, bytes: u64) -> io::Result<()> {
         if !self.inner.throttle.take(bytes, self.rate, &|| (self.interrupted)() || self.inner.is_dead()) {
-            return Err(io::Error::from_raw_os_error(libc::EINTR));
+            return os(libc::EINTR);
         }
         Ok(())
     }
@@ -93,13 +92,13 @@ impl CopyProgress for Hidden<'_> {
 
     fn looked(&mut self, end: u64) -> io::Result<()> {
         self.file.passed.store(end, Ordering::Relaxed);
-        self.pace.make_room(self.inner.open_for_writing.load(Ordering::Relaxed));
+        self.pace.make_room(self.inner.counters.open_for_writing.load(Ordering::Relaxed));
         if (self.interrupted)() || self.inner.is_dead() {
-            return Err(io::Error::from_raw_os_error(libc::EINTR));
+            return os(libc::EINTR);
         }
         let live = self.file.live.lock();
         let same = live.changes == self.changes && live.place == NameHold::GivenUp && is_wanted(self.record, &live);
-        if same { Ok(()) } else { Err(io::Error::from_raw_os_error(CHANGED)) }
+        if same { Ok(()) } else { os(CHANGED) }
     }
 
     /// The next try writes another file.
@@ -177,7 +176,7 @@ impl Inner {
             return None;
         }
         file.passed.store(0, Ordering::Relaxed);
-        let mut job = match self.begin(file) {
+        let mut job = match self.begin_knowing(file, None) {
             Ok(job) => job,
             Err(end) => return Some(end),
         };
@@ -247,7 +246,7 @@ impl Inner {
         let complete = found.size == job.size;
         let full = job.policy.verify == Verify::Full;
         if !complete || (full && !Copy::new(&job.replica, job.size, next.file(), job.size, &mut progress).verify()?) {
-            return Err(io::Error::from_raw_os_error(libc::EIO));
+            return os(libc::EIO);
         }
         job.timed = Some(found);
         fault::point("a4.synced");

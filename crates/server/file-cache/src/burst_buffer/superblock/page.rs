@@ -24,19 +24,16 @@ pub(super) struct Page {
     pub(super) format: u32,
     pub(super) store_id: String,
     pub(super) boot_id: String,
-    /// Name of the agent in marks: an agent that starts again must recognise its own. Empty in pages of earlier
-    /// versions.
+    /// Name of the agent in marks: an agent that starts again must recognise its own. Empty in earlier pages.
     #[serde(default)]
     pub(super) agent_id: String,
     /// Bound of the versions given out: those below may be in use.
     pub(super) reserved: u64,
-    /// Bound of suspect versions: replicas below it were made before the machine last started without an orderly end of
-    /// the agent.
+    /// Bound of suspect versions: replicas below it were made before the machine last started without an orderly end.
     pub(super) trusted_from: u64,
     /// Whether the last agent ended in order and everything was written to the medium.
     pub(super) settled: bool,
-    /// Whether replicas may hold unsaved data that the catalogue does not know of, and no search has been completed
-    /// yet.
+    /// Whether replicas may hold unsaved data that the catalogue does not know of, and no search has ended yet.
     #[serde(default)]
     pub(super) unsearched: bool,
 }
