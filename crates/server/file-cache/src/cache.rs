@@ -91,6 +91,7 @@ pub struct FileCache {
     pub(crate) inner: Arc<Inner>,
 }
 
+/// State shared by all files, which the functions of all modules act on.
 pub(crate) struct Inner {
     pub(crate) settings: Settings,
     pub(crate) store: Arc<dyn GlobalStore>,

@@ -76,8 +76,7 @@ pub const REMOVALS_WAIT: Duration = Duration::from_secs(2);
 pub const GIVEN_UP_WAIT: Duration = Duration::from_secs(1);
 /// Longest wait of the agent's end for threads that a call into the store holds: as long as for a sync of the store.
 pub const STOP_WAIT: Duration = Duration::from_secs(2);
-/// Longest wait of a decision about a file for its stage-out. Most are over by then, and the operator should hear of
-/// one that is not.
+/// Longest wait of a decision about a file for its stage-out. Most are over by then, and others are told.
 pub const RESOLVE_WAIT: Duration = Duration::from_secs(5);
 
 /// Tries of a stage-in whose global copy changes under it, before the file is served from the global store.

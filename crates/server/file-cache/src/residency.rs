@@ -22,7 +22,7 @@
 //! `recorded` follows each commit of a record. Within `Unclean` the record says how far the stage-out is:
 //!
 //! ```text
-//!            record_intent           announce, announce_all
+//!            record_intent           announce, announce_all (also from Failed)
 //!  (Clean) ------------------> Dirty ----------------------> Draining      record_conflict: from each to Conflict
 //!     ^                         ^ ^                            |  |        count_failure: from both to Failed
 //!     |                         | +---- concluded, changed ----+  |        resolve_gated: from all to Dirty
@@ -64,6 +64,7 @@ pub(crate) use name::{NameHold, Removal};
 pub(crate) use told::Told;
 pub(crate) use users::Users;
 
+/// Where the data of a version is, in each legal state.
 #[derive(Default)]
 pub(crate) enum Body {
     /// Only in the global store.

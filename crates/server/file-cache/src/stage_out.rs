@@ -366,6 +366,7 @@ impl Inner {
         }
     }
 
+    /// Does W4.
     fn copy(&self, job: &mut StageOutJob<'_>, interrupted: &dyn Fn() -> bool) -> io::Result<()> {
         let untouched = job.extent == Extent::Everything && job.size == 0 && job.before.size == 0;
         if untouched {

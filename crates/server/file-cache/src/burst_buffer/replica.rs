@@ -337,8 +337,7 @@ pub(crate) fn write_full(fd: impl AsFd, data: &[u8], offset: u64) -> io::Result<
     write_on(fd, data, offset, &mut 0)
 }
 
-/// Writes `data` without its first `done` bytes; the first byte of `data` belongs at `offset`. Updates `done` also if
-/// it fails.
+/// Writes `data` without its first `done` bytes; `data` belongs at `offset`. Updates `done` even if it fails.
 pub(crate) fn write_on(fd: impl AsFd, data: &[u8], offset: u64, done: &mut usize) -> io::Result<()> {
     while *done < data.len() {
         match rustix::io::pwrite(&fd, &data[*done..], offset + *done as u64) {

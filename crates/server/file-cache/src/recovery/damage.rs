@@ -129,8 +129,7 @@ impl Inner {
         }
     }
 
-    /// Prepares a cut of the replica to `len` bytes: the record must not say that it was longer. The gate is held
-    /// until it is cut.
+    /// Prepares a cut of the replica to `len` bytes: the record must not say that it was longer. Gate held.
     pub(crate) fn lower_length(&self, file: &File, len: u64) -> io::Result<()> {
         let record = file.live.lock().record().cloned().filter(|record| record.synced_len > len);
         match record {
@@ -167,8 +166,7 @@ impl Inner {
         }
     }
 
-    /// Returns the checksums of a whole replica, or `None` if somebody may write it, it cannot be read, or it takes
-    /// too long.
+    /// Returns the checksums of a whole replica, or `None` if that is impossible or takes too long.
     fn sum_whole(&self, version: Version, until: Instant) -> Option<Sums> {
         let replica = self.replicas.open_as(version, How::Read).ok()?;
         if !lease::probe(replica.as_fd(), Nobody::Writes).ok()? {

@@ -285,6 +285,7 @@ impl Inner {
         }
     }
 
+    /// Does A5 and A6.
     fn succeed(
         &self,
         job: &StageOutJob<'_>,
