@@ -3,12 +3,12 @@
 mod budget;
 mod counters;
 mod expiry;
+mod identity_attributes;
 mod queue;
 mod refusal;
 mod removals;
 mod threads;
 mod throttle;
-mod unmarked;
 mod withdrawal;
 
 use std::collections::{HashMap, VecDeque};
@@ -34,12 +34,12 @@ use crate::settings::Settings;
 pub(crate) use budget::DescriptorBudget;
 pub(crate) use counters::CacheCounters;
 pub(crate) use expiry::Expiry;
+pub(crate) use identity_attributes::Unmarked;
 pub(crate) use queue::{FetchQueue, FileQueue};
 pub(crate) use refusal::{REMEDY, Refusal};
 pub(crate) use removals::{Removals, Removed};
 pub(crate) use threads::Threads;
 pub(crate) use throttle::Throttle;
-pub(crate) use unmarked::Unmarked;
 pub(crate) use withdrawal::{Doubts, is_void};
 
 /// State shared by all files that are published.
@@ -174,7 +174,6 @@ impl Inner {
         if self.has_synced(clean_commit) { Durability::Process } else { Durability::Machine }
     }
 
-    /// Returns once the first `commits` are on the medium.
     pub(crate) fn sync_commits(&self, commits: u64) -> io::Result<()> {
         if self.has_synced(commits) { Ok(()) } else { self.commit(Vec::new(), Durability::Machine) }
     }
@@ -252,6 +251,16 @@ impl Inner {
         drop(live);
         self.table.lock().insert(&file, &self.commits.forgotten);
         file
+    }
+
+    pub(crate) fn unclean_files(&self) -> Vec<Arc<File>> {
+        let files: Vec<Arc<File>> = self.table.lock().files.values().cloned().collect();
+        files.into_iter().filter(|file| file.live.lock().is_unclean()).collect()
+    }
+
+    pub(crate) fn replica_size(&self, file: &File) -> u64 {
+        let version = file.live.lock().version();
+        version.and_then(|version| self.replicas.stat(version).ok()).map_or(0, |stat| stat.st_size as u64)
     }
 
     /// Commits a record and keeps it in memory. Gate held.

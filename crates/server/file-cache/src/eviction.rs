@@ -9,6 +9,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use catalogue::{Durability, Record, State};
+use config::KeepAfter;
 use global_store::calls::still_wanted;
 use types::{Identity, Shown, Version};
 
@@ -16,9 +17,12 @@ use crate::burst_buffer::lease::{self, Nobody};
 use crate::burst_buffer::replica::How;
 use crate::burst_buffer::sums::{self, Sums};
 use crate::cache::{CacheCounters, Inner};
+use crate::clock::wall_s;
 use crate::errors::{errno, os};
 use crate::fault;
-use crate::limits::{BACKOFF_MAX, EVICT_ROUND, POLL, REPLAY_BYTES_IDLE, REPLAY_BYTES_MAX, ROUND, ROUND_SHORT};
+use crate::limits::{
+    BACKOFF_MAX, EVICT_ROUND, POLL, REPLAY_BYTES_IDLE, REPLAY_BYTES_MAX, ROUND, ROUND_SHORT, USED_GRAIN_S,
+};
 use crate::residency::{Compared, File};
 use crate::stage_out::StageOutResult;
 
@@ -168,6 +172,23 @@ impl Inner {
             tracing::warn!(%error, file = %file.identity, "a clean replica could not be dropped: it is tried again");
         }
         self.expiry.set(&file.identity, self.now().saturating_add(after));
+    }
+
+    /// Keeps a clean replica until it expires or is evicted. Gate held.
+    pub(crate) fn keep(&self, file: &File) {
+        let (record, policy) = file.peek(|live| (live.record().cloned(), Arc::clone(&live.policy)));
+        let Some(mut record) = record.filter(|record| record.state == State::Clean) else { return };
+        if let KeepAfter::For(keep) = policy.keep_after
+            && !record.pinned
+        {
+            self.expiry.set(&file.identity, self.now().saturating_add(keep));
+        }
+        let now = wall_s();
+        if now.abs_diff(record.used_s) > USED_GRAIN_S {
+            record.used_s = now;
+            // Only the order of eviction after a restart depends on this.
+            let _ = self.put(file, record, Durability::Process);
+        }
     }
 
     /// Drops a clean replica whose global copy has changed. Open handles keep their version. Gate held.

@@ -55,7 +55,6 @@ pub(crate) struct Opening<'a> {
     tries: &'a Tries,
 }
 
-/// The residency as an open distinguishes it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Absent,

@@ -1,7 +1,6 @@
 //! Opening of a burst buffer, in whatever state the last agent left it.
 
 mod damage;
-mod identity_attributes;
 mod search;
 
 use std::collections::HashSet;

@@ -75,20 +75,6 @@ impl Inner {
         Ok(saved)
     }
 
-    /// Keeps a file dirty whose record could not be removed after its identity attribute was: a dirty replica gets the
-    /// attribute again. Gate held.
-    pub(crate) fn stays_dirty(&self, file: &File) {
-        let record = file.peek(|live| {
-            live.synced.identity_attribute = false;
-            live.record()
-                .cloned()
-                .filter(|record| record.state != State::Clean && !record.removing && !live.is_unlinked())
-        });
-        if let Some(record) = record {
-            self.update_identity_attribute(file, &record);
-        }
-    }
-
     /// Gives the replica's file a second name among the saved ones, and makes both durable, because the record and the
     /// first name are removed afterwards.
     fn save(&self, file: &File, record: &Record) -> io::Result<PathBuf> {

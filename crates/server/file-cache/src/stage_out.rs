@@ -14,6 +14,7 @@ mod outcome;
 mod pace;
 mod pass;
 mod publish;
+mod schedule;
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};

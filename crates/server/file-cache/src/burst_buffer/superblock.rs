@@ -37,7 +37,6 @@ pub(crate) struct Superblock {
 pub(crate) enum Before {
     /// In order, or the agent died and the machine did not: everything it had written is there.
     End,
-    /// The machine crashed.
     Crash,
 }
 

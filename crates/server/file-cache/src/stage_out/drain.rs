@@ -17,11 +17,6 @@ use crate::residency::File;
 const PASSES: usize = 3;
 
 impl Inner {
-    pub(crate) fn replica_size(&self, file: &File) -> u64 {
-        let version = file.live.lock().version();
-        version.and_then(|version| self.replicas.stat(version).ok()).map_or(0, |stat| stat.st_size as u64)
-    }
-
     pub(crate) fn drain_in_background(&self) {
         while self.queue.wait(self.now()) {
             let now = self.now();
@@ -142,11 +137,6 @@ impl Inner {
             StageOutResult::Stuck { state, orphaned, error } => Err(self.stuck(file, state, orphaned, &error)),
             StageOutResult::Clean | StageOutResult::StillDirty | StageOutResult::Nothing => Ok(()),
         }
-    }
-
-    pub(crate) fn unclean_files(&self) -> Vec<Arc<File>> {
-        let files: Vec<Arc<File>> = self.table.lock().files.values().cloned().collect();
-        files.into_iter().filter(|file| file.live.lock().is_unclean()).collect()
     }
 
     /// Stages everything out. Returns the files that are still dirty.

@@ -170,7 +170,6 @@ impl Inner {
         }
     }
 
-    /// Describes a file that could not be staged out.
     pub(crate) fn stuck(&self, file: &File, state: Residency, orphaned: bool, error: &io::Error) -> Stuck {
         let (record, trouble) = file.peek(|live| (live.record().cloned(), live.told.trouble.clone()));
         let replica = record.as_ref().map_or_else(PathBuf::new, |record| self.replicas.path(record.version));

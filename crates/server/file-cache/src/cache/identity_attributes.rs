@@ -15,18 +15,41 @@
 //!
 //! Only if the file system says that it has no such attributes at all, no other file is tried.
 
+use std::collections::BTreeSet;
 use std::io;
+use std::ops::Bound;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::Ordering;
 
 use catalogue::{Record, State};
+use types::Identity;
 
+use super::Inner;
 use crate::burst_buffer::identity_attribute::IdentityAttribute;
 use crate::burst_buffer::replica::How;
-use crate::cache::Inner;
 use crate::errors::errno;
-use crate::limits::{IDENTITY_ATTRIBUTE_BYTES, IDENTITY_ATTRIBUTE_BYTES_MAX};
+use crate::limits::{IDENTITY_ATTRIBUTE_BYTES, IDENTITY_ATTRIBUTE_BYTES_MAX, IDENTITY_ATTRIBUTES_ROUND};
 use crate::residency::File;
+
+/// Dirty files whose replicas have no identity attribute, or an outdated one. At most as many as there are dirty
+/// files, plus those that became clean since the last round.
+#[derive(Default)]
+pub(crate) struct Unmarked {
+    pub(crate) files: BTreeSet<Identity>,
+    /// The file tried last: the next round continues behind it.
+    tried: Option<Identity>,
+}
+
+impl Unmarked {
+    fn next(&mut self) -> Vec<Identity> {
+        let from = self.tried.clone().map_or(Bound::Unbounded, Bound::Excluded);
+        let rest = self.files.range((from, Bound::Unbounded));
+        let next: Vec<Identity> = rest.take(IDENTITY_ATTRIBUTES_ROUND).cloned().collect();
+        // The last file is followed by the first.
+        self.tried = next.last().filter(|_| next.len() == IDENTITY_ATTRIBUTES_ROUND).cloned();
+        next
+    }
+}
 
 impl Inner {
     /// Writes the identity attribute of a dirty replica, as its record says. Gate held.
@@ -63,6 +86,20 @@ impl Inner {
         match self.replicas.open_as(record.version, How::Read) {
             Ok(replica) => self.identity_attribute(file, replica.as_fd(), record),
             Err(error) => self.note_missing_identity_attribute(file, &error),
+        }
+    }
+
+    /// Keeps a file dirty whose record could not be removed after its identity attribute was: a dirty replica gets the
+    /// attribute again. Gate held.
+    pub(crate) fn stays_dirty(&self, file: &File) {
+        let record = file.peek(|live| {
+            live.synced.identity_attribute = false;
+            live.record()
+                .cloned()
+                .filter(|record| record.state != State::Clean && !record.removing && !live.is_unlinked())
+        });
+        if let Some(record) = record {
+            self.update_identity_attribute(file, &record);
         }
     }
 
@@ -242,5 +279,19 @@ mod tests {
         world.write(b"new");
         let status = world.cache.status();
         assert_eq!((status.xattrs, status.without_identity_attribute), (false, 0));
+    }
+
+    #[test]
+    fn each_of_more_than_a_round_takes_has_its_turn() {
+        let mut unmarked = Unmarked::default();
+        let file = |number: usize| Identity::new(number.to_be_bytes()).unwrap();
+        unmarked.files.extend((0..IDENTITY_ATTRIBUTES_ROUND + 3).map(file));
+        let rounds: Vec<_> = (0..3).map(|_| unmarked.next()).collect();
+        assert_eq!(
+            rounds.iter().map(Vec::len).collect::<Vec<_>>(),
+            [IDENTITY_ATTRIBUTES_ROUND, 3, IDENTITY_ATTRIBUTES_ROUND]
+        );
+        assert_eq!((&rounds[1][0], &rounds[2][0]), (&file(IDENTITY_ATTRIBUTES_ROUND), &file(0)));
+        assert_eq!(Unmarked::default().next(), []);
     }
 }
