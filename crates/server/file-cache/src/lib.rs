@@ -2,7 +2,8 @@
 //!
 //! The cache copies data from the global store (*stage in*) and to it (*stage out*), and evicts replicas. It survives
 //! crashes by the steps W0..W8 and P0..P4 (`fault.rs` names each). It is a synchronous library without a network:
-//! callers supply the global store's [`Anchor`]s, and policies.
+//! callers supply the global store's [`Anchor`]s, and policies. State lies in `burst_buffer`, `residency` and `cache`,
+//! below the modules that act on it.
 //!
 //! # Invariants
 //!
@@ -26,7 +27,6 @@ mod errors;
 mod eviction;
 pub mod fault;
 mod global_copy;
-
 mod handle;
 pub mod limits;
 mod medium;

@@ -181,7 +181,7 @@ pub const CLEANED_POLL: Duration = Duration::from_millis(5);
 /// Pause before other places that had no room are asked again: each request reads their catalogues.
 pub const NEIGHBOURS_PAUSE: Duration = Duration::from_secs(10);
 
-/// Bytes of commits that a start may have to read again if the agent was killed while nothing changed: some 50 ms.
+/// Bytes of commits that a start may have to read again if the agent was killed while nothing changed: tens of ms.
 pub const REPLAY_BYTES_IDLE: u64 = 1 << 20;
 /// Bytes of commits that a start may have to read again while files change all the time: a second of a start. Each
 /// time the bound is reached, commits stop for some tens of milliseconds.

@@ -80,7 +80,7 @@ impl Descriptors {
 /// Version of a replica, and the access time that it has without any read that we do not know of.
 pub(crate) type Watched = (Version, Timestamp);
 
-/// NotedReads of a file whose policy has them noted.
+/// Reads of a file whose policy has them noted.
 #[derive(Debug, Default)]
 pub(crate) struct NotedReads {
     /// Access time from which a later one shows a program's read. Set while reads are noted.
