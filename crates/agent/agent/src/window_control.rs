@@ -242,7 +242,8 @@ fn answer(right: Option<&WindowRight>, attached: Option<(u64, u64)>, exclusive: 
         if exclusive && right.windows.refusal(&right.identity).is_none() {
             answer.state |= state::MAY;
         }
-        let capacity = attached.map(|(_, bytes)| bytes).or_else(|| right.windows.capacity_of(right));
+        let capacity =
+            attached.map(|(_, bytes)| bytes).or_else(|| right.windows.capacity_of(&right.identity, right.id));
         if let Some(capacity) = capacity {
             answer.state |= state::HAS | if right.windows.medium.is_durable() { state::DURABLE } else { 0 };
             answer.bytes = capacity;

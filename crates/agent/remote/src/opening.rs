@@ -13,17 +13,17 @@ pub(crate) struct Openings(AtomicUsize);
 
 /// An open for writing that is under way. Meanwhile connections are made for the first large write, and for a window or
 /// the next open.
-pub(crate) struct Opening<'a>(&'a Openings);
+pub(crate) struct UnderWayOpen<'a>(&'a Openings);
 
 impl Openings {
-    pub fn begin(&self, client: &Arc<Client>) -> Opening<'_> {
+    pub fn begin(&self, client: &Arc<Client>) -> UnderWayOpen<'_> {
         let opening = self.0.fetch_add(1, Ordering::Relaxed) + 1;
         [Lane::Slow, Lane::Large].into_iter().for_each(|lane| client.prepare(lane, opening.min(SERVER_READY)));
-        Opening(self)
+        UnderWayOpen(self)
     }
 }
 
-impl Drop for Opening<'_> {
+impl Drop for UnderWayOpen<'_> {
     fn drop(&mut self) {
         self.0.0.fetch_sub(1, Ordering::Relaxed);
     }

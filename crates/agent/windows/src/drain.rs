@@ -44,6 +44,16 @@ use crate::place::{CutRecord, FilePlace, RingRecord};
 use crate::replay;
 use crate::session::random;
 
+/// Environment variable of a process that a test kills: its batches are small, so that it dies during sweeps.
+#[cfg(feature = "testing")]
+pub const SMALL_BATCHES: &str = "FOREBAY_WINDOW_TEST";
+
+/// Returns a queue with small batches in a process that a test kills.
+#[cfg(feature = "testing")]
+fn small_batches() -> Option<ApplyQueue> {
+    std::env::var(SMALL_BATCHES).ok().map(|_| ApplyQueue::with_batches_of(40_000, 15_000))
+}
+
 /// A ring.
 struct Ring {
     reader: RingReader<Arc<Mapping>>,
@@ -141,7 +151,7 @@ impl Drain {
         let lone_bytes_max = if medium.is_durable() || file.is_remote { BATCH_BYTES_MAX } else { LONE_BYTES_MAX };
         let queue = ApplyQueue::with_batches_of(BATCH_BYTES_MAX, lone_bytes_max);
         #[cfg(feature = "testing")]
-        let queue = crate::testing::small_batches().unwrap_or(queue);
+        let queue = small_batches().unwrap_or(queue);
         let rings = BTreeMap::new();
         // Elsewhere each batch is synced, or sent to a server.
         let write_back = KernelWriteBack::new(if medium.is_durable() { None } else { file.write_back });

@@ -15,7 +15,7 @@ use crate::file::FileWindow;
 use crate::limits;
 use crate::right::WindowRight;
 use crate::session;
-use crate::table::{Entry, Token, Windows};
+use crate::table::{FileEntry, Token, Windows};
 
 fn not_now() -> io::Error {
     io::Error::from_raw_os_error(libc::EAGAIN)
@@ -101,7 +101,7 @@ impl Windows {
         identity: &Identity,
         make: &dyn Fn() -> io::Result<(WindowFile, PathBuf)>,
     ) -> io::Result<Arc<FileWindow>> {
-        let there = |table: &HashMap<Identity, Entry>| table.get(identity).and_then(|entry| entry.window.clone());
+        let there = |table: &HashMap<Identity, FileEntry>| table.get(identity).and_then(|entry| entry.window.clone());
         if let Some(window) = there(&self.table.lock()) {
             return Ok(window);
         }

@@ -18,7 +18,6 @@ use crate::file::FileWindow;
 use crate::leftover;
 use crate::limits;
 use crate::processes::Announced;
-use crate::right::WindowRight;
 use crate::service::WindowService;
 use crate::session::{self, AgentRun, SOCKET};
 
@@ -72,7 +71,7 @@ pub(crate) struct Token {
 
 /// State of a file. Kept while an open file may have a window, or records are not applied.
 #[derive(Default)]
-pub(crate) struct Entry {
+pub(crate) struct FileEntry {
     pub(crate) rights: u32,
     /// Number of rights that are switched off. While there are any, the file gets no window.
     pub(crate) off: u32,
@@ -111,7 +110,7 @@ pub struct Windows {
     pub medium: WindowMedium,
     pub service: Arc<WindowService>,
     pub(crate) counters: Arc<WindowCounters>,
-    pub(crate) table: Mutex<HashMap<Identity, Entry>>,
+    pub(crate) table: Mutex<HashMap<Identity, FileEntry>>,
     /// Number of files in the table, so that an agent without windows checks one word only.
     pub(crate) known: AtomicUsize,
     pub(crate) tokens: Mutex<HashMap<u64, Token>>,
@@ -272,7 +271,7 @@ impl Windows {
             return CrashDurability::Nothing;
         }
         let table = self.table.lock();
-        let of = |entry: &Entry| Some((entry.window.as_ref()?.kept.load(Ordering::Acquire), entry.mappable));
+        let of = |entry: &FileEntry| Some((entry.window.as_ref()?.kept.load(Ordering::Acquire), entry.mappable));
         match table.get(identity).and_then(of) {
             Some((true, false)) => CrashDurability::All,
             Some((true, true)) => CrashDurability::Acknowledged,
@@ -406,7 +405,7 @@ impl Windows {
         self.tidy(&mut table, &window.identity);
     }
 
-    pub(crate) fn tidy(&self, table: &mut HashMap<Identity, Entry>, identity: &Identity) {
+    pub(crate) fn tidy(&self, table: &mut HashMap<Identity, FileEntry>, identity: &Identity) {
         if table.get(identity).is_some_and(|entry| entry.rights == 0 && entry.window.is_none()) {
             table.remove(identity);
         }
@@ -414,11 +413,11 @@ impl Windows {
     }
 
     /// Returns the size of the window that an open file has now, bytes.
-    pub fn capacity_of(&self, right: &WindowRight) -> Option<u64> {
-        let window = self.table.lock().get(&right.identity)?.window.clone()?;
+    pub fn capacity_of(&self, identity: &Identity, open: u64) -> Option<u64> {
+        let window = self.table.lock().get(identity)?.window.clone()?;
         // Behind a server, records may be under way to it while `drain` is locked.
         let wait = limits::WINDOW_STATUS_WAIT;
         let drain = if self.behind_server { window.drain.try_lock_for(wait)? } else { window.drain.lock() };
-        drain.as_ref()?.capacity_of(right.id)
+        drain.as_ref()?.capacity_of(open)
     }
 }

@@ -5,28 +5,20 @@ use std::sync::Arc;
 
 use types::Identity;
 use window::layout::RingId;
-use window::plan::ApplyQueue;
 
+pub use crate::drain::SMALL_BATCHES;
 use crate::file::FileWindow;
 use crate::place::FilePlace;
 use crate::session::AgentRun;
 use crate::table::Windows;
 
-/// Environment variable of a process that a test kills: its batches are small, so that it dies during sweeps.
-pub const SMALL_BATCHES: &str = "FOREBAY_WINDOW_TEST";
-
-/// Returns a queue with small batches in a process that a test kills.
-pub(crate) fn small_batches() -> Option<ApplyQueue> {
-    std::env::var(SMALL_BATCHES).ok().map(|_| ApplyQueue::with_batches_of(40_000, 15_000))
-}
-
 /// The windows of a file.
-pub struct HeldFile(Arc<FileWindow>);
+pub struct WindowedFile(Arc<FileWindow>);
 
-impl HeldFile {
+impl WindowedFile {
     /// Returns the windows of a file, if it has any.
-    pub fn of(windows: &Windows, identity: &Identity) -> Option<HeldFile> {
-        windows.window(identity).map(HeldFile)
+    pub fn of(windows: &Windows, identity: &Identity) -> Option<WindowedFile> {
+        windows.window(identity).map(WindowedFile)
     }
 
     /// Runs `act` while no record of the file can be applied.

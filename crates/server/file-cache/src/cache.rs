@@ -1,5 +1,16 @@
 //! The state that all files share, and the table of files in memory.
 
+mod budget;
+mod counters;
+mod expiry;
+mod identity_attributes;
+mod queue;
+mod refusal;
+mod removals;
+mod threads;
+mod throttle;
+mod withdrawal;
+
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -7,71 +18,85 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use catalogue::{Catalogue, Change, Durability, Record, State};
-use concurrency::{Mutex, MutexGuard};
-use config::{KeepAfter, Policy};
+use concurrency::{Mutex, RwLock};
 use global_store::{Anchor, GlobalStore};
-use types::{Identity, Version};
+use types::Identity;
 
-use crate::busy::Busy;
-use crate::change_time::VisibleChangeTime;
+use crate::burst_buffer::replica::Replicas;
+use crate::burst_buffer::space::Spaces;
+use crate::burst_buffer::superblock::Superblock;
 use crate::clock::Clock;
-use crate::expiry::Expiry;
-use crate::fault;
-use crate::fetches::FetchQueue;
-use crate::file::{Body, Descriptors, File, Live};
-use crate::identity_attributes::Unmarked;
 use crate::limits::IDLE_FILES;
-use crate::medium::Medium;
-use crate::publish::Places;
-use crate::queue::FileQueue;
-use crate::refusal::Refusal;
-use crate::removal::Removals;
-use crate::replica::{How, Replicas};
+use crate::residency::{Body, File, Gate, Live};
 use crate::settings::Settings;
-use crate::side;
-use crate::space::Spaces;
-use crate::superblock::Superblock;
-use crate::threads::Threads;
-use crate::throttle::Throttle;
-use crate::withdrawal::{Doubts, is_void};
 use data_store::ChangeObserver;
 
-/// Event counts since the cache was opened.
+pub(crate) use budget::DescriptorBudget;
+pub(crate) use counters::CacheCounters;
+pub(crate) use expiry::Expiry;
+pub(crate) use identity_attributes::Unmarked;
+pub(crate) use queue::{FetchQueue, FileQueue};
+pub(crate) use refusal::{REMEDY, Refusal};
+pub(crate) use removals::{Removals, RemovedFile};
+pub(crate) use threads::Threads;
+pub(crate) use throttle::Throttle;
+pub(crate) use withdrawal::{Doubts, is_void};
+
+/// State shared by all files that are published.
 #[derive(Default)]
-pub(crate) struct CacheCounters {
-    pub(crate) hits: AtomicU64,
-    pub(crate) misses: AtomicU64,
-    pub(crate) through: AtomicU64,
-    pub(crate) read_hits: AtomicU64,
-    pub(crate) read_late: AtomicU64,
-    pub(crate) read_misses: AtomicU64,
-    pub(crate) in_bytes: AtomicU64,
-    pub(crate) in_files: AtomicU64,
-    pub(crate) in_us: AtomicU64,
-    pub(crate) out_bytes: AtomicU64,
-    pub(crate) out_files: AtomicU64,
-    pub(crate) out_us: AtomicU64,
-    pub(crate) errors: AtomicU64,
-    pub(crate) evicted: AtomicU64,
-    pub(crate) spilled: AtomicU64,
-    pub(crate) full: AtomicU64,
-    /// How often a global copy became authoritative for its file again. Counted before anybody can see the change.
-    pub(crate) staged_count: AtomicU64,
+pub(crate) struct Places {
+    /// Locked before any gate. Shared by changes of names and attributes, exclusive while a file takes a place.
+    pub(crate) names: RwLock<()>,
+    /// Whether files may take others' places.
+    pub(crate) begun: AtomicBool,
+    /// Whether any file has done so in this process.
+    pub(crate) any: AtomicBool,
 }
 
-impl CacheCounters {
-    pub(crate) fn add(counter: &AtomicU64, by: u64) {
-        counter.fetch_add(by, Ordering::Relaxed);
-    }
+/// Small files and growing ones, whose stage-outs wait for others.
+#[derive(Default)]
+pub(crate) struct Gathering {
+    /// Time until which no other worker takes small files.
+    pub(crate) turn: Mutex<Duration>,
+    /// Files that wait until the files of their policy hold enough bytes.
+    pub(crate) closed: Mutex<(u64, Vec<Arc<File>>)>,
+    /// Files that were opened for writing under `stage_out=size:N`, until they are closed.
+    pub(crate) growing: Mutex<Vec<Arc<File>>>,
 }
 
-/// State shared by all files.
+#[derive(Default)]
+pub(crate) struct Evictions {
+    /// Lets one eviction run at a time. Holds the time before which none begins.
+    pub(crate) not_before: Mutex<Duration>,
+    /// Whether other places are being asked for room, and the time before which they are not asked again.
+    pub(crate) asking: AtomicBool,
+    pub(crate) asked: Mutex<Duration>,
+}
+
+/// Numbers of commits.
+#[derive(Default)]
+pub(crate) struct Commits {
+    /// Commits done, and those of them known to be on the medium.
+    pub(crate) done: AtomicU64,
+    pub(crate) synced: AtomicU64,
+    /// Commits done when housekeeping last looked.
+    pub(crate) seen: AtomicU64,
+    /// The last commit of a clean record whose file was forgotten since.
+    pub(crate) forgotten: AtomicU64,
+}
+
+/// The file cache, cheap to clone. `shutdown` ends it. Dropping the last clone leaves the threads running.
+#[derive(Clone)]
+pub struct FileCache {
+    pub(crate) inner: Arc<Inner>,
+}
+
+/// State shared by all files, which the functions of all modules act on.
 pub(crate) struct Inner {
     pub(crate) settings: Settings,
     pub(crate) store: Arc<dyn GlobalStore>,
     pub(crate) catalogue: Arc<dyn Catalogue>,
     pub(crate) replicas: Replicas,
-    /// Callback for changes of files' bytes.
     pub(crate) on_change: OnceLock<ChangeObserver>,
     pub(crate) superblock: Superblock,
     pub(crate) spaces: Spaces,
@@ -84,35 +109,11 @@ pub(crate) struct Inner {
     pub(crate) refusal: Refusal,
     pub(crate) throttle: Throttle,
     pub(crate) counters: CacheCounters,
-    pub(crate) draining: Busy,
-    pub(crate) fetching: Busy,
-    /// The last stage-out that failed: the file's path, and the reason.
-    pub(crate) failure: Mutex<Option<(String, String)>>,
-    /// Time until which no other worker takes small files.
-    pub(crate) turn: Mutex<Duration>,
-    /// Files that wait until the files of their policy hold enough bytes.
-    pub(crate) gathering: Mutex<(u64, Vec<Arc<File>>)>,
-    /// Files that were opened for writing under `stage_out=size:N`, until they are closed.
-    pub(crate) growing: Mutex<Vec<Arc<File>>>,
-    /// Lets one eviction run at a time. Holds the time before which none begins.
-    pub(crate) evicting: Mutex<Duration>,
-    /// Whether other places are being asked for room. `asked_neighbours`: the time before which they are not asked
-    /// again.
-    pub(crate) asking: AtomicBool,
-    pub(crate) asked_neighbours: Mutex<Duration>,
+    pub(crate) gathering: Gathering,
+    pub(crate) evictions: Evictions,
     pub(crate) quiesced: AtomicBool,
-    /// Number of handles for writing.
-    pub(crate) open_for_writing: AtomicU64,
     pub(crate) places: Places,
-    /// Number of handles through which the kernel may write replicas without the agent.
-    pub(crate) kernel_writers: AtomicU64,
-    /// Number of commits done, and of those known to be on the medium.
-    pub(crate) commits: AtomicU64,
-    pub(crate) commits_synced: AtomicU64,
-    /// Number of commits done when housekeeping last looked.
-    pub(crate) commits_seen: AtomicU64,
-    /// Number of the last commit of a clean record whose file was forgotten since.
-    pub(crate) forgotten: AtomicU64,
+    pub(crate) commits: Commits,
     /// Nothing may be changed any more: the process counts as dead.
     pub(crate) dead: AtomicBool,
     /// Whether a file was opened whose policy has reads noted.
@@ -122,8 +123,6 @@ pub(crate) struct Inner {
     /// Whether the burst buffer's file system supports extended attributes, as far as noticed.
     pub(crate) xattrs: AtomicBool,
     pub(crate) unmarked: Mutex<Unmarked>,
-    /// Number of replica descriptors kept open since all of them were closed last.
-    pub(crate) kept: AtomicU64,
     pub(crate) threads: Threads,
     pub(crate) table: Mutex<Table>,
 }
@@ -141,11 +140,6 @@ pub(crate) fn broken(error: catalogue::Error) -> io::Error {
     io::Error::from_raw_os_error(libc::EIO)
 }
 
-/// Returns the errno of an error; `EIO` if it has none.
-pub(crate) fn errno(error: &io::Error) -> i32 {
-    side::code(error).unwrap_or(libc::EIO)
-}
-
 impl Inner {
     pub(crate) fn now(&self) -> Duration {
         (self.clock)()
@@ -155,25 +149,23 @@ impl Inner {
         self.dead.load(Ordering::Acquire)
     }
 
-    /// Changes records. Errors: `ENOSPC` if the catalogue has no room; `EIO` if it takes no changes for another
-    /// reason.
+    /// Changes records. Errors: `ENOSPC` if the catalogue has no room; `EIO` if it takes no changes otherwise.
     pub(crate) fn commit(&self, changes: Vec<Change>, durability: Durability) -> io::Result<()> {
-        let done = self.commits.load(Ordering::Acquire);
+        let done = self.commits.done.load(Ordering::Acquire);
         self.catalogue.commit(changes, durability).map_err(|error| {
             let broken = broken(error);
             if self.catalogue.has_room() { broken } else { io::Error::from_raw_os_error(libc::ENOSPC) }
         })?;
-        self.commits.fetch_add(1, Ordering::AcqRel);
+        self.commits.done.fetch_add(1, Ordering::AcqRel);
         if durability == Durability::Machine {
             // No more than these: a commit that ended meanwhile may have been written after this one's sync.
-            self.commits_synced.fetch_max(done, Ordering::AcqRel);
+            self.commits.synced.fetch_max(done, Ordering::AcqRel);
         }
         Ok(())
     }
 
-    /// Returns whether the first `commits` are on the medium.
     pub(crate) fn has_synced(&self, commits: u64) -> bool {
-        commits <= self.commits_synced.load(Ordering::Acquire)
+        commits <= self.commits.synced.load(Ordering::Acquire)
     }
 
     /// Returns the durability for removing the record of a clean file. If the medium may still call the file dirty, a
@@ -182,7 +174,6 @@ impl Inner {
         if self.has_synced(clean_commit) { Durability::Process } else { Durability::Machine }
     }
 
-    /// Returns once the first `commits` are on the medium.
     pub(crate) fn sync_commits(&self, commits: u64) -> io::Result<()> {
         if self.has_synced(commits) { Ok(()) } else { self.commit(Vec::new(), Durability::Machine) }
     }
@@ -194,11 +185,10 @@ impl Inner {
             return Arc::clone(file);
         }
         let file = Arc::new(File::new(identity.clone(), Arc::clone(&self.settings.policy), self.now()));
-        table.insert(&file, &self.forgotten);
+        table.insert(&file, &self.commits.forgotten);
         file
     }
 
-    /// Returns the file in memory, if it is there.
     pub(crate) fn known(&self, identity: &Identity) -> Option<Arc<File>> {
         self.table.lock().files.get(identity).cloned()
     }
@@ -209,12 +199,12 @@ impl Inner {
         &self,
         identity: &Identity,
         fresh: bool,
-        work: impl FnOnce(&Arc<File>, &MutexGuard<'_, ()>) -> R,
+        work: impl FnOnce(&Arc<File>, &Gate<'_>) -> R,
     ) -> io::Result<R> {
         loop {
             let file = self.file_for(identity);
-            let gate = file.gate.lock();
-            if file.live.lock().retired {
+            let gate = file.gate();
+            if file.live.lock().is_retired() {
                 continue;
             }
             self.load(&file, fresh)?;
@@ -223,61 +213,65 @@ impl Inner {
     }
 
     pub(crate) fn load(&self, file: &File, fresh: bool) -> io::Result<()> {
-        if file.live.lock().loaded {
+        if file.live.lock().is_loaded() {
             return Ok(());
         }
         let mut record = if fresh { None } else { self.record_of(&file.identity)? };
         record = record.filter(|found| !self.doubts.has(&file.identity, found.version));
         let body = match &record {
-            None => Body::Empty,
+            None => Body::Absent,
             Some(found) => match self.replicas.stat(found.version) {
                 // The removal of a void replica is tried until it succeeds.
                 Ok(stat) if is_void(&stat) => {
                     record = None;
-                    Body::Empty
+                    Body::Absent
                 }
-                Ok(_) => Body::Whole,
-                Err(error) if found.state == State::Clean && self.refuses(&error) => Body::Empty,
+                Ok(_) => Body::of(found.clone(), true),
+                Err(error) if found.state == State::Clean && self.refuses(&error) => Body::Absent,
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                Err(_) if found.state == State::Clean => Body::Empty,
-                Err(_) => Body::Lost,
+                Err(_) if found.state == State::Clean => Body::Absent,
+                Err(_) => Body::of(found.clone(), false),
             },
         };
-        if let Some(record) = record.as_ref().filter(|_| matches!(body, Body::Empty)) {
+        if let Some(record) = record.as_ref().filter(|_| matches!(body, Body::Absent)) {
             self.disown(&file.identity, Some((record.version, false)), Durability::Process)?;
         }
         let mut live = file.live.lock();
-        live.loaded = true;
-        live.clean_commit = self.forgotten.load(Ordering::Acquire);
-        if !matches!(body, Body::Empty) {
-            live.version = record.as_ref().map(|record| record.version);
-            live.shown = record.as_ref().and_then(VisibleChangeTime::of);
-            live.record = record;
-        }
-        live.body = body;
+        live.clean_commit = self.commits.forgotten.load(Ordering::Acquire);
+        live.found(body);
         Ok(())
     }
 
-    /// Puts a file that recovery found into the table, and returns it.
-    pub(crate) fn adopt(&self, identity: Identity, record: Record, body: Body) -> Arc<File> {
+    /// Puts a file that recovery found into the table, and returns it. `there`: its replica exists.
+    pub(crate) fn adopt(&self, identity: Identity, record: Record, there: bool) -> Arc<File> {
         let file = Arc::new(File::new(identity, Arc::clone(&self.settings.policy), self.now()));
         let mut live = file.live.lock();
-        live.loaded = true;
-        live.version = Some(record.version);
-        live.name_unsynced = record.base.size == 0;
-        live.shown = VisibleChangeTime::of(&record);
-        live.record = Some(record);
-        live.body = body;
+        live.synced.lacks_name = record.base.size == 0;
+        live.found(Body::of(record, there));
         drop(live);
-        self.table.lock().insert(&file, &self.forgotten);
+        self.table.lock().insert(&file, &self.commits.forgotten);
         file
+    }
+
+    pub(crate) fn unclean_files(&self) -> Vec<Arc<File>> {
+        let files: Vec<Arc<File>> = self.table.lock().files.values().cloned().collect();
+        files.into_iter().filter(|file| file.live.lock().is_unclean()).collect()
+    }
+
+    pub(crate) fn replica_size(&self, file: &File) -> u64 {
+        let version = file.live.lock().version();
+        version.and_then(|version| self.replicas.stat(version).ok()).map_or(0, |stat| stat.st_size as u64)
     }
 
     /// Commits a record and keeps it in memory. Gate held.
     pub(crate) fn put(&self, file: &File, record: Record, durability: Durability) -> io::Result<()> {
-        self.commit(vec![Change::Put(file.identity.clone(), record.clone())], durability)?;
-        file.live.lock().record = Some(record);
+        self.commit_record(file, &record, durability)?;
+        file.live.lock().recorded(record);
         Ok(())
+    }
+
+    pub(crate) fn commit_record(&self, file: &File, record: &Record, durability: Durability) -> io::Result<()> {
+        self.commit(vec![Change::Put(file.identity.clone(), record.clone())], durability)
     }
 
     /// Takes a file out of the table: the next open makes another `File`. Gate held.
@@ -286,47 +280,7 @@ impl Inner {
         if table.files.get(&file.identity).is_some_and(|known| Arc::ptr_eq(known, file)) {
             table.files.remove(&file.identity);
         }
-        file.live.lock().retired = true;
-    }
-
-    /// Removes record and replica. Gate held. The file is clean, or its data is unwanted.
-    pub(crate) fn drop_replica(&self, file: &File) -> io::Result<()> {
-        let (had_record, unclean, unlinked, version, clean_commit) = {
-            let live = file.live.lock();
-            (live.record.is_some(), live.is_unclean(), live.unlinked, live.version, live.clean_commit)
-        };
-        if had_record {
-            // First the identity attribute: recovery takes a replica that has one for dirty.
-            version.iter().for_each(|version| self.replicas.remove_identity_attribute_of(*version));
-            let durability = if unclean { Durability::Machine } else { self.leaving(clean_commit) };
-            let nobodys = version.filter(|_| !unclean || unlinked).map(|version| (version, false));
-            self.disown(&file.identity, nobodys, durability).inspect_err(|_| self.stays_dirty(file))?;
-        }
-        fault::point("evict.record");
-        if unclean {
-            CacheCounters::add(&self.counters.staged_count, 1);
-        }
-        self.expiry.forget(&file.identity);
-        // Reads of the file were made, and stay visible in its access time.
-        let read = self.last_read(file).map(|(read, _)| read);
-        {
-            let mut live = file.live.lock();
-            live.read_at = read;
-            (live.record, live.ended) = (None, false);
-            live.version = None;
-            live.body = Body::Empty;
-            live.fds = Descriptors::default();
-            live.medium = Medium::default();
-            (live.synced, live.verified) = (false, false);
-        }
-        file.moved.notify_all();
-        if let Some(version) = version {
-            // The replica is garbage now. If this fails, the next start's sweep removes it.
-            let _ = self.replicas.remove(version);
-            self.spaces.forget();
-        }
-        fault::point("evict.replica");
-        Ok(())
+        file.live.lock().retire();
     }
 
     /// Returns the file's anchor, and looks for the file in the store if no anchor is held. Returns `None` if the file
@@ -337,7 +291,7 @@ impl Inner {
             if let Some(anchor) = &live.anchor {
                 return Ok(Some(Arc::clone(anchor)));
             }
-            (live.record.as_ref().map(|record| record.hint.clone()).unwrap_or_default(), live.spared)
+            (live.record().map(|record| record.hint.clone()).unwrap_or_default(), live.spared)
         };
         let anchor = self.store.locate(&file.identity, &hint, scan || spared)?;
         let mut live = file.live.lock();
@@ -346,28 +300,6 @@ impl Inner {
             live.anchor = anchor;
             live.anchor.clone()
         }))
-    }
-
-    /// Returns whether a replica made before a crash of the machine is still intact. Gate held, record clean.
-    pub(crate) fn is_sound(&self, file: &File, version: Version, size: u64) -> bool {
-        if file.live.lock().verified || !self.superblock.is_suspect(version) {
-            return true;
-        }
-        let sound = (|| {
-            let sums = crate::sums::Sums::load(&self.replicas.sums_path(version))?;
-            let fd = self.replicas.open_as(version, How::Read).ok()?;
-            let found = crate::sums::of_replica(&fd, size).ok()?;
-            (found == sums && rustix::fs::fstat(&fd).ok()?.st_size as u64 == size).then_some(())
-        })();
-        file.live.lock().verified = sound.is_some();
-        sound.is_some()
-    }
-
-    /// Sets the deadline of a clean file whose last handle was closed.
-    pub(crate) fn schedule_expiry(&self, identity: &Identity, policy: &Policy) {
-        if let KeepAfter::For(keep) = policy.keep_after {
-            self.expiry.set(identity, self.now().saturating_add(keep));
-        }
     }
 }
 
@@ -403,7 +335,7 @@ impl Table {
 impl Live {
     /// Returns whether nobody has the file open and the catalogue says all that is known of it.
     fn is_idle(&self) -> bool {
-        let known = !self.is_unclean() && !self.unlinked && !self.medium.lacks_some();
-        self.handles == 0 && known && matches!(self.body, Body::Empty | Body::Whole)
+        let known = !self.is_unclean() && !self.is_unlinked() && !self.medium.lacks_some();
+        !self.is_open() && known && (matches!(self.body(), Body::Absent) || self.is_whole())
     }
 }

@@ -8,12 +8,12 @@ use global_store::Access;
 use serde::Serialize;
 use types::{Identity, Moved, Shown, Version};
 
-use crate::cache::{Inner, broken};
-use crate::content::ContentOwner;
+use crate::burst_buffer::replica::How;
+use crate::burst_buffer::sums::{self, Sums};
+use crate::cache::{FileCache, Inner, broken};
+use crate::global_copy::content::ContentOwner;
 use crate::limits::STUCK_LISTED;
-use crate::replica::How;
-use crate::sums::{self, Sums};
-use crate::surface::FileCache;
+use crate::residency::Removal;
 
 /// Result of a check. Lists are cut at 1,000 entries, counts are not.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -98,7 +98,7 @@ impl Inner {
         repair: bool,
     ) {
         let name = record.hint.shown();
-        if self.known(identity).is_some_and(|file| file.live.lock().removal_unsynced) {
+        if self.known(identity).is_some_and(|file| file.live.lock().removal == Removal::Kept) {
             return;
         }
         if record.state != State::Clean {
@@ -125,7 +125,6 @@ impl Inner {
         report.find(mended, || format!("{name}: {wrong}"));
     }
 
-    /// Returns the problem of a clean replica, if there is one.
     fn fault_of(&self, identity: &Identity, record: &Record, contents: bool) -> io::Result<Option<&'static str>> {
         let Ok(stat) = self.replicas.stat(record.version) else { return Ok(Some("its replica is missing")) };
         if stat.st_size as u64 != record.base.size {

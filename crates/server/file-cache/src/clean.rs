@@ -14,15 +14,14 @@ use std::path::Path;
 
 use catalogue::{Catalogue, Change, Durability, FjallCatalogue, Record, State};
 use concurrency::Instant;
-use data_store::{Cleaned, Which};
 use types::{Identity, Version};
 
-use crate::cache::{Inner, broken};
-use crate::lease::{self, Nobody};
+use crate::burst_buffer::lease::{self, Nobody};
+use crate::burst_buffer::replica::{How, Replicas};
+use crate::burst_buffer::superblock::{check_owner, first_after_crash, is_damaged, lock};
+use crate::cache::{FileCache, Inner, broken};
 use crate::limits::{CLEAN_BATCH, CLEAN_TURN};
-use crate::replica::{How, Replicas};
-use crate::superblock::{check_owner, first_after_crash, is_damaged, lock};
-use crate::surface::FileCache;
+use data_store::{Cleaned, Which};
 
 /// One clean replica that may be removed.
 struct Candidate {
@@ -134,7 +133,7 @@ impl Inner {
                 freed.into_iter().for_each(|bytes| cleaned.add(bytes));
                 continue;
             }
-            let in_use = self.known(&one.identity).is_some_and(|file| file.live.lock().handles > 0);
+            let in_use = self.known(&one.identity).is_some_and(|file| file.live.lock().is_open());
             if let Some(stat) = self.replicas.stat(one.version).ok().filter(|_| !in_use) {
                 cleaned.add(stat.st_blocks as u64 * 512);
             }
@@ -155,17 +154,17 @@ impl Inner {
         use std::sync::atomic::Ordering;
         let Some(neighbours) = self.settings.neighbours.clone() else { return false };
         let now = self.now();
-        if now < *self.asked_neighbours.lock() {
+        if now < *self.evictions.asked.lock() {
             return false;
         }
-        if self.asking.swap(true, Ordering::AcqRel) {
+        if self.evictions.asking.swap(true, Ordering::AcqRel) {
             return true;
         }
         let inner = std::sync::Arc::clone(self);
         let ask = move || {
             let freed = neighbours(&Which { used_before_s: inner.oldest_use(), bytes: excess, dry_run: false });
             if freed == 0 {
-                *inner.asked_neighbours.lock() = inner.now() + crate::limits::NEIGHBOURS_PAUSE;
+                *inner.evictions.asked.lock() = inner.now() + crate::limits::NEIGHBOURS_PAUSE;
             } else {
                 tracing::info!(
                     bytes = freed,
@@ -173,10 +172,10 @@ impl Inner {
                 );
             }
             inner.spaces.forget();
-            inner.asking.store(false, Ordering::Release);
+            inner.evictions.asking.store(false, Ordering::Release);
         };
         let started = concurrency::spawn("neighbours", ask).is_ok();
-        self.asking.fetch_and(started, Ordering::AcqRel);
+        self.evictions.asking.fetch_and(started, Ordering::AcqRel);
         started
     }
 }

@@ -9,7 +9,6 @@ use types::Timestamp;
 /// A monotonic clock: the time since some fixed moment.
 pub type Clock = Arc<dyn Fn() -> Duration + Send + Sync>;
 
-/// Returns the system's monotonic clock.
 pub(crate) fn system() -> Clock {
     let start = Instant::now();
     Arc::new(move || start.elapsed())

@@ -9,21 +9,28 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use catalogue::{Durability, Record, State};
+use config::KeepAfter;
 use global_store::calls::still_wanted;
-use types::{Identity, Shown};
+use types::{Identity, Shown, Version};
 
-use crate::cache::{CacheCounters, Inner, errno};
-use crate::file::{Body, File};
-use crate::lease::{self, Nobody};
-use crate::limits::{BACKOFF_MAX, EVICT_ROUND, POLL, REPLAY_BYTES_IDLE, REPLAY_BYTES_MAX, ROUND, ROUND_SHORT};
-use crate::replica::How;
+use crate::burst_buffer::lease::{self, Nobody};
+use crate::burst_buffer::replica::How;
+use crate::burst_buffer::sums::{self, Sums};
+use crate::cache::{CacheCounters, Inner};
+use crate::clock::wall_s;
+use crate::errors::{errno, os};
+use crate::fault;
+use crate::limits::{
+    BACKOFF_MAX, EVICT_ROUND, POLL, REPLAY_BYTES_IDLE, REPLAY_BYTES_MAX, ROUND, ROUND_SHORT, USED_GRAIN_S,
+};
+use crate::residency::{Compared, File};
 use crate::stage_out::StageOutResult;
 
 impl Inner {
     /// Evicts until `bytes` are freed or nothing is left to evict. Returns the bytes freed. May be called with a gate
     /// held, for it waits for none.
     pub(crate) fn evict_bytes(&self, bytes: u64) -> u64 {
-        let mut not_before = self.evicting.lock();
+        let mut not_before = self.evictions.not_before.lock();
         let now = self.now();
         if now < *not_before {
             return 0;
@@ -64,8 +71,8 @@ impl Inner {
 
     pub(crate) fn try_evict(&self, identity: &Identity) -> Option<u64> {
         let file = self.file_for(identity);
-        let _gate = file.gate.try_lock()?;
-        if file.live.lock().retired || self.load(&file, false).is_err() {
+        let _gate = file.try_gate()?;
+        if file.live.lock().is_retired() || self.load(&file, false).is_err() {
             return None;
         }
         self.evict_gated(&file).ok()
@@ -73,25 +80,24 @@ impl Inner {
 
     /// Evicts one file. Returns the bytes freed. Errors: why the file must stay. Gate held.
     pub(crate) fn evict_gated(&self, file: &Arc<File>) -> io::Result<u64> {
-        let refused = |code| Err(io::Error::from_raw_os_error(code));
         let version = {
             let live = file.live.lock();
-            let Some(record) = &live.record else {
-                return if matches!(live.body, Body::Partial(_)) { refused(libc::EBUSY) } else { Ok(0) };
+            let Some(record) = live.record() else {
+                return if live.fetch().is_some() { os(libc::EBUSY) } else { Ok(0) };
             };
             if record.state != State::Clean {
-                return refused(libc::EINVAL);
+                return os(libc::EINVAL);
             }
             if record.pinned && !live.medium.lacks_some() {
-                return refused(libc::EPERM);
+                return os(libc::EPERM);
             }
-            if live.handles > 0 {
-                return refused(libc::EBUSY);
+            if live.is_open() {
+                return os(libc::EBUSY);
             }
             record.version
         };
         let freed = match self.replicas.open_as(version, How::Read) {
-            Ok(replica) if !lease::probe(replica.as_fd(), Nobody::Uses)? => return refused(libc::EBUSY),
+            Ok(replica) if !lease::probe(replica.as_fd(), Nobody::Uses)? => return os(libc::EBUSY),
             Ok(replica) => rustix::fs::fstat(&replica)?.st_blocks as u64 * 512,
             // Somebody else removed the replica: the record is dropped.
             Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
@@ -103,14 +109,62 @@ impl Inner {
         Ok(freed.max(1))
     }
 
+    /// Removes record and replica. Gate held. The file is clean, or its data is unwanted.
+    pub(crate) fn drop_replica(&self, file: &File) -> io::Result<()> {
+        let (had_record, unclean, unlinked, version, clean_commit) = file.peek(|live| {
+            (live.record().is_some(), live.is_unclean(), live.is_unlinked(), live.version(), live.clean_commit)
+        });
+        if had_record {
+            // First the identity attribute: recovery takes a replica that has one for dirty.
+            version.iter().for_each(|version| self.replicas.remove_identity_attribute_of(*version));
+            let durability = if unclean { Durability::Machine } else { self.leaving(clean_commit) };
+            let nobodys = version.filter(|_| !unclean || unlinked).map(|version| (version, false));
+            self.disown(&file.identity, nobodys, durability).inspect_err(|_| self.stays_dirty(file))?;
+        }
+        fault::point("evict.record");
+        if unclean {
+            CacheCounters::add(&self.counters.staged_count, 1);
+        }
+        self.expiry.forget(&file.identity);
+        // Reads of the file were made, and stay visible in its access time.
+        let read = self.last_read(file).map(|(read, _)| read);
+        {
+            let mut live = file.live.lock();
+            live.reads.asked = read;
+            live.dropped();
+        }
+        file.moved.notify_all();
+        if let Some(version) = version {
+            // The replica is garbage now. If this fails, the next start's sweep removes it.
+            let _ = self.replicas.remove(version);
+            self.spaces.forget();
+        }
+        fault::point("evict.replica");
+        Ok(())
+    }
+
+    /// Returns whether a replica made before a crash of the machine is still intact. Gate held, record clean.
+    pub(crate) fn is_sound(&self, file: &File, version: Version, size: u64) -> bool {
+        if file.live.lock().compared == Compared::Yes || !self.superblock.is_suspect(version) {
+            return true;
+        }
+        let sound = (|| {
+            let sums = Sums::load(&self.replicas.sums_path(version))?;
+            let fd = self.replicas.open_as(version, How::Read).ok()?;
+            let found = sums::of_replica(&fd, size).ok()?;
+            (found == sums && rustix::fs::fstat(&fd).ok()?.st_size as u64 == size).then_some(())
+        })();
+        file.live.lock().compared = if sound.is_some() { Compared::Yes } else { Compared::No };
+        sound.is_some()
+    }
+
     /// Schedules another try for a replica that could not be removed. A file that became dirty or pinned is not tried
     /// again; it gets a deadline when it is neither. Gate held.
     pub(crate) fn evict_later(&self, file: &File, error: &io::Error, after: Duration) {
-        let stays = {
-            let live = file.live.lock();
+        let stays = file.peek(|live| {
             let pinned = |record: &Record| record.pinned && !live.medium.lacks_some();
-            live.record.as_ref().is_none_or(|record| record.state != State::Clean || pinned(record))
-        };
+            live.record().is_none_or(|record| record.state != State::Clean || pinned(record))
+        });
         if stays {
             return;
         }
@@ -120,6 +174,23 @@ impl Inner {
         self.expiry.set(&file.identity, self.now().saturating_add(after));
     }
 
+    /// Keeps a clean replica until it expires or is evicted. Gate held.
+    pub(crate) fn keep(&self, file: &File) {
+        let (record, policy) = file.peek(|live| (live.record().cloned(), Arc::clone(&live.policy)));
+        let Some(mut record) = record.filter(|record| record.state == State::Clean) else { return };
+        if let KeepAfter::For(keep) = policy.keep_after
+            && !record.pinned
+        {
+            self.expiry.set(&file.identity, self.now().saturating_add(keep));
+        }
+        let now = wall_s();
+        if now.abs_diff(record.used_s) > USED_GRAIN_S {
+            record.used_s = now;
+            // Only the order of eviction after a restart depends on this.
+            let _ = self.put(file, record, Durability::Process);
+        }
+    }
+
     /// Drops a clean replica whose global copy has changed. Open handles keep their version. Gate held.
     pub(crate) fn outdated(&self, file: &Arc<File>, in_use: bool) -> io::Result<()> {
         tracing::debug!(file = %file.identity, "the global copy changed: the replica is dropped");
@@ -127,13 +198,10 @@ impl Inner {
             return self.drop_replica(file);
         }
         self.settle_reads(file);
-        let (version, clean_commit) = {
-            let live = file.live.lock();
-            (live.version, live.clean_commit)
-        };
+        let (version, clean_commit) = file.peek(|live| (live.version(), live.clean_commit));
         version.iter().for_each(|version| self.replicas.remove_identity_attribute_of(*version));
         self.disown(&file.identity, version.map(|version| (version, true)), self.leaving(clean_commit))?;
-        file.live.lock().record = None;
+        file.live.lock().disowned();
         self.expiry.forget(&file.identity);
         self.retire(file);
         Ok(())
@@ -148,11 +216,10 @@ impl Inner {
         }
     }
 
-    /// Returns the pause before the next round. Writes of the kernel without the agent find only room that was made
-    /// before.
+    /// Returns the pause before the next round. Writes of the kernel without the agent find only room made before.
     pub(crate) fn round(&self) -> Duration {
         let reserve = self.spaces.reserve(&self.settings.policy);
-        let pressed = self.kernel_writers.load(Ordering::Relaxed) > 0 && self.spaces.now().free / 2 < reserve;
+        let pressed = self.counters.kernel_writers.load(Ordering::Relaxed) > 0 && self.spaces.now().free / 2 < reserve;
         if pressed { ROUND_SHORT } else { ROUND }
     }
 
@@ -164,7 +231,10 @@ impl Inner {
         }
         if self.look_after_catalogue() {
             self.settle_doubts();
-            self.look_after_removals();
+            self.drop_removed();
+            if self.removals.is_due(self.now(), || self.spaces.now().free) {
+                self.hurry_removals();
+            }
             self.drop_expired();
         }
         self.retry_identity_attributes();
@@ -178,7 +248,9 @@ impl Inner {
                 self.evict_bytes(excess);
             }
             // The last room that can be had for writers that cannot wait for the agent.
-            if self.kernel_writers.load(Ordering::Relaxed) > 0 && self.spaces.is_nearly_full() {
+            if self.counters.kernel_writers.load(Ordering::Relaxed) > 0
+                && self.spaces.now().free < self.spaces.ballast_bytes
+            {
                 self.give_up_removals();
                 return;
             }
@@ -214,7 +286,7 @@ impl Inner {
     fn look_after_catalogue(&self) -> bool {
         let Some(reason) = self.catalogue.trouble() else { return true };
         // The tables of the catalogue find no room. They get the ballast, unless programs would take that first.
-        if !self.catalogue.has_room() && self.kernel_writers.load(Ordering::Relaxed) == 0 {
+        if !self.catalogue.has_room() && self.counters.kernel_writers.load(Ordering::Relaxed) == 0 {
             self.spaces.drop_ballast();
         }
         let tried = self.commit(Vec::new(), Durability::Process);
@@ -229,8 +301,8 @@ impl Inner {
     /// Bounds the log that the next start would have to read after a kill: when nobody changes anything, or when the
     /// log has become long.
     fn condense_catalogue(&self) {
-        let commits = self.commits.load(Ordering::Acquire);
-        let idle = self.commits_seen.swap(commits, Ordering::AcqRel) == commits;
+        let commits = self.commits.done.load(Ordering::Acquire);
+        let idle = self.commits.seen.swap(commits, Ordering::AcqRel) == commits;
         let most = if idle { REPLAY_BYTES_IDLE } else { REPLAY_BYTES_MAX };
         if self.catalogue.replay_bytes() > most
             && let Err(error) = self.catalogue.condense()
@@ -242,11 +314,10 @@ impl Inner {
     /// Returns whether no mapping of an earlier open can still write the replica. The file's `io` lock is held, so our
     /// own descriptor for writing may be closed; the next write opens another.
     fn nobody_maps(&self, file: &File) -> io::Result<bool> {
-        let version = {
-            let mut live = file.live.lock();
+        let version = file.peek(|live| {
             live.fds.write = None;
-            live.version
-        };
+            live.version()
+        });
         let Some(version) = version else { return Ok(false) };
         lease::probe(self.replicas.open_as(version, How::Read)?.as_fd(), Nobody::Writes)
     }
@@ -258,10 +329,11 @@ impl Inner {
         let _io = file.io.write();
         {
             let live = file.live.lock();
-            match live.body {
-                Body::Through => return Ok(true),
-                Body::Whole if live.passthrough == 0 && !live.unlinked => {}
-                _ => return Ok(false),
+            if live.is_through() {
+                return Ok(true);
+            }
+            if live.is_bypassed() || live.is_unlinked() || !live.is_whole() {
+                return Ok(false);
             }
         }
         if !self.nobody_maps(file)? {
@@ -276,15 +348,12 @@ impl Inner {
             still_wanted()?;
         };
         if let Some(StageOutResult::Stuck { error, .. }) = self.drain_locked(&[file], false, &|| false).pop() {
-            return Err(io::Error::from_raw_os_error(errno(&error)));
+            return os(errno(&error));
         }
         let Some(anchor) = self.anchor_of(file, false)? else { return Ok(false) };
         let global = Arc::from(anchor.open(global_store::Access::Write)?);
-        let _gate = file.gate.lock();
-        let moves = {
-            let live = file.live.lock();
-            live.passthrough == 0 && !live.unlinked && matches!(live.body, Body::Whole)
-        };
+        let _gate = file.gate();
+        let moves = file.peek(|live| !live.is_bypassed() && !live.is_unlinked() && live.is_whole());
         if !moves {
             return Ok(false);
         }
@@ -292,7 +361,7 @@ impl Inner {
         {
             let mut live = file.live.lock();
             live.fds.global = Some((global_store::Access::Write, global));
-            live.body = Body::Through;
+            live.go_through();
         }
         self.queue.remove(file);
         file.moved.notify_all();

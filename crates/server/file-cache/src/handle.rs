@@ -20,11 +20,11 @@ use global_store::calls::still_wanted;
 use rustix::fs::SeekFrom;
 use types::{ByteRange, Version};
 
+use crate::burst_buffer::lease::{self, Nobody};
+use crate::burst_buffer::replica::{self, How};
 use crate::cache::Inner;
-use crate::file::{Body, File};
-use crate::lease::{self, Nobody};
-use crate::open::is_full;
-use crate::replica::{self, How};
+use crate::errors::is_full;
+use crate::residency::File;
 pub use backdate::Backdating;
 pub use behind::WriteBehind;
 use data_store::{Foresee, OpenHow, SeekFor, WriteResult};
@@ -164,7 +164,7 @@ impl FileHandle {
     /// Notes a write or an allocation that may be anywhere, even if the program opened the file for appending.
     fn strays(&self) {
         if self.appends {
-            self.file.live.lock().untouched.wild();
+            self.file.live.lock().copies.untouched.wild();
         }
     }
 
@@ -202,7 +202,7 @@ impl FileHandle {
     /// stage-out, which the program must still be told, does not prevent the write, and neither does a caller that has
     /// given up waiting.
     pub fn write_acknowledged(&self, data: &[u8], offset: u64) -> io::Result<()> {
-        let seen = self.file.live.lock().error.0;
+        let seen = self.file.live.lock().told.error.0;
         self.seen.store(seen, Ordering::Relaxed);
         self.strays();
         let written = self.write_late_with_room(data.len(), &mut |to| to.write(data, offset));
@@ -225,7 +225,7 @@ impl FileHandle {
         let Some(version) = self.whole else { return false };
         {
             let mut live = self.file.live.lock();
-            if live.handles != 1 || live.version != Some(version) {
+            if live.users.handles() != 1 || live.version() != Some(version) {
                 return false;
             }
             // Our own descriptors would refuse the lease.
@@ -239,7 +239,7 @@ impl FileHandle {
     /// data.
     pub fn is_last_of_removed(&self) -> bool {
         let live = self.file.live.lock();
-        live.unlinked && live.handles == 1
+        live.is_unlinked() && live.users.handles() == 1
     }
 
     /// Sets the length (`ftruncate`).
@@ -260,8 +260,8 @@ impl FileHandle {
         match to {
             Route::Global(global) => global.set_len(len),
             Route::Replica(fd) => {
-                let noted = self.file.live.lock().record.as_ref().is_some_and(|record| record.synced_len > len);
-                let _gate = noted.then(|| self.file.gate.lock());
+                let noted = self.file.live.lock().record().is_some_and(|record| record.synced_len > len);
+                let _gate = noted.then(|| self.file.gate());
                 if noted {
                     still_wanted()?;
                     self.inner.lower_length(&self.file, len)?;
@@ -270,7 +270,7 @@ impl FileHandle {
                 self.changed_now();
                 let mut live = self.file.live.lock();
                 live.changes += 1;
-                live.untouched.touch(len);
+                live.copies.untouched.touch(len);
                 Ok(())
             }
             Route::Partial => errno(libc::EIO),
@@ -283,10 +283,7 @@ impl FileHandle {
             Route::Replica(fd) => Ok(rustix::fs::fstat(&fd)?.st_size as u64),
             Route::Global(global) => Ok(global.attributes()?.fingerprint.size),
             Route::Partial => {
-                let base = match &self.file.live.lock().body {
-                    Body::Partial(fetch) => Some(fetch.base.size),
-                    _ => None,
-                };
+                let base = self.file.live.lock().fetch().map(|fetch| fetch.base.size);
                 base.map_or_else(|| self.size(), Ok)
             }
         }
@@ -307,7 +304,7 @@ impl FileHandle {
                 return Ok(rustix::fs::seek(&fd, from)?);
             }
             Route::Global(global) => global,
-            Route::Partial => match self.inner.source_of(&self.file) {
+            Route::Partial => match self.file.peek(|live| live.fetch().map(|fetch| Arc::clone(&fetch.source))) {
                 Some(source) => source,
                 None => return self.seek(offset, what),
             },
@@ -330,7 +327,7 @@ impl FileHandle {
         self.tell()?;
         if self.policy.fsync_global && matches!(self.route(false)?, Route::Replica(_)) {
             return self.inner.drain_for(&self.file, &|| false).map_err(|stuck| {
-                self.seen.store(self.file.live.lock().error.0, Ordering::Relaxed);
+                self.seen.store(self.file.live.lock().told.error.0, Ordering::Relaxed);
                 io::Error::from_raw_os_error(stuck.errno)
             });
         }
@@ -347,7 +344,7 @@ impl FileHandle {
                 // The name comes first. Otherwise a crash of the global store could lose the name of a file whose data
                 // is on the medium, which makes it an orphan.
                 self.file.sync_name()?;
-                self.inner.sync_replica_asked(&self.file, fd.as_fd(), data_only)?;
+                self.inner.sync_replica_as(&self.file, fd.as_fd(), data_only, true)?;
                 self.inner.sync_record(&self.file)?;
                 self.inner.note_length(&self.file, &*fd);
                 Ok(())
@@ -360,7 +357,7 @@ impl FileHandle {
     /// durable yet, or if the medium lacks something after all.
     pub fn sync_kept(&self) -> Option<io::Result<()>> {
         let live = self.file.live.lock();
-        let more = live.medium.lacks_some() || (live.name_unsynced && !live.unlinked) || live.is_intent_unsynced();
+        let more = live.medium.lacks_some() || live.is_name_unsynced() || live.is_intent_unsynced();
         drop(live);
         (!self.policy.fsync_global && !more).then(|| self.tell())
     }
@@ -377,15 +374,12 @@ impl FileHandle {
     /// Returns the ranges of a file being staged in that are in the burst buffer. Returns an empty list on every other
     /// route.
     pub fn present(&self) -> Vec<ByteRange> {
-        match &self.file.live.lock().body {
-            Body::Partial(fetch) => fetch.present.iter().collect(),
-            _ => Vec::new(),
-        }
+        self.file.live.lock().fetch().map_or_else(Vec::new, |fetch| fetch.present.iter().collect())
     }
 
     /// Reports a failed stage-out: returns an error once for each failure since the last call.
     fn tell(&self) -> io::Result<()> {
-        let (number, code) = self.file.live.lock().error;
+        let (number, code) = self.file.live.lock().told.error;
         if self.seen.swap(number, Ordering::Relaxed) == number { Ok(()) } else { errno(code) }
     }
 }
@@ -394,11 +388,11 @@ impl Inner {
     /// Makes the record durable, and lets it say that written bytes were synced.
     pub(crate) fn sync_record(&self, file: &File) -> io::Result<()> {
         if file.live.lock().is_intent_unsynced() {
-            let _gate = file.gate.lock();
-            let Some(record) = file.live.lock().record.clone() else { return Ok(()) };
+            let _gate = file.gate();
+            let Some(record) = file.live.lock().record().cloned() else { return Ok(()) };
             let synced_len = record.synced_len.max(self.replica_size(file));
             self.put(file, Record { synced: true, synced_len, ..record }, Durability::Machine)?;
-            file.live.lock().intent_synced = true;
+            file.live.lock().synced.intent = true;
         }
         Ok(())
     }

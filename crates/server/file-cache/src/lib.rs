@@ -2,7 +2,8 @@
 //!
 //! The cache copies data from the global store (*stage in*) and to it (*stage out*), and evicts replicas. It survives
 //! crashes by the steps W0..W8 and P0..P4 (`fault.rs` names each). It is a synchronous library without a network:
-//! callers supply the global store's [`Anchor`]s, and policies.
+//! callers supply the global store's [`Anchor`]s, and policies. State lies in `burst_buffer`, `residency` and `cache`,
+//! below the modules that act on it.
 //!
 //! # Invariants
 //!
@@ -16,78 +17,41 @@
 // Locks, clocks and threads are those of the crate `concurrency` (clippy.toml); tests may take the system's.
 #![cfg_attr(not(test), deny(clippy::disallowed_types, clippy::disallowed_methods))]
 
-mod announce;
-mod budget;
-mod busy;
+mod burst_buffer;
 mod cache;
-mod change_time;
 mod check;
 mod clean;
 mod clock;
-mod conclude;
-mod content;
-mod copy;
-mod damage;
-mod doubt;
-mod drain;
+mod errors;
 mod eviction;
-mod expiry;
-mod extents;
 pub mod fault;
-mod fetches;
-mod file;
-mod finish;
+mod global_copy;
 mod handle;
-mod identity_attribute;
-mod identity_attributes;
-mod intent;
-mod last_access;
-mod lease;
 pub mod limits;
-mod marks;
 mod medium;
-mod noting;
 mod open;
-mod outcome;
-mod pace;
-mod pass;
-mod publish;
-mod queue;
 mod read_partial;
 mod recovery;
-mod refusal;
-mod release;
 mod removal;
-mod replica;
+mod residency;
 mod resolve;
 mod seam;
-mod search;
 mod settings;
-mod side;
-mod space;
-mod spare;
 mod stage_in;
 mod stage_out;
 mod status;
-mod sums;
-mod superblock;
 mod surface;
-mod sync_all;
-mod threads;
-mod throttle;
-mod times;
-mod withdrawal;
 #[cfg(test)]
 mod world;
 
+pub use burst_buffer::replica::{holds_unsaved_data, last_version, with_identity_attribute};
+pub use burst_buffer::superblock::{check_owner, first_after_crash, is_damaged, keep_private, lock, remake, store_of};
 pub use check::CheckReport;
 pub use clean::IdlePlace;
 pub use clock::Clock;
-pub use file::File;
 pub use handle::{Backdating, FileHandle, WriteBehind};
-pub use replica::{holds_unsaved_data, last_version, with_identity_attribute};
+pub use recovery::may_go_with_crash;
+pub use residency::File;
 pub use resolve::save_as;
-pub use search::may_go_with_crash;
 pub use settings::{Neighbours, OpenError, Settings, Space, SpaceProbe};
-pub use superblock::{check_owner, first_after_crash, is_damaged, keep_private, lock, remake, store_of};
 pub use surface::FileCache;

@@ -24,68 +24,62 @@
 //! sync, and those from before the agent's restart.
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use catalogue::Record;
 use types::{ByteRange, Version};
 
-use crate::cache::{Inner, errno};
-use crate::file::File;
+use crate::burst_buffer::replica::How;
+use crate::cache::{FileCache, Inner};
+use crate::errors::errno;
+use crate::residency::File;
 
 /// Reason that an operator reads for such a file.
 pub(crate) const LACKS: &str =
     "the burst buffer's medium did not take all that was written: what there is of it may be incomplete";
 
-/// Known failures of the medium below a replica.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Medium {
-    /// Number of reports that the medium did not take written bytes, and the errno of the last one.
-    failed: (u64, i32),
-    /// Number of these reports known when somebody accepted the remaining data.
-    accepted: u64,
-}
-
-impl Medium {
-    /// Returns whether the medium may lack bytes of the replica, whatever a sync says.
-    pub(crate) fn lacks_some(&self) -> bool {
-        self.failed.0 != 0
-    }
-
-    /// Returns whether the medium may lack bytes, and nobody has accepted the remaining data.
-    pub(crate) fn is_doubtful(&self) -> bool {
-        self.failed.0 != self.accepted
-    }
-
-    /// Accepts the remaining data.
-    pub(crate) fn accept(&mut self) {
-        self.accepted = self.failed.0;
-    }
-
-    fn error(&self) -> io::Error {
-        io::Error::from_raw_os_error(if self.failed.1 == 0 { libc::EIO } else { self.failed.1 })
-    }
-}
-
-/// The failure of a sync.
 struct Heard {
     error: io::Error,
     /// Whether bytes may be lost. Otherwise they could only not be written yet.
     lost: bool,
 }
 
+impl FileCache {
+    /// Returns when everything written to any file survives a crash of the machine. All files are tried. Errors: the
+    /// first one.
+    pub fn sync_all(&self) -> io::Result<()> {
+        self.inner.unclean_files().iter().map(|file| self.inner.sync_unclean(file)).fold(Ok(()), Result::and)
+    }
+}
+
 impl Inner {
+    fn sync_unclean(&self, file: &File) -> io::Result<()> {
+        let version = file.live.lock().record().map(|record| record.version);
+        let Some(version) = version else { return Ok(()) };
+        let replica = match self.replicas.open_as(version, How::Read) {
+            // The replica has been staged out and evicted, or removed.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            opened => opened?,
+        };
+        // The name comes first. Otherwise a crash of the global store could make an orphan of a file that is synced.
+        file.sync_name()?;
+        self.sync_replica(file, replica.as_fd(), false)?;
+        self.sync_record(file)
+    }
+
     /// Syncs a replica, by a descriptor of its own or a shared one. Errors: some of the written bytes may be lost.
     pub(crate) fn sync_replica(&self, file: &File, fd: BorrowedFd<'_>, data_only: bool) -> io::Result<()> {
         self.sync_replica_as(file, fd, data_only, false)
     }
 
-    /// Syncs a replica for a program that asked for it. The program gets every error that a plain directory would
-    /// report.
-    pub(crate) fn sync_replica_asked(&self, file: &File, fd: BorrowedFd<'_>, data_only: bool) -> io::Result<()> {
-        self.sync_replica_as(file, fd, data_only, true)
-    }
-
-    fn sync_replica_as(&self, file: &File, fd: BorrowedFd<'_>, data_only: bool, asked: bool) -> io::Result<()> {
+    /// Does `sync_replica`. `asked`: for a program, which gets every error that a plain directory would report.
+    pub(crate) fn sync_replica_as(
+        &self,
+        file: &File,
+        fd: BorrowedFd<'_>,
+        data_only: bool,
+        asked: bool,
+    ) -> io::Result<()> {
         self.hear_synced(file, fd, data_only, asked)?;
         let medium = file.live.lock().medium;
         if medium.lacks_some() { Err(medium.error()) } else { Ok(()) }
@@ -143,11 +137,10 @@ impl Inner {
         })
     }
 
-    /// Judges an error of a replica: whether bytes may be lost. `asked`: a program asked, and hears errors as in a
-    /// plain directory.
+    /// Judges an error of a replica: whether bytes may be lost. `asked`: a program asked, and hears each error.
     fn judged(&self, file: &File, heard: Result<(), Heard>, asked: bool) -> Result<(), Heard> {
         let Err(heard) = heard else { return Ok(()) };
-        let is_new = || file.live.lock().version.is_some_and(|version| version >= self.superblock.first);
+        let is_new = || file.live.lock().version().is_some_and(|version| version >= self.superblock.first);
         if !heard.lost || errno(&heard.error) != libc::EIO || !is_new() || self.replicas.have_failed() {
             return Err(heard);
         }
@@ -156,8 +149,7 @@ impl Inner {
     }
 }
 
-/// Starts to write a range of a replica back before anybody asks, unless a sync is under way. Errors: some of it may
-/// be lost.
+/// Starts to write a range of a replica back before anybody asks, unless a sync is under way. Errors: some may be lost.
 pub(crate) fn begin_to_write_back(
     file: &File,
     version: Version,
@@ -169,7 +161,7 @@ pub(crate) fn begin_to_write_back(
     let begun = of_range(fd, Some(range), libc::SYNC_FILE_RANGE_WRITE).or_else(begun_with);
     let noted = match begun {
         // Lost bytes of a replica that is gone matter to nobody.
-        Err(heard) if file.live.lock().version == Some(version) => Err(note(file, heard)),
+        Err(heard) if file.live.lock().version() == Some(version) => Err(note(file, heard)),
         _ => Ok(()),
     };
     drop(syncing);
@@ -189,7 +181,7 @@ fn may_replace(file: &File, record: &Record, heard: io::Result<()>) -> io::Resul
 
 /// Calls `sync`, and fails also if another thread got a report meanwhile.
 fn hear(file: &File, sync: impl FnOnce() -> Result<(), Heard>) -> io::Result<()> {
-    let (before, _) = file.live.lock().medium.failed;
+    let before = file.live.lock().medium.reports();
     let syncing = file.syncing.read();
     if let Err(heard) = sync() {
         return Err(note(file, heard));
@@ -198,7 +190,7 @@ fn hear(file: &File, sync: impl FnOnce() -> Result<(), Heard>) -> io::Result<()>
     // A thread that synced at the same time may have got our report. It notes that before it unlocks.
     drop(file.syncing.write());
     let medium = file.live.lock().medium;
-    if medium.failed.0 == before { Ok(()) } else { Err(medium.error()) }
+    if medium.reports() == before { Ok(()) } else { Err(medium.error()) }
 }
 
 /// Notes lost bytes in the file. Returns the error.
@@ -206,12 +198,11 @@ fn note(file: &File, Heard { error, lost }: Heard) -> io::Error {
     if lost {
         let mut live = file.live.lock();
         tracing::error!(%error, file = %file.identity, "the burst buffer's medium may lack some of a file's data");
-        live.medium.failed = (live.medium.failed.0 + 1, errno(&error));
+        live.medium.fail(errno(&error));
     }
     error
 }
 
-/// Starts the write-back of a file.
 fn begin(fd: BorrowedFd<'_>) -> Result<(), Heard> {
     of_range(fd, None, libc::SYNC_FILE_RANGE_WRITE).or_else(begun_with)
 }
@@ -226,8 +217,7 @@ fn begun_with(error: io::Error) -> Result<(), Heard> {
     }
 }
 
-/// Returns the errors that the system reports for a file that was written back. Unlike a sync this costs no flush of
-/// the device.
+/// Returns the errors that the system reports for a file that was written back. Unlike a sync this flushes no device.
 fn told(fd: BorrowedFd<'_>) -> Result<(), Heard> {
     of_range(fd, None, libc::SYNC_FILE_RANGE_WAIT_BEFORE).map_err(|error| Heard { error, lost: true })
 }
@@ -264,13 +254,13 @@ mod tests {
         let (pipe, _other_end) = std::io::pipe().unwrap();
         for (there, lost) in [(Some(Version(7)), true), (Some(Version(8)), false), (None, false)] {
             let file = File::new(types::Identity::new([1]).unwrap(), Arc::default(), Duration::ZERO);
-            file.live.lock().version = there;
+            there.iter().for_each(|version| file.live.lock().staged_in(*version, None, None));
             // A pipe, of which nothing can be written back.
             let begun = begin_to_write_back(&file, Version(7), pipe.as_fd(), ByteRange::new(0, 10));
             assert_eq!((begun.is_err(), file.live.lock().medium.lacks_some()), (lost, lost), "{there:?}");
         }
         let file = File::new(types::Identity::new([1]).unwrap(), Arc::default(), Duration::ZERO);
-        file.live.lock().version = Some(Version(7));
+        file.live.lock().staged_in(Version(7), None, None);
         let syncing = file.syncing.write();
         begin_to_write_back(&file, Version(7), pipe.as_fd(), ByteRange::new(0, 10)).unwrap();
         drop(syncing);

@@ -1,5 +1,8 @@
 //! Opening of a file: the choice of its route.
 
+mod intent;
+mod release;
+
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -10,19 +13,18 @@ use config::{Atime, Cache, Policy, StageOut};
 use global_store::{Access, Anchor};
 use types::{Fingerprint, Moved, Version};
 
+use crate::burst_buffer::lease::{self, Nobody};
+use crate::burst_buffer::replica::How;
 use crate::cache::{CacheCounters, Inner};
-use crate::content::ContentOwner;
-use crate::file::{Body, Descriptors, File, NameHold};
+use crate::errors::{is_damage, is_full, os};
+use crate::global_copy::content::ContentOwner;
+use crate::global_copy::marks;
 use crate::handle::FileHandle;
-use crate::lease::{self, Nobody};
 use crate::limits::{BLOCK_BYTES, FETCH_TRIES, RACY_SLACK, SMALL_BYTES, WHOLE_FIRST_BYTES};
-use crate::marks;
-use crate::refusal::is_damage;
-use crate::replica::How;
+use crate::residency::{Body, Compared, File, Live, NameHold};
 use data_store::OpenHow;
 use global_store::now_of_files;
 
-/// Outcome of one try of an open.
 enum Step {
     Opened(FileHandle),
     /// The file changed its body: try again.
@@ -35,27 +37,35 @@ enum Step {
     Compare(Arc<File>, Box<Record>, Fingerprint),
 }
 
-/// Work of the earlier tries of one open.
 #[derive(Default)]
 struct Tries {
-    /// Number of stage-ins.
     fetches: u32,
     /// Fingerprint of the global copy at the last comparison, and whether it held the recorded bytes.
     compared: Option<(Fingerprint, bool)>,
 }
 
-/// The kind of a body, without its contents.
+/// One try of an open.
+#[derive(Clone, Copy)]
+pub(crate) struct Opening<'a> {
+    file: &'a Arc<File>,
+    anchor: &'a Arc<dyn Anchor>,
+    how: &'a OpenHow,
+    /// Whether somebody has the file open.
+    in_use: bool,
+    tries: &'a Tries,
+}
+
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    Empty,
-    Whole,
-    Partial,
+    Absent,
     Through,
+    Fetching,
+    Clean,
+    Ahead,
     Lost,
 }
 
 impl Inner {
-    /// Opens a file. See `FileCache::open_file`.
     pub(crate) fn open_file(
         self: &Arc<Inner>,
         anchor: Arc<dyn Anchor>,
@@ -66,7 +76,10 @@ impl Inner {
             && !how.created
             && marks::wait(&*anchor, &self.settings.agent_id, &how.policy, interrupted)?
         {
-            self.gated(anchor.identity(), false, |file, _| self.unmark_clean(file, &*anchor))??;
+            // A mark of ours without a record: the agent died between the two steps.
+            let unmark =
+                |file: &Arc<File>| if file.peek(|live| live.is_unclean()) { Ok(()) } else { anchor.set_mark(None) };
+            self.gated(anchor.identity(), false, |file, _| unmark(file))??;
         }
         if how.sync
             && how.write
@@ -107,22 +120,15 @@ impl Inner {
 
     /// Cleans up after an open that failed, because no release follows. Gate held.
     fn leave_unopened(&self, file: &Arc<File>) {
-        let unwritten = {
-            let mut live = file.live.lock();
-            if live.handles == 0 && !live.is_unclean() {
+        let unwritten = file.peek(|live| {
+            if !live.is_open() && !live.is_unclean() {
                 live.anchor = None;
             }
-            live.writers == 0 && live.is_unclean()
-        };
+            !live.is_written() && live.is_unclean()
+        });
         if unwritten {
             self.schedule_stage_out(file);
         }
-    }
-
-    /// Removes a mark of ours without a record: the agent died between the two steps. Gate held.
-    fn unmark_clean(&self, file: &File, anchor: &dyn Anchor) -> io::Result<()> {
-        let unclean = file.live.lock().is_unclean();
-        if unclean { Ok(()) } else { anchor.set_mark(None) }
     }
 
     /// Tries to open the file once. Gate held.
@@ -133,55 +139,48 @@ impl Inner {
         how: &OpenHow,
         tries: &Tries,
     ) -> io::Result<Step> {
-        let fetches = tries.fetches;
-        let (kind, clean, in_use, ended, damaged) = {
+        let (kind, in_use, ended, damaged) = {
             let mut live = file.live.lock();
             if live.place == NameHold::Lost {
-                return Err(io::Error::from_raw_os_error(libc::ESTALE));
+                return os(libc::ESTALE);
             }
             if live.anchor.is_none() || how.created {
                 live.anchor = Some(Arc::clone(anchor));
             }
             live.policy = Arc::clone(&how.policy);
-            let damaged = live.record.as_ref().is_some_and(|record| record.damaged);
-            (kind_of(&live.body), !live.is_unclean() && !live.unlinked, live.handles > 0, live.ended, damaged)
+            let damaged = live.record().is_some_and(|record| record.damaged);
+            (kind_of(&live), live.is_open(), live.compared == Compared::AwaitsEnd, damaged)
         };
-        if kind == Kind::Whole && !in_use && !self.has_replica(file)? {
-            return if clean {
-                self.outdated(file, false).map(|()| Step::Again)
-            } else {
-                Err(io::Error::from_raw_os_error(libc::EIO))
-            };
+        let whole = matches!(kind, Kind::Clean | Kind::Ahead);
+        if whole && !in_use && !self.has_replica(file)? {
+            return if kind == Kind::Clean { self.outdated(file, false).map(|()| Step::Again) } else { os(libc::EIO) };
         }
         if damaged {
-            return Err(io::Error::from_raw_os_error(libc::EIO));
+            return os(libc::EIO);
         }
-        if kind == Kind::Whole && ended {
+        if whole && ended {
             return Ok(Step::CheckEnd(Arc::clone(file)));
         }
-        // An open that comes again after a fetch was counted already. A file that is new or truncated has no data to
-        // be found.
-        let counts = fetches == 0 && !how.created && !how.truncate;
+        // An open that comes again after a fetch was counted already. A new or truncated file has no data to find.
+        let counts = tries.fetches == 0 && !how.created && !how.truncate;
         let missed = match kind {
-            Kind::Empty | Kind::Partial => counts,
+            Kind::Absent | Kind::Fetching => counts,
             Kind::Through => counts && !in_use,
-            Kind::Whole | Kind::Lost => false,
+            Kind::Clean | Kind::Ahead | Kind::Lost => false,
         };
         CacheCounters::add(&self.counters.misses, u64::from(missed));
+        let open = &Opening { file, anchor, how, in_use, tries };
         match kind {
-            Kind::Lost => Err(io::Error::from_raw_os_error(libc::EIO)),
+            Kind::Lost => os(libc::EIO),
             Kind::Through if in_use => self.open_through(file, anchor, how),
             Kind::Through => {
-                let mut live = file.live.lock();
-                live.body = Body::Empty;
-                live.fds = Descriptors::default();
-                drop(live);
-                self.open_absent(file, anchor, how, fetches)
+                file.live.lock().end_through();
+                self.open_absent(open)
             }
-            Kind::Empty => self.open_absent(file, anchor, how, fetches),
-            Kind::Partial => self.open_partial(file, anchor, how, in_use, fetches),
-            Kind::Whole if clean => self.open_clean(file, anchor, how, in_use, tries),
-            Kind::Whole => self.open_ahead(file, anchor, how, fetches),
+            Kind::Absent => self.open_absent(open),
+            Kind::Fetching => self.open_partial(open),
+            Kind::Clean => self.open_clean(open),
+            Kind::Ahead => self.open_ahead(open),
         }
     }
 
@@ -189,16 +188,16 @@ impl Inner {
     /// have been at work. Dirty data without its replica is lost. Gate held.
     fn has_replica(&self, file: &File) -> io::Result<bool> {
         let mut live = file.live.lock();
-        let Some(version) = live.version else { return Ok(true) };
+        let Some(version) = live.version() else { return Ok(true) };
         match self.replicas.stat(version) {
             Ok(stat) => {
-                let copied = live.record.as_ref().filter(|record| record.state == State::Clean);
+                let copied = live.record().filter(|record| record.state == State::Clean);
                 Ok(copied.is_none_or(|record| record.base.size == stat.st_size as u64 && self.reads(version)))
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 if live.is_ahead() {
                     tracing::error!(file = %file.identity, "the replica of a dirty file is missing in the burst buffer: its unsaved data is lost");
-                    live.body = Body::Lost;
+                    live.lost();
                 }
                 Ok(false)
             }
@@ -216,8 +215,7 @@ impl Inner {
             && self.refusal().is_none()
     }
 
-    /// Returns whether the burst buffer may take `bytes` more. Evicts for that. For a writer it also waits for the
-    /// global store.
+    /// Returns whether the burst buffer may take `bytes` more. Evicts for that. For a writer it waits for the store.
     fn has_room(&self, bytes: u64, policy: &Policy, write: bool) -> bool {
         if write && !self.catalogue.has_room() {
             return false;
@@ -227,18 +225,13 @@ impl Inner {
             || (write && self.settle_removals(self.spaces.lacks(bytes, policy)) && self.spaces.admit(bytes, policy))
     }
 
-    fn open_absent(
-        self: &Arc<Inner>,
-        file: &Arc<File>,
-        anchor: &Arc<dyn Anchor>,
-        how: &OpenHow,
-        fetches: u32,
-    ) -> io::Result<Step> {
+    fn open_absent(self: &Arc<Inner>, open: &Opening<'_>) -> io::Result<Step> {
+        let Opening { file, anchor, how, tries, .. } = *open;
         let found = anchor.attributes()?;
         let size = found.fingerprint.size;
         if found.links == 0 && !how.created {
             if self.replica_may_be_gone(&file.identity) {
-                return Err(io::Error::from_raw_os_error(libc::ESTALE));
+                return os(libc::ESTALE);
             }
             // The file's data is dropped, or will be: there is nothing to keep.
             return self.open_through(file, anchor, how);
@@ -251,13 +244,13 @@ impl Inner {
             let fresh = how.truncate || how.created || size == 0;
             let room = if fresh { BLOCK_BYTES } else { size };
             if !self.takes_writes(&how.policy)
-                || (!fresh && (size > WHOLE_FIRST_BYTES || fetches >= FETCH_TRIES))
+                || (!fresh && (size > WHOLE_FIRST_BYTES || tries.fetches >= FETCH_TRIES))
                 || !self.has_room(room, &how.policy, true)
             {
                 return self.open_through(file, anchor, how);
             }
             if fresh {
-                return match self.begin_fresh(file, anchor, how, &found) {
+                return match self.begin_fresh(open, &found) {
                     Err(error) if is_full(&error) || is_damage(&error) => self.open_through(file, anchor, how),
                     result => result.and_then(|()| self.opened(file, how)),
                 };
@@ -280,51 +273,33 @@ impl Inner {
             return self.open_through(file, anchor, how);
         }
         if how.write {
-            self.intend(file, anchor, how, None)?
+            self.intend(open, None)?
         }
         self.opened(file, how)
     }
 
-    fn open_partial(
-        self: &Arc<Inner>,
-        file: &Arc<File>,
-        anchor: &Arc<dyn Anchor>,
-        how: &OpenHow,
-        in_use: bool,
-        fetches: u32,
-    ) -> io::Result<Step> {
+    fn open_partial(self: &Arc<Inner>, open: &Opening<'_>) -> io::Result<Step> {
+        let Opening { file, anchor, how, in_use, tries } = *open;
         if !how.write {
             return self.opened(file, how);
         }
-        let size = match &file.live.lock().body {
-            Body::Partial(fetch) => fetch.base.size,
-            _ => return Ok(Step::Again),
-        };
-        if fetches < FETCH_TRIES && !how.truncate && size <= WHOLE_FIRST_BYTES && self.takes_writes(&how.policy) {
+        let size = file.live.lock().fetch().map(|fetch| fetch.base.size);
+        let Some(size) = size else { return Ok(Step::Again) };
+        if tries.fetches < FETCH_TRIES && !how.truncate && size <= WHOLE_FIRST_BYTES && self.takes_writes(&how.policy) {
             return Ok(Step::Fetch(Arc::clone(file)));
         }
         // Readers continue in the global store, whatever becomes of this open. Running copies continue into the
         // replica that is dropped here, and are lost with it.
         self.abandon_fetch(file);
-        if how.truncate || !in_use {
-            self.open_absent(file, anchor, how, fetches)
-        } else {
-            self.open_through(file, anchor, how)
-        }
+        if how.truncate || !in_use { self.open_absent(open) } else { self.open_through(file, anchor, how) }
     }
 
-    fn open_clean(
-        self: &Arc<Inner>,
-        file: &Arc<File>,
-        anchor: &Arc<dyn Anchor>,
-        how: &OpenHow,
-        in_use: bool,
-        tries: &Tries,
-    ) -> io::Result<Step> {
+    fn open_clean(self: &Arc<Inner>, open: &Opening<'_>) -> io::Result<Step> {
+        let Opening { file, anchor, how, in_use, tries } = *open;
         let (record, checked, lacks_some, doubted) = {
             let live = file.live.lock();
-            let Some(record) = &live.record else { return Ok(Step::Again) };
-            (record.clone(), live.checked, live.medium.lacks_some(), live.doubted)
+            let Some(record) = live.record() else { return Ok(Step::Again) };
+            (record.clone(), live.below.checked, live.medium.lacks_some(), live.below.doubted)
         };
         let (version, size) = (record.version, record.base.size);
         let now = self.now();
@@ -345,8 +320,7 @@ impl Inner {
                     false
                 }
                 Moved::Content => true,
-                // A truncation needs no old bytes, and reading many would keep the opener waiting: the file counts as
-                // another version.
+                // A truncation needs no old bytes, and reading many takes long: the file counts as another version.
                 Moved::ChangeTime if !in_use && (how.truncate || (size > WHOLE_FIRST_BYTES && !record.pinned)) => true,
                 Moved::ChangeTime => match tries.compared {
                     None => return Ok(Step::Compare(Arc::clone(file), Box::new(record), found)),
@@ -360,7 +334,7 @@ impl Inner {
             if tries.compared.is_some() {
                 self.remember(file, &found, self.is_racy(&found, looked, RACY_SLACK));
             }
-            file.live.lock().looked = Some(now);
+            file.live.lock().below.looked = Some(now);
             if how.write {
                 let has_room = || record.pinned || self.has_room(BLOCK_BYTES, &how.policy, true);
                 let takes_it = self.takes_writes(&how.policy) && has_room();
@@ -372,9 +346,9 @@ impl Inner {
                     self.drop_replica(file)?;
                     return Ok(Step::Again);
                 }
-                self.intend(file, anchor, how, Some(found))?;
+                self.intend(open, Some(found))?;
             }
-            file.live.lock().checked = Some(now);
+            file.live.lock().below.checked = Some(now);
         }
         CacheCounters::add(&self.counters.hits, u64::from(tries.fetches == 0));
         self.opened(file, how)
@@ -385,7 +359,7 @@ impl Inner {
     fn is_better_fresh(&self, file: &File, version: Version) -> io::Result<bool> {
         {
             let live = file.live.lock();
-            if live.synced || live.record.as_ref().is_none_or(|record| record.pinned) {
+            if live.synced.content || live.record().is_none_or(|record| record.pinned) {
                 return Ok(false);
             }
         }
@@ -393,19 +367,14 @@ impl Inner {
     }
 
     /// Opens a file whose replica is ahead of the global copy, or whose last name is gone.
-    fn open_ahead(
-        self: &Arc<Inner>,
-        file: &Arc<File>,
-        anchor: &Arc<dyn Anchor>,
-        how: &OpenHow,
-        fetches: u32,
-    ) -> io::Result<Step> {
-        CacheCounters::add(&self.counters.hits, u64::from(fetches == 0));
+    fn open_ahead(self: &Arc<Inner>, open: &Opening<'_>) -> io::Result<Step> {
+        let Opening { file, how, tries, .. } = *open;
+        CacheCounters::add(&self.counters.hits, u64::from(tries.fetches == 0));
         if how.write {
             if let Some(error) = self.refusal() {
                 return Err(self.refused(file, error));
             }
-            self.intend(file, anchor, how, None)?;
+            self.intend(open, None)?;
         }
         self.opened(file, how)
     }
@@ -429,35 +398,31 @@ impl Inner {
             let global = file.live.lock().fds.global.as_ref().map(|(_, global)| Arc::clone(global));
             global.ok_or(io::ErrorKind::NotFound)?.set_len(0)?;
         }
-        file.live.lock().body = Body::Through;
+        file.live.lock().go_through();
         file.moved.notify_all();
         self.opened(file, how)
     }
 
     /// Counts the handle and makes it. Gate held.
     fn opened(self: &Arc<Inner>, file: &Arc<File>, how: &OpenHow) -> io::Result<Step> {
-        let (version, seen) = {
-            let live = file.live.lock();
-            (live.version.filter(|_| matches!(live.body, Body::Whole)), live.error.0)
-        };
+        let (version, seen) = file.peek(|live| (live.version().filter(|_| live.is_whole()), live.told.error.0));
         let mut live = file.live.lock();
-        live.handles += 1;
+        let first = live.users.open(how.write);
         if how.write {
-            live.writers += 1;
             if !how.appends || how.truncate {
-                live.untouched.wild();
+                live.copies.untouched.wild();
             }
-            self.open_for_writing.fetch_add(1, Ordering::Relaxed);
+            self.counters.open_for_writing.fetch_add(1, Ordering::Relaxed);
             live.changes += 1;
         }
         let aged = match how.policy.stage_out {
             StageOut::Age(wait) if how.write && live.is_unclean() => Some(live.dirty_since.saturating_add(wait)),
             _ => None,
         };
-        let grows = how.write && live.writers == 1 && matches!(how.policy.stage_out, StageOut::Size(_));
+        let grows = first && matches!(how.policy.stage_out, StageOut::Size(_));
         drop(live);
         if grows {
-            self.growing.lock().push(Arc::clone(file));
+            self.gathering.growing.lock().push(Arc::clone(file));
         }
         if let Some(due) = aged {
             self.queue.push(file, due);
@@ -470,17 +435,13 @@ impl Inner {
     }
 }
 
-fn kind_of(body: &Body) -> Kind {
-    match body {
-        Body::Empty => Kind::Empty,
-        Body::Whole => Kind::Whole,
-        Body::Partial(_) => Kind::Partial,
+fn kind_of(live: &Live) -> Kind {
+    match live.body() {
+        Body::Absent | Body::Fresh { .. } => Kind::Absent,
         Body::Through => Kind::Through,
-        Body::Lost => Kind::Lost,
+        Body::Fetching(_) => Kind::Fetching,
+        Body::Clean(_) | Body::Unrecorded(_) if !live.is_unlinked() => Kind::Clean,
+        Body::Clean(_) | Body::Unclean(_) | Body::Unrecorded(_) => Kind::Ahead,
+        Body::Lost { .. } => Kind::Lost,
     }
-}
-
-/// Returns whether an error says that the burst buffer has no room, so the file goes through.
-pub(crate) fn is_full(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT))
 }

@@ -13,11 +13,11 @@ use std::sync::Arc;
 
 use types::ByteRange;
 
+use crate::burst_buffer::replica;
+use crate::burst_buffer::sums::block_range;
 use crate::cache::{CacheCounters, Inner};
-use crate::file::{Body, Fetch, File};
 use crate::limits::{AHEAD_BLOCKS_MAX, BLOCK_BYTES, FETCHERS_PER_FILE_MAX};
-use crate::replica;
-use crate::sums::block_range;
+use crate::residency::{Fetch, File};
 use data_store::{Fared, Foresee};
 
 fn blocks(range: ByteRange) -> std::ops::Range<u64> {
@@ -70,7 +70,7 @@ impl Fetch {
 impl Inner {
     /// Lets the ranges that the reader will want next be fetched before anything else, ahead of a read of `range`.
     pub(crate) fn read_ahead(&self, file: &File, range: ByteRange, foresee: Foresee<'_>) {
-        if let Body::Partial(fetch) = &mut file.live.lock().body {
+        if let Some(fetch) = file.live.lock().fetch_mut() {
             let (size, fared) = (fetch.base.size, fetch.fares(range));
             let notice = foresee(size, fared, u64::MAX, &mut |range| fetch.absent(range));
             fetch.expect(&notice.following);
@@ -81,7 +81,7 @@ impl Inner {
     pub(crate) fn read_partial(&self, file: &Arc<File>, buffer: &mut [u8], offset: u64) -> io::Result<Option<usize>> {
         let (range, replica) = {
             let mut live = file.live.lock();
-            let Body::Partial(fetch) = &mut live.body else { return Ok(None) };
+            let Some(fetch) = live.fetch_mut() else { return Ok(None) };
             let range = ByteRange::at(offset, buffer.len() as u64).intersection(&ByteRange::new(0, fetch.base.size));
             if range.is_empty() {
                 return Ok(Some(0));
@@ -99,7 +99,7 @@ impl Inner {
                 Ok(true) => {}
                 Ok(false) => return Ok(None),
                 // Everything is copied but cannot be kept: readers continue in the global store.
-                Err(_) if !matches!(file.live.lock().body, Body::Partial(_)) => return Ok(None),
+                Err(_) if file.live.lock().fetch().is_none() => return Ok(None),
                 Err(error) => return Err(error),
             }
         }

@@ -1,64 +1,31 @@
 //! Opening of a burst buffer, in whatever state the last agent left it.
 
+mod damage;
+mod search;
+
 use std::collections::HashSet;
 use std::os::fd::AsFd;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use catalogue::{Catalogue, Change, Durability, FjallCatalogue, Record, State};
-use concurrency::Mutex;
 use config::KeepAfter;
 use types::{Identity, Shown, Version};
 
-use crate::budget::DescriptorBudget;
-use crate::busy::Busy;
-use crate::cache::{CacheCounters, Inner, Table};
+use crate::burst_buffer::lease::{self, Nobody};
+use crate::burst_buffer::replica::Replicas;
+use crate::burst_buffer::space::{self, Spaces};
+use crate::burst_buffer::superblock::{Superblock, check_owner};
+use crate::cache::{CacheCounters, DescriptorBudget, FetchQueue, FileQueue, Inner, is_void};
 use crate::clock;
-use crate::fetches::FetchQueue;
-use crate::file::{Body, File};
-use crate::lease::{self, Nobody};
 use crate::limits::{STOP_WAIT, SWEEP_AFTER};
-use crate::queue::FileQueue;
-use crate::replica::Replicas;
+use crate::residency::{Compared, File};
 use crate::settings::{OpenError, Settings};
-use crate::space::{self, Spaces};
 use crate::stage_out::StageOutResult;
-use crate::superblock::{Superblock, check_owner};
-use crate::withdrawal::is_void;
 
-/// The files of a burst buffer on disk.
-struct Ground {
-    superblock: Superblock,
-    replicas: Replicas,
-    catalogue: Arc<dyn Catalogue>,
-    /// The catalogue, if it is the burst buffer's own.
-    ours: Option<Arc<FjallCatalogue>>,
-}
-
-impl Ground {
-    /// Opens the files under the burst buffer's lock.
-    fn open(settings: &Settings) -> Result<Ground, OpenError> {
-        let root = &settings.burst_buffer;
-        let superblock = Superblock::open(root, &settings.store_id, &settings.agent_id)?;
-        let replicas = Replicas::open(root).map_err(failed(root, "make the directories"))?;
-        ["replicas", "sums", "saved"].iter().try_for_each(|name| check_owner(&root.join(name), false))?;
-        let leases = check_leases(root);
-        leases.map_err(failed(root, "take a lease on a file, which its file system must grant"))?;
-        let mut ours = None;
-        let catalogue: Arc<dyn Catalogue> = match &settings.catalogue {
-            Some(catalogue) => Arc::clone(catalogue),
-            None => ours.insert(Arc::new(FjallCatalogue::open(root.join("catalogue"))?)).clone(),
-        };
-        Ok(Ground { superblock, replicas, catalogue, ours })
-    }
-
-    /// Returns whether there may be unsaved data that the catalogue does not know.
-    fn lacks_records(&self) -> bool {
-        self.superblock.existed && self.ours.as_ref().is_some_and(|ours| ours.may_lack_records().unwrap_or(true))
-    }
-}
+pub use search::may_go_with_crash;
 
 fn failed(root: &Path, step: &'static str) -> impl FnOnce(std::io::Error) -> OpenError + use<> {
     let path = root.to_path_buf();
@@ -70,9 +37,19 @@ pub(crate) fn open(mut settings: Settings) -> Result<Arc<Inner>, OpenError> {
     lease::ignore_signals();
     DescriptorBudget::raise();
     let root = settings.burst_buffer.clone();
-    let ground = Ground::open(&settings)?;
-    let lost = ground.lacks_records();
-    let Ground { superblock, replicas, catalogue, ours } = ground;
+    let superblock = Superblock::open(&root, &settings.store_id, &settings.agent_id)?;
+    let replicas = Replicas::open(&root).map_err(failed(&root, "make the directories"))?;
+    ["replicas", "sums", "saved"].iter().try_for_each(|name| check_owner(&root.join(name), false))?;
+    let leases = check_leases(&root);
+    leases.map_err(failed(&root, "take a lease on a file, which its file system must grant"))?;
+    // The catalogue, if it is the burst buffer's own.
+    let mut ours = None;
+    let catalogue: Arc<dyn Catalogue> = match &settings.catalogue {
+        Some(catalogue) => Arc::clone(catalogue),
+        None => ours.insert(Arc::new(FjallCatalogue::open(root.join("catalogue"))?)).clone(),
+    };
+    // There may be unsaved data that the catalogue does not know.
+    let lost = superblock.existed && ours.as_ref().is_some_and(|ours| ours.may_lack_records().unwrap_or(true));
     settings.agent_id = superblock.agent_id();
     let clock = settings.clock.clone().unwrap_or_else(clock::system);
     let probe = settings.space.clone().unwrap_or_else(|| space::statvfs(root.clone()));
@@ -82,7 +59,7 @@ pub(crate) fn open(mut settings: Settings) -> Result<Arc<Inner>, OpenError> {
         settings,
         catalogue,
         replicas,
-        on_change: OnceLock::new(),
+        on_change: Default::default(),
         superblock,
         spaces,
         clock,
@@ -94,31 +71,18 @@ pub(crate) fn open(mut settings: Settings) -> Result<Arc<Inner>, OpenError> {
         refusal: Default::default(),
         throttle: Default::default(),
         counters: CacheCounters::default(),
-        draining: Busy::default(),
-        fetching: Busy::default(),
-        failure: Default::default(),
-        turn: Mutex::default(),
-        commits_seen: Default::default(),
-        gathering: Mutex::default(),
-        growing: Mutex::default(),
-        evicting: Mutex::new(Duration::ZERO),
-        asking: AtomicBool::new(false),
-        asked_neighbours: Mutex::default(),
+        gathering: Default::default(),
+        evictions: Default::default(),
         quiesced: AtomicBool::new(false),
-        open_for_writing: Default::default(),
         places: Default::default(),
-        kernel_writers: Default::default(),
         commits: Default::default(),
-        commits_synced: Default::default(),
-        forgotten: Default::default(),
         dead: AtomicBool::new(false),
         notes_reads: AtomicBool::new(false),
         settling: AtomicBool::new(false),
         xattrs: AtomicBool::new(true),
         unmarked: Default::default(),
-        kept: Default::default(),
         threads: Default::default(),
-        table: Mutex::new(Table::default()),
+        table: Default::default(),
     });
     // From here on the catalogue keeps room in reserve.
     let _keeps = inner.catalogue.has_room();
@@ -214,10 +178,15 @@ impl Inner {
                 self.unmarked.lock().files.insert(identity.clone());
             }
             let conflict = record.state == State::Conflict;
-            let file = self.adopt(identity, record, if there { Body::Whole } else { Body::Lost });
+            let file = self.adopt(identity, record, there);
             {
                 let mut live = file.live.lock();
-                (live.removal_doubted, live.ended) = (doubted, ended);
+                if ended {
+                    live.compared = Compared::AwaitsEnd;
+                }
+                if doubted {
+                    live.removal.doubt();
+                }
             }
             if there && !conflict {
                 self.queue.push(&file, Duration::ZERO);
@@ -243,10 +212,10 @@ impl Inner {
     /// Resolves the doubt about a removal that the start could not check, after a look at the file now. Returns the
     /// result that ends its stage-out, if any. Gate held.
     pub(crate) fn end_doubt(&self, file: &Arc<File>, is_gone: bool) -> Option<StageOutResult> {
-        if !std::mem::take(&mut file.live.lock().removal_doubted) {
+        if !file.live.lock().removal.end_doubt() {
             return None;
         }
-        let record = file.live.lock().record.clone()?;
+        let record = file.live.lock().record().cloned()?;
         let ended = self.take_hidden_away(&record).and_then(|hidden| {
             let is_gone = is_gone && !hidden;
             if is_gone {
@@ -259,7 +228,7 @@ impl Inner {
         match ended {
             Ok(is_gone) => is_gone.then_some(StageOutResult::Nothing),
             Err(error) => {
-                file.live.lock().removal_doubted = true;
+                file.live.lock().removal.doubt();
                 Some(self.note_failure(file, error, None))
             }
         }
@@ -269,7 +238,9 @@ impl Inner {
     fn forget_removed(&self, identity: &Identity, record: &Record) -> Result<(), OpenError> {
         tracing::info!(file = %record.hint.shown(), "a file is gone whose removal was under way when the agent died: its data is removed too");
         if record.synced {
-            self.keep_from_before(identity.clone(), record.clone());
+            // The store's medium may not have the removal yet.
+            let file = self.adopt(identity.clone(), record.clone(), true);
+            self.keep_removed(&file, record.clone());
             return Ok(());
         }
         self.replicas.remove_identity_attribute_of(record.version);
@@ -314,8 +285,7 @@ impl Inner {
             if self.is_dead() {
                 break;
             }
-            // Dropping a replica removes its identity attribute first. So its record may be damaged, or the medium may
-            // have lost it.
+            // Dropping a replica removes its identity attribute first. So its record may be damaged or lost.
             if self.replicas.has_identity_attribute(version) {
                 tracing::error!(%version, "a replica holds unsaved data and has no record: it is left; see `forebay check`");
                 continue;
@@ -370,7 +340,8 @@ impl Inner {
         }
         if orderly {
             // The next start drops the rest.
-            self.end_removals();
+            self.sync_removals();
+            self.drop_removed();
             self.sum_at_end();
             let settled = self
                 .commit(Vec::new(), Durability::Machine)

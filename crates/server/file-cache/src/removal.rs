@@ -34,124 +34,25 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use catalogue::{Change, Durability, Record, State};
-use concurrency::{Condvar, Instant, Mutex};
-use types::Identity;
+use concurrency::Instant;
+use global_store::Anchor;
 
-use crate::cache::Inner;
+use crate::cache::{Inner, RemovedFile};
 use crate::fault;
-use crate::file::{Body, Descriptors, File, NameHold};
-use crate::limits::{BATCH_FILES, REMOVALS_AFTER, REMOVALS_MAX, REMOVALS_SHARE, REMOVALS_TRIES, REMOVALS_WAIT};
-
-/// A file with the bytes that its replica took in the burst buffer when it was removed.
-type Removed = (Arc<File>, u64);
-
-/// The removed files that are kept.
-#[derive(Default)]
-pub(crate) struct Removals {
-    state: Mutex<RemovalNotes>,
-    synced: Condvar,
-    /// Held by the thread that drops files. A thread that needs their room waits for it.
-    dropping: Mutex<()>,
-}
-
-#[derive(Default)]
-struct RemovalNotes {
-    /// Files for which no sync has begun. `since`: when the first of them came.
-    waiting: Vec<Removed>,
-    since: Duration,
-    /// Files that the running sync covers.
-    syncing: Option<Vec<Removed>>,
-    /// Files whose removal is on the store's medium.
-    settled: Vec<Removed>,
-    /// Number of syncs in a row that failed. `not_before`: the time before which none begins.
-    failures: u32,
-    not_before: Duration,
-    /// Time before which nobody waits for a sync, because the last wait was in vain.
-    no_wait_before: Duration,
-}
-
-impl RemovalNotes {
-    fn bytes(&self) -> u64 {
-        let all = self.waiting.iter().chain(self.syncing.iter().flatten()).chain(&self.settled);
-        all.map(|(_, bytes)| bytes).sum()
-    }
-}
-
-impl Removals {
-    fn add(&self, file: &Arc<File>, bytes: u64, now: Duration) {
-        let mut kept = self.state.lock();
-        if kept.waiting.is_empty() {
-            kept.since = now;
-        }
-        kept.waiting.push((Arc::clone(file), bytes));
-    }
-
-    /// Returns whether a sync should begin, given the free bytes of the burst buffer.
-    fn is_due(&self, now: Duration, free: impl Fn() -> u64) -> bool {
-        let kept = self.state.lock();
-        if kept.waiting.is_empty() || kept.syncing.is_some() {
-            return false;
-        }
-        kept.waiting.len() >= REMOVALS_MAX
-            || now.saturating_sub(kept.since) >= REMOVALS_AFTER
-            || kept.bytes() >= free() / REMOVALS_SHARE
-    }
-
-    /// Returns whether there is something to sync and no sync is running. If so, the caller must sync, and report the
-    /// result.
-    fn begin(&self, now: Duration) -> bool {
-        let mut kept = self.state.lock();
-        if kept.waiting.is_empty() || kept.syncing.is_some() || now < kept.not_before {
-            return false;
-        }
-        kept.syncing = Some(std::mem::take(&mut kept.waiting));
-        true
-    }
-
-    fn end(&self, synced: bool, now: Duration) {
-        let mut kept = self.state.lock();
-        let mut files = kept.syncing.take().unwrap_or_default();
-        kept.failures = if synced { 0 } else { kept.failures + 1 };
-        if synced || kept.failures >= REMOVALS_TRIES {
-            kept.settled.append(&mut files);
-        } else {
-            (kept.since, kept.not_before) = (now, now + REMOVALS_AFTER);
-            kept.waiting.append(&mut files);
-        }
-        self.synced.notify_all();
-    }
-
-    /// Waits while a sync is running. Returns false if it still runs, or failed.
-    fn wait(&self, until: Instant) -> bool {
-        let mut kept = self.state.lock();
-        while kept.syncing.is_some() && !self.synced.wait_until(&mut kept, until).timed_out() {}
-        kept.syncing.is_none() && kept.failures == 0
-    }
-
-    /// Lets all files that are left be dropped, even if the store's medium may lack their removal.
-    fn give_up(&self) {
-        let kept = &mut *self.state.lock();
-        kept.settled.append(&mut kept.waiting);
-        if let Some(syncing) = &mut kept.syncing {
-            kept.settled.append(syncing);
-        }
-    }
-}
+use crate::limits::{BATCH_FILES, REMOVALS_AFTER, REMOVALS_SHARE, REMOVALS_WAIT};
+use crate::residency::{Descriptors, File, NameHold, Removal};
 
 impl Inner {
     /// Prepares the removal of the last name. A crash of the machine brings back records that the medium still calls
     /// dirty. The record must say before that the file is about to go; otherwise the file becomes an orphan.
     pub(crate) fn removing(&self, file: &File) -> io::Result<()> {
-        let _gate = file.gate.lock();
-        let (record, clean_commit, loaded) = {
-            let live = file.live.lock();
-            (live.record.clone(), live.clean_commit, live.loaded)
-        };
+        let _gate = file.gate();
+        let (record, clean_commit, loaded) =
+            file.peek(|live| (live.record().cloned(), live.clean_commit, live.is_loaded()));
         match record {
-            None if !loaded => self.sync_commits(self.forgotten.load(Ordering::Acquire)),
+            None if !loaded => self.sync_commits(self.commits.forgotten.load(Ordering::Acquire)),
             Some(record) if record.state == State::Clean => self.sync_commits(clean_commit),
             Some(record) if !record.removing => {
                 let durability = if record.synced { Durability::Machine } else { Durability::Process };
@@ -172,18 +73,21 @@ impl Inner {
         fault::point("unlink.below");
         let (record, version, open, clean_commit) = {
             let mut live = file.live.lock();
-            if live.removal_unsynced {
+            if live.removal == Removal::Kept {
                 return Ok(());
             }
-            live.unlinked = true;
-            (live.record.clone(), live.version, live.handles > 0, live.clean_commit)
+            live.removal = Removal::Done;
+            (live.record().cloned(), live.version(), live.is_open(), live.clean_commit)
         };
         self.queue.remove(file);
         self.expiry.forget(&file.identity);
         if let Some(record) = record {
-            let outlives = !lasts && self.outlives_its_name(file, &record);
+            // A crash that takes the removal back must find a replica with synced data.
+            let holds = record.state != State::Clean && record.synced && file.live.lock().is_whole();
+            let outlives = !lasts && holds && self.store.finds_by_identity();
             // An NFS client renames an open file instead, until we close it, and has the removal on the medium.
-            let left_over = outlives && self.is_named(file);
+            let named = |anchor: Arc<dyn Anchor>| anchor.attributes().is_ok_and(|found| found.links > 0);
+            let left_over = outlives && self.anchor_of(file, false).ok().flatten().is_some_and(named);
             if outlives && !left_over {
                 self.keep_removed(file, record);
                 return Ok(());
@@ -193,7 +97,7 @@ impl Inner {
             let known = record.state != State::Clean || self.has_synced(clean_commit);
             let durability = if known && !left_over { Durability::Process } else { Durability::Machine };
             self.disown(&file.identity, version.map(|version| (version, open)), durability)?;
-            file.live.lock().record = None;
+            file.live.lock().disowned();
         }
         fault::point("unlink.record");
         if !open {
@@ -204,20 +108,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Returns whether a crash that takes the removal back must find the replica.
-    fn outlives_its_name(&self, file: &File, record: &Record) -> bool {
-        let holds = record.state != State::Clean && record.synced;
-        holds && self.store.finds_by_identity() && matches!(file.live.lock().body, Body::Whole)
-    }
-
-    /// Returns whether the file has a name in the global store. Gate held.
-    fn is_named(&self, file: &File) -> bool {
-        let anchor = self.anchor_of(file, false).ok().flatten();
-        anchor.is_some_and(|anchor| anchor.attributes().is_ok_and(|found| found.links > 0))
-    }
-
     /// Keeps record and replica of a removed file. Gate held.
-    fn keep_removed(&self, file: &Arc<File>, record: Record) {
+    pub(crate) fn keep_removed(&self, file: &Arc<File>, record: Record) {
         if !record.removing
             && let Err(error) = self.put(file, Record { removing: true, ..record }, Durability::Machine)
         {
@@ -225,33 +117,18 @@ impl Inner {
         }
         {
             let mut live = file.live.lock();
-            (live.unlinked, live.removal_unsynced) = (true, true);
-            (live.record, live.ended) = (None, false);
-            if live.handles == 0 {
+            live.removal = Removal::Kept;
+            live.disowned();
+            if !live.is_open() {
                 // An open descriptor of the global copy takes room there.
                 live.anchor = None;
                 live.fds = Descriptors::default();
             }
         }
-        let version = file.live.lock().version;
+        let version = file.live.lock().version();
         let stat = version.and_then(|version| self.replicas.stat(version).ok());
         self.removals.add(file, stat.map_or(0, |stat| stat.st_blocks as u64 * 512), self.now());
         fault::point("unlink.kept");
-    }
-
-    /// Keeps a file that a start found gone while its record said `removing`: the store's medium may not have the
-    /// removal yet.
-    pub(crate) fn keep_from_before(&self, identity: Identity, record: Record) {
-        let file = self.adopt(identity, record.clone(), Body::Whole);
-        self.keep_removed(&file, record);
-    }
-
-    /// Does one round of housekeeping. Waits for nothing.
-    pub(crate) fn look_after_removals(&self) {
-        self.drop_removed();
-        if self.removals.is_due(self.now(), || self.spaces.now().free) {
-            self.hurry_removals();
-        }
     }
 
     /// Asks the store for a sync at once if that helps to free `excess` bytes.
@@ -274,7 +151,7 @@ impl Inner {
     }
 
     /// Starts a sync of the store for all removals so far, if none is running. Returns whether it started.
-    fn hurry_removals(&self) -> bool {
+    pub(crate) fn hurry_removals(&self) -> bool {
         if !self.removals.begin(self.now()) {
             return false;
         }
@@ -316,14 +193,8 @@ impl Inner {
         true
     }
 
-    /// Ends the work at the end of the agent. The next start drops the rest.
-    pub(crate) fn end_removals(&self) {
-        self.sync_removals();
-        self.drop_removed();
-    }
-
     /// Waits until all removals so far are durable, for a bounded time. Returns whether they are.
-    fn sync_removals(&self) -> bool {
+    pub(crate) fn sync_removals(&self) -> bool {
         let until = Instant::now() + REMOVALS_WAIT;
         if self.hurry_removals() {
             return self.removals.wait(until);
@@ -333,7 +204,7 @@ impl Inner {
     }
 
     /// Drops the files whose removal is durable. Returns whether there were some.
-    fn drop_removed(&self) -> bool {
+    pub(crate) fn drop_removed(&self) -> bool {
         let _alone = self.removals.dropping.lock();
         let settled = std::mem::take(&mut self.removals.state.lock().settled);
         let mut left = Vec::new();
@@ -346,16 +217,16 @@ impl Inner {
     }
 
     /// Drops files. Returns those that must be tried again.
-    fn drop_batch(&self, files: &[Removed]) -> Vec<Removed> {
+    fn drop_batch(&self, files: &[RemovedFile]) -> Vec<RemovedFile> {
         let (mut held, mut left) = (Vec::new(), Vec::new());
         for (file, bytes) in files {
-            match file.gate.try_lock() {
+            match file.try_gate() {
                 Some(gate) => held.push((file, gate)),
                 None => left.push((Arc::clone(file), *bytes)),
             }
         }
         let remove_identity_attribute_of = |file: &File| {
-            file.live.lock().version.iter().for_each(|version| self.replicas.remove_identity_attribute_of(*version))
+            file.live.lock().version().iter().for_each(|version| self.replicas.remove_identity_attribute_of(*version))
         };
         held.iter().for_each(|(file, _)| remove_identity_attribute_of(file));
         let changes = held.iter().map(|(file, _)| Change::Remove(file.identity.clone())).collect();
@@ -364,11 +235,10 @@ impl Inner {
         }
         fault::point("unlink.record");
         for (file, _gate) in held {
-            let open = {
-                let mut live = file.live.lock();
-                live.removal_unsynced = false;
-                live.handles > 0
-            };
+            let open = file.peek(|live| {
+                live.removal = Removal::Done;
+                live.is_open()
+            });
             if !open {
                 // The replica is garbage now. If this fails, the next start's sweep removes it.
                 let _ = self.drop_replica(file);

@@ -8,27 +8,23 @@ use std::sync::Arc;
 
 use catalogue::{Durability, Record, State};
 
+use crate::burst_buffer::replica::How;
 use crate::cache::{CacheCounters, Inner};
-use crate::file::{Body, File};
+use crate::errors::os;
 use crate::limits::{SAVED_NAME_BYTES, SAVED_NAMES_MAX};
 use crate::medium::LACKS;
-use crate::replica::How;
+use crate::residency::File;
 use data_store::Keep;
 
 impl Inner {
-    /// Does `FileCache::resolve`. Gate held.
     pub(crate) fn resolve_gated(&self, file: &Arc<File>, keep: Keep) -> io::Result<Option<PathBuf>> {
-        let errno = |code| Err(io::Error::from_raw_os_error(code));
-        let (record, writers, lost) = {
-            let live = file.live.lock();
-            (live.record.clone(), live.writers, matches!(live.body, Body::Lost))
-        };
-        let Some(record) = record.filter(|record| record.state != State::Clean) else { return errno(libc::ENOENT) };
+        let (record, written, lost) = file.peek(|live| (live.record().cloned(), live.is_written(), live.is_lost()));
+        let Some(record) = record.filter(|record| record.state != State::Clean) else { return os(libc::ENOENT) };
         if keep == Keep::BurstBuffer {
             if lost {
-                return errno(libc::ENOENT);
+                return os(libc::ENOENT);
             }
-            let Some(anchor) = self.anchor_of(file, true)? else { return errno(libc::ENOENT) };
+            let Some(anchor) = self.anchor_of(file, true)? else { return os(libc::ENOENT) };
             let base = anchor.attributes_now()?.fingerprint;
             let reason = String::new();
             let next = Record {
@@ -45,15 +41,16 @@ impl Inner {
             let _ = std::fs::remove_file(self.replicas.end_path(next.version));
             self.put(file, next, Durability::Machine)?;
             let mut live = file.live.lock();
-            (live.left, live.ended) = (None, false);
+            live.below.left = None;
+            live.compared.end();
             live.medium.accept();
-            live.succeed();
+            live.told.succeed();
             drop(live);
             self.queue.push(file, std::time::Duration::ZERO);
             return Ok(None);
         }
-        if writers > 0 {
-            return errno(libc::EBUSY);
+        if written {
+            return os(libc::EBUSY);
         }
         let saved = if keep == Keep::Both && !lost { Some(self.save(file, &record)?) } else { None };
         if self.store.is_shared()
@@ -62,33 +59,20 @@ impl Inner {
             anchor.set_mark(None)?;
         }
         self.queue.remove(file);
-        let in_use = file.live.lock().handles > 0;
+        let in_use = file.live.lock().is_open();
         if in_use {
             // Open files keep the version that they have.
             self.replicas.remove_identity_attribute_of(record.version);
             let removed = self.commit(vec![catalogue::Change::Remove(file.identity.clone())], Durability::Machine);
             removed.inspect_err(|_| self.stays_dirty(file))?;
             CacheCounters::add(&self.counters.staged_count, 1);
-            file.live.lock().record = None;
+            file.live.lock().disowned();
             self.retire(file);
         } else {
             self.drop_replica(file)?;
             file.live.lock().anchor = None;
         }
         Ok(saved)
-    }
-
-    /// Keeps a file dirty whose record could not be removed after its identity attribute was: a dirty replica gets the
-    /// attribute again. Gate held.
-    pub(crate) fn stays_dirty(&self, file: &File) {
-        let record = {
-            let mut live = file.live.lock();
-            live.identity_attribute_synced = false;
-            live.record.clone().filter(|record| record.state != State::Clean && !record.removing && !live.unlinked)
-        };
-        if let Some(record) = record {
-            self.update_identity_attribute(file, &record);
-        }
     }
 
     /// Gives the replica's file a second name among the saved ones, and makes both durable, because the record and the
@@ -135,7 +119,7 @@ pub fn save_as(replica: &Path, saved: &Path, name: &str) -> io::Result<PathBuf> 
             return Ok(path);
         }
     }
-    Err(io::Error::from_raw_os_error(libc::EEXIST))
+    os(libc::EEXIST)
 }
 
 #[cfg(test)]
@@ -169,7 +153,7 @@ mod tests {
             assert_eq!(world.drain(), 1);
             let reader = in_use.then(|| world.open(false, false).unwrap());
             let identity = world.store.identity("f").unwrap();
-            let version = world.cache.inner.known(&identity).unwrap().live.lock().version.unwrap();
+            let version = world.cache.inner.known(&identity).unwrap().live.lock().version().unwrap();
             world.catalogue.fail_commits(0, 1);
             assert!(world.cache.resolve(&identity, Keep::Global).is_err());
             assert!(world.cache.inner.replicas.read_identity_attribute(version).is_some(), "in use: {in_use}");

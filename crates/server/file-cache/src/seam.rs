@@ -76,9 +76,9 @@ impl DataStore for FileCache {
             state.wants_look = self.wants_look(identity);
             let live = file.live.lock();
             state.dirty = live.is_unclean();
-            if live.loaded {
+            if live.is_loaded() {
                 state.residency = live.residency();
-                state.pinned = live.record.as_ref().is_some_and(|record| record.pinned);
+                state.pinned = live.record().is_some_and(|record| record.pinned);
                 return state;
             }
         }

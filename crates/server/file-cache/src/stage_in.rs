@@ -4,6 +4,8 @@
 //! block copies it itself. The replica has no record until it is complete and the global copy was found unchanged, so
 //! a crash leaves only garbage. If the global copy changed meanwhile, open files continue in the global store.
 
+mod fetches;
+
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -15,17 +17,16 @@ use global_store::{Access, Anchor, StoreAttributes, StoreFile};
 use rustix::fs::OFlags;
 use types::{ByteRange, Epoch, Fingerprint, Moved, RangeSet, Timestamp};
 
+use crate::burst_buffer::replica;
+use crate::burst_buffer::sums::{self, Sums};
 use crate::cache::{CacheCounters, Inner};
 use crate::clock::wall_s;
+use crate::errors::{is_full, os};
 use crate::fault;
-use crate::file::{Body, Fetch, File};
 use crate::limits::{FETCH_TRIES, GAP_BYTES, POLL, RACY_SLACK, SMALL_BYTES};
-use crate::open::is_full;
-use crate::replica;
-use crate::sums::{self, Sums};
+use crate::residency::{Fetch, File};
 use global_store::now_of_files;
 
-/// A block that one thread copies.
 pub(crate) struct BlockClaim {
     block: u64,
     range: ByteRange,
@@ -68,6 +69,7 @@ impl Inner {
         }
         fault::point("p0.replica");
         let fetch = Fetch {
+            version,
             base,
             racy: self.is_racy(&base, now_of_files(), RACY_SLACK),
             present: RangeSet::new(),
@@ -82,9 +84,7 @@ impl Inner {
             started: false,
             commanded: false,
         };
-        let mut live = file.live.lock();
-        live.version = Some(version);
-        live.body = Body::Partial(Box::new(fetch));
+        file.live.lock().begin_fetch(fetch);
         Ok(())
     }
 
@@ -97,7 +97,7 @@ impl Inner {
         found: &StoreAttributes,
         write: bool,
     ) -> io::Result<bool> {
-        let _working = self.fetching.enter(&self.counters.in_us);
+        let _working = self.counters.fetching.enter();
         let (mut base, mut looked) = (found.fingerprint, now_of_files());
         for _ in 0..FETCH_TRIES {
             if base.size > SMALL_BYTES {
@@ -145,16 +145,9 @@ impl Inner {
             let sum = Some(sum);
             let shown = file.live.lock().shown_of(base);
             let record = Record { racy, sum, shown, ..clean_record(&**anchor, version, after.fingerprint) };
-            self.put(file, record, Durability::Process).map_err(Broken::Replica)?;
+            self.commit_record(file, &record, Durability::Process).map_err(Broken::Replica)?;
             fault::point("p4.clean");
-            let mut live = file.live.lock();
-            live.version = Some(version);
-            live.body = Body::Whole;
-            live.checked = Some(self.now());
-            live.looked = live.checked;
-            (live.own, live.doubted) = (None, false);
-            live.synced = false;
-            live.verified = true;
+            file.live.lock().staged_in(version, Some(record), Some(self.now()));
             Ok(true)
         });
         if !matches!(fetched, Ok(true)) {
@@ -186,7 +179,7 @@ impl Inner {
         let claim = {
             let mut live = file.live.lock();
             loop {
-                let Body::Partial(fetch) = &mut live.body else { return Ok(false) };
+                let Some(fetch) = live.fetch_mut() else { return Ok(false) };
                 if fetch.has_block(block) {
                     return Ok(true);
                 }
@@ -203,17 +196,15 @@ impl Inner {
     pub(crate) fn fetch_claimed(&self, file: &Arc<File>, claim: BlockClaim) -> io::Result<bool> {
         let BlockClaim { block, range, source, replica } = claim;
         let copied = {
-            let _working = self.fetching.enter(&self.counters.in_us);
+            let _working = self.counters.fetching.enter();
             copy_block(&*source, &replica, range)
         };
         fault::point("p1.range");
         CacheCounters::add(&self.counters.in_bytes, range.len());
         let complete = {
             let mut live = file.live.lock();
-            let fetch = match &mut live.body {
-                Body::Partial(fetch) if Arc::ptr_eq(&fetch.replica, &replica) => fetch,
-                _ => return Ok(false),
-            };
+            let ours = live.fetch_mut().filter(|fetch| Arc::ptr_eq(&fetch.replica, &replica));
+            let Some(fetch) = ours else { return Ok(false) };
             fetch.claimed.remove(&block);
             if let Ok(fetched) = &copied {
                 fetch.sums[block as usize] = fetched.sum;
@@ -230,7 +221,7 @@ impl Inner {
             Err(Broken::Source(error)) => Err(error),
             Err(Broken::Replica(error)) => {
                 tracing::debug!(%error, "no room to stage a file in: it is served from the global store");
-                let _gate = file.gate.lock();
+                let _gate = file.gate();
                 self.abandon_fetch(file);
                 Ok(false)
             }
@@ -238,7 +229,7 @@ impl Inner {
     }
 
     fn finish_fetch(&self, file: &Arc<File>) -> io::Result<()> {
-        let _gate = file.gate.lock();
+        let _gate = file.gate();
         let Err(error) = self.complete(file) else { return Ok(()) };
         // Readers continue in the global store, and so do writers if only room is lacking.
         self.abandon_fetch(file);
@@ -249,13 +240,13 @@ impl Inner {
     fn complete(&self, file: &Arc<File>) -> io::Result<()> {
         let ((base, racy), version, replica, sums, anchor) = {
             let live = file.live.lock();
-            let (Body::Partial(fetch), Some(version)) = (&live.body, live.version) else { return Ok(()) };
+            let Some(fetch) = live.fetch() else { return Ok(()) };
             if !fetch.is_complete() {
                 // The fetch that ended was dropped meanwhile, and this is its successor.
                 return Ok(());
             }
             let sums = Sums { size: fetch.base.size, blocks: fetch.sums.clone() };
-            ((fetch.base, fetch.racy), version, Arc::clone(&fetch.replica), sums, live.anchor.clone())
+            ((fetch.base, fetch.racy), fetch.version, Arc::clone(&fetch.replica), sums, live.anchor.clone())
         };
         let Some(anchor) = anchor else {
             self.abandon_fetch(file);
@@ -273,27 +264,18 @@ impl Inner {
         drop(replica);
         sums.keep(&self.replicas.sums_path(version));
         fault::point("p3.sums");
-        let unlinked = file.live.lock().unlinked;
-        if !unlinked {
-            let shown = file.live.lock().shown_of(&base);
-            let record = Record { racy, shown, ..clean_record(&*anchor, version, base) };
-            self.put(file, record, Durability::Process)?;
-        }
+        let (unlinked, shown) = file.peek(|live| (live.is_unlinked(), live.shown_of(&base)));
+        let record = (!unlinked).then(|| Record { racy, shown, ..clean_record(&*anchor, version, base) });
+        record.iter().try_for_each(|record| self.commit_record(file, record, Durability::Process))?;
         fault::point("p4.clean");
         CacheCounters::add(&self.counters.in_files, 1);
-        let unused = {
-            let mut live = file.live.lock();
-            live.body = Body::Whole;
-            live.checked = (!doubted).then(|| self.now());
-            live.looked = live.checked;
-            (live.own, live.doubted) = (None, false);
-            live.synced = false;
-            live.verified = true;
-            if live.handles == 0 {
+        let unused = file.peek(|live| {
+            live.staged_in(version, record, (!doubted).then(|| self.now()));
+            if !live.is_open() {
                 live.anchor = None;
             }
-            live.handles == 0
-        };
+            !live.is_open()
+        });
         file.moved.notify_all();
         if unused {
             self.keep(file);
@@ -303,43 +285,21 @@ impl Inner {
 
     /// Ends the fetch without a replica: open files continue in the global store. Gate held.
     pub(crate) fn abandon_fetch(&self, file: &File) {
-        let version = {
-            let mut live = file.live.lock();
-            let Body::Partial(fetch) = &live.body else { return };
-            let source = Arc::clone(&fetch.source);
-            if live.handles > 0 {
-                live.fds.global = Some((Access::Read, source));
-                live.body = Body::Through;
-            } else {
-                live.body = Body::Empty;
-            }
-            (live.fds.read, live.fds.noted) = (None, None);
-            live.version.take()
-        };
+        let abandoned = file.live.lock().abandon_fetch();
+        let Some(version) = abandoned else { return };
         file.moved.notify_all();
-        if let Some(version) = version {
-            let _ = self.replicas.remove(version);
-        }
+        let _ = self.replicas.remove(version);
     }
 
-    /// Returns the global copy from which a file is being fetched.
-    pub(crate) fn source_of(&self, file: &File) -> Option<Arc<dyn StoreFile>> {
-        match &file.live.lock().body {
-            Body::Partial(fetch) => Some(Arc::clone(&fetch.source)),
-            _ => None,
-        }
-    }
-
-    /// Fetches everything that is missing, in this thread. Errors: `EINTR` between two blocks if `interrupted` says
-    /// so.
+    /// Fetches everything that is missing, in this thread. Errors: `EINTR` between two blocks if `interrupted`.
     pub(crate) fn fetch_rest(&self, file: &Arc<File>, interrupted: &dyn Fn() -> bool) -> io::Result<()> {
         loop {
             if interrupted() {
-                return Err(io::Error::from_raw_os_error(libc::EINTR));
+                return os(libc::EINTR);
             }
             let block = {
                 let mut live = file.live.lock();
-                let Body::Partial(fetch) = &mut live.body else { return Ok(()) };
+                let Some(fetch) = live.fetch_mut() else { return Ok(()) };
                 match fetch.next_block() {
                     Some(block) => block,
                     None => {
@@ -354,11 +314,9 @@ impl Inner {
 
     /// Notes that nobody waits for the whole file any more: without readers the fetch ends.
     pub(crate) fn leave_fetch(&self, file: &File) {
-        let _gate = file.gate.lock();
-        let goes_on = {
-            let live = file.live.lock();
-            live.handles > 0 || matches!(&live.body, Body::Partial(fetch) if fetch.started || fetch.commanded)
-        };
+        let _gate = file.gate();
+        let goes_on =
+            file.peek(|live| live.is_open() || live.fetch().is_some_and(|fetch| fetch.started || fetch.commanded));
         if !goes_on {
             self.abandon_fetch(file);
         }
@@ -387,9 +345,7 @@ fn clean_record(anchor: &dyn Anchor, version: types::Version, base: Fingerprint)
     }
 }
 
-/// A block that was copied.
 struct Fetched {
-    /// Checksum of the block.
     sum: u64,
     /// End of the block's last data; 0 if it has none.
     end: u64,
@@ -402,8 +358,7 @@ struct Fetched {
 fn copy_block(source: &dyn StoreFile, replica: &OwnedFd, block: ByteRange) -> Result<Fetched, Broken> {
     let mut at = block.start;
     if block.len() <= ONE_READ_BYTES {
-        // No hole is smaller than a page: only a page that reads as zeros can be one, and asking costs the store two
-        // requests.
+        // No hole is smaller than a page: only a page that reads as zeros can be one, and asking costs two requests.
         let mut buffer = vec![0_u8; block.len() as usize];
         let read = source.read_at(&mut buffer, at).map_err(Broken::Source)?;
         if buffer.chunks(GAP_BYTES).all(|page| page.iter().any(|byte| *byte != 0)) {

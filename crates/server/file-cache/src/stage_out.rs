@@ -5,34 +5,43 @@
 //! since. Otherwise the record stays `Dirty` with the fingerprint and the checksums of the copied bytes, and the next
 //! stage-out compares with these.
 
+mod announce;
+mod conclude;
+mod copy;
+mod drain;
+mod finish;
+mod outcome;
+mod pace;
+mod pass;
+mod publish;
+mod schedule;
+
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use catalogue::{Record, State};
-use concurrency::MutexGuard;
 use config::{OnConflict, Policy, StageOut};
 use global_store::{Access, Anchor, StoreAttributes, StoreFile, descriptors};
 use types::{Fingerprint, Moved, Timestamp};
 
-use crate::announce::{Announcer, is_wanted};
-use crate::cache::{Inner, errno};
-use crate::content::ContentOwner;
-use crate::copy::{Copied, Copy, Extent};
-use crate::doubt::new_place;
+use crate::burst_buffer::lease::{self, Nobody};
+use crate::burst_buffer::replica::{self, How};
+use crate::burst_buffer::sums::Sums;
+use crate::cache::Inner;
+use crate::errors::{clone_error, errno, here};
 use crate::fault;
-use crate::file::{Body, File, Live};
-use crate::lease::{self, Nobody};
+use crate::global_copy::content::ContentOwner;
+use crate::global_copy::doubt::new_place;
 use crate::limits::{CONCLUDED_FILES, SMALL_BYTES};
 use crate::medium::LACKS;
-use crate::pace::CopyPace;
-use crate::replica::{self, How};
-use crate::side::{self, here};
-use crate::sums::Sums;
+use crate::residency::{File, Gate, Live};
+use announce::{Announcer, is_wanted};
+use copy::{Copied, Copy, Extent};
 use data_store::Residency;
+use pace::CopyPace;
 
-/// Outcome of one stage-out.
 #[derive(Debug)]
 pub(crate) enum StageOutResult {
     /// The replica and the global copy are equal, and the record says so.
@@ -57,13 +66,11 @@ pub(crate) struct StageOutJob<'a> {
     extent: Extent,
     /// Number of first bytes that nobody has changed since they were summed.
     unchanged: u64,
-    /// Fingerprint of the global copy before the stage-out.
     pub(crate) before: Fingerprint,
     /// Value of `Live::changes` when the job started.
     pub(crate) changes: u64,
     /// Whether a read lease was granted at the start, so nobody could write the replica.
     pub(crate) quiet: bool,
-    /// Whether the record says `Draining`.
     pub(crate) begun: bool,
     /// Whether this job wrote the copied data to the burst buffer's medium first.
     pub(crate) secured: bool,
@@ -83,7 +90,7 @@ impl StageOutJob<'_> {
     /// Otherwise each step would look at the whole file.
     fn leave_written_over(&mut self) {
         if !self.quiet && matches!(self.policy.stage_out, StageOut::Size(_)) {
-            let copied = self.file.live.lock().copied_bytes;
+            let copied = self.file.live.lock().copies.bytes;
             self.unchanged = self.unchanged.max(copied.min(self.size));
         }
     }
@@ -95,7 +102,6 @@ impl StageOutJob<'_> {
 }
 
 impl StageOutResult {
-    /// Returns whether the process had no descriptor for the file.
     pub(crate) fn lacks_descriptors(&self) -> bool {
         matches!(self, StageOutResult::Stuck { error, .. } if errno(error) == libc::EMFILE)
     }
@@ -121,7 +127,7 @@ impl Inner {
                 continue;
             }
             file.passed.store(0, Ordering::Relaxed);
-            match self.begin(file) {
+            match self.begin_knowing(file, None) {
                 Ok(mut job) => {
                     if patient {
                         job.leave_written_over();
@@ -147,8 +153,7 @@ impl Inner {
     }
 
     /// Stages out the first of the files, all if there are descriptors for them. Their drain locks are held. More than
-    /// one file is a batch, which syncs the store once. `patient`: publication at once may wait until nobody uses the
-    /// file.
+    /// one file is a batch, which syncs the store once. `patient`: publication may wait until nobody uses the file.
     pub(crate) fn drain_first(
         &self,
         files: &[&Arc<File>],
@@ -176,7 +181,7 @@ impl Inner {
                 Ok(()) => jobs.push((index, job)),
                 Err(error) => {
                     // The sync of the others may report the loss of this file's bytes, and no later sync does.
-                    job.file.live.lock().unsynced_below |= batch && job.begun;
+                    job.file.live.lock().below.unsynced |= batch && job.begun;
                     ends[index] = Some(self.failed(job, error));
                 }
             }
@@ -185,7 +190,7 @@ impl Inner {
             && let Some(point) = point
             && let Err(error) = point.sync()
         {
-            jobs.iter().for_each(|(_, job)| job.file.live.lock().unsynced_below = true);
+            jobs.iter().for_each(|(_, job)| job.file.live.lock().below.unsynced = true);
             jobs.drain(..).for_each(|(index, job)| ends[index] = Some(self.failed(job, clone_error(&error))));
         }
         let mut settled = Vec::new();
@@ -203,11 +208,6 @@ impl Inner {
         ends.into_iter().map(|end| end.unwrap_or(StageOutResult::Nothing)).collect()
     }
 
-    /// Plans step W3 (mark draining) without committing it. Returns the plan, or why staging out is not allowed now.
-    pub(crate) fn begin<'a>(&self, file: &'a Arc<File>) -> Result<StageOutJob<'a>, StageOutResult> {
-        self.begin_knowing(file, None)
-    }
-
     /// Compares a global copy that does not look as it was left. Possibly only its attributes changed, or a crash of
     /// the machine took the record of a time that was set through the agent.
     fn begin_looking<'a>(
@@ -220,14 +220,15 @@ impl Inner {
         match self.whose_bytes(record, anchor, found.size) {
             Ok(bytes) => self.begin_knowing(file, Some((found, bytes))),
             Err(error) => {
-                let _gate = file.gate.lock();
+                let _gate = file.gate();
                 Err(self.note_failure(file, error, None))
             }
         }
     }
 
-    /// Plans W3. `known`: a comparison has shown whose bytes the global copy with this fingerprint holds.
-    fn begin_knowing<'a>(
+    /// Plans step W3 (mark draining) without committing it. Returns the plan, or why staging out is not allowed now.
+    /// `known`: a comparison has shown whose bytes the global copy with this fingerprint holds.
+    pub(crate) fn begin_knowing<'a>(
         &self,
         file: &'a Arc<File>,
         known: Option<(Fingerprint, ContentOwner)>,
@@ -237,7 +238,7 @@ impl Inner {
             return Err(end);
         }
         if let Err(error) = self.check_end(file, &|| false) {
-            let _gate = file.gate.lock();
+            let _gate = file.gate();
             let known = nothing_to_do(&file.live.lock());
             return Err(known.unwrap_or_else(|| fail(here(error))));
         }
@@ -252,13 +253,12 @@ impl Inner {
         }
         let (mut record, policy, left, changes, idle) = {
             let mut live = file.live.lock();
-            let Some(record) = live.record.clone().filter(|_| live.is_unclean() && !live.unlinked) else {
+            let Some(record) = live.record().cloned().filter(|_| live.is_unclean() && !live.is_unlinked()) else {
                 return Err(StageOutResult::Nothing);
             };
-            // The replica may have changed since its last sync. A file that becomes clean without a copy has not been
-            // synced.
-            live.synced = false;
-            (record, Arc::clone(&live.policy), live.left, live.changes, live.writers == 0)
+            // The replica may have changed since its last sync. A file that becomes clean without a copy is not.
+            live.synced.content = false;
+            (record, Arc::clone(&live.policy), live.below.left, live.changes, !live.is_written())
         };
         if found.links == 0 {
             return Err(self.orphan(file));
@@ -267,9 +267,8 @@ impl Inner {
             let reason = format!("the global copy is marked as dirty by {whose}");
             return Err(self.record_conflict(file, record, &reason));
         }
-        // After a failed sync the system takes the bytes for written. Only writing them again lets a sync report
-        // errors.
-        let rewrite = file.live.lock().unsynced_below;
+        // After a failed sync the system takes the bytes for written. Only writing them again lets a sync fail.
+        let rewrite = file.live.lock().below.unsynced;
         let mut extent = if rewrite { Extent::Everything } else { self.extent_of(&record) };
         let expected = if record.state == State::Draining { left } else { Some(record.base) };
         let moved = |expected: &Fingerprint| file.live.lock().moved(expected, &found.fingerprint);
@@ -294,7 +293,7 @@ impl Inner {
                 // Only once: the next try finds the global copy as it was left.
                 let mut live = file.live.lock();
                 live.believe(&found.fingerprint);
-                if let Some(now) = &mut live.record {
+                if let Some(now) = live.record_mut() {
                     // One rename explains one change time.
                     now.hint = renamed.unwrap_or_else(|| now.hint.clone());
                     (record.base, record.hint) = (now.base, now.hint.clone());
@@ -309,7 +308,7 @@ impl Inner {
         let replica = self.replicas.open_as(record.version, How::Read).map_err(|error| fail(here(error)))?;
         let stat = rustix::fs::fstat(&replica).map_err(|error| fail(here(error.into())))?;
         let quiet = idle && lease::probe(replica.as_fd(), Nobody::Writes).map_err(|error| fail(here(error)))?;
-        let unchanged = file.live.lock().untouched.begin(stat.st_size as u64, quiet);
+        let unchanged = file.live.lock().copies.untouched.begin(stat.st_size as u64, quiet);
         if let Some(error) = self.refusal().filter(|_| quiet && self.is_copied(file, changes, &found.fingerprint)) {
             return Err(stuck(Residency::Queued, error));
         }
@@ -338,11 +337,12 @@ impl Inner {
 
     /// Locks the file's gate and looks up its global copy. Returns the copy, its attributes, and the owner of a
     /// foreign mark, if any.
-    fn look_below<'a>(&self, file: &'a Arc<File>) -> (MutexGuard<'a, ()>, io::Result<Option<Below>>) {
+    fn look_below<'a>(&self, file: &'a Arc<File>) -> (Gate<'a>, io::Result<Option<Below>>) {
         let look = || {
             let Some(anchor) = self.anchor_of(file, false)? else { return Ok(None) };
             let shared = self.store.is_shared();
-            let foreign = if shared { crate::marks::foreign(&*anchor, &self.settings.agent_id)? } else { None };
+            let foreign =
+                if shared { crate::global_copy::marks::foreign(&*anchor, &self.settings.agent_id)? } else { None };
             // The write must not destroy others' changes, however long the store's client caches attributes.
             let found = anchor.attributes_now()?;
             Ok(Some((anchor, found, foreign)))
@@ -413,7 +413,7 @@ impl Inner {
     }
 
     fn conflict(&self, job: &StageOutJob<'_>, reason: &str) -> StageOutResult {
-        let _gate = job.file.gate.lock();
+        let _gate = job.file.gate();
         let unwanted = !job.is_wanted(&job.file.live.lock());
         if unwanted {
             return StageOutResult::Nothing;
@@ -429,11 +429,11 @@ type Below = (Arc<dyn Anchor>, StoreAttributes, Option<String>);
 /// otherwise wait for a store that hangs. Our own changes of times would look like an outsider's. They are counted
 /// before they are made, and made with the gate held. So `ask` is called again with the gate if one came in between,
 /// or if the first answer is not `is_final`.
-fn ask_ungated<T>(file: &File, ask: impl Fn() -> T, is_final: impl Fn(&T) -> bool) -> (MutexGuard<'_, ()>, T) {
-    let counted = |_gate: &MutexGuard<'_, ()>| file.live.lock().changes;
-    let before = counted(&file.gate.lock());
+fn ask_ungated<T>(file: &File, ask: impl Fn() -> T, is_final: impl Fn(&T) -> bool) -> (Gate<'_>, T) {
+    let counted = |_gate: &Gate<'_>| file.live.lock().changes;
+    let before = counted(&file.gate());
     let said = ask();
-    let gate = file.gate.lock();
+    let gate = file.gate();
     if counted(&gate) == before && is_final(&said) {
         return (gate, said);
     }
@@ -444,24 +444,17 @@ fn ask_ungated<T>(file: &File, ask: impl Fn() -> T, is_final: impl Fn(&T) -> boo
 
 /// Returns why a file is not staged out at all, if there is a reason.
 fn nothing_to_do(live: &Live) -> Option<StageOutResult> {
-    match &live.record {
-        _ if live.unlinked => Some(StageOutResult::Nothing),
+    match live.record() {
+        _ if live.is_unlinked() => Some(StageOutResult::Nothing),
         None => Some(StageOutResult::Nothing),
         Some(record) if record.state == State::Clean => Some(StageOutResult::Nothing),
         Some(record) if record.damaged => Some(stuck(Residency::Failed, io::Error::from_raw_os_error(libc::EIO))),
         Some(record) if record.state == State::Conflict => {
             Some(stuck(Residency::Conflict, io::Error::from_raw_os_error(libc::ESTALE)))
         }
-        Some(_) if matches!(live.body, Body::Lost) => {
-            Some(stuck(Residency::Failed, io::Error::from_raw_os_error(libc::ENOENT)))
-        }
+        Some(_) if live.is_lost() => Some(stuck(Residency::Failed, io::Error::from_raw_os_error(libc::ENOENT))),
         Some(_) => None,
     }
-}
-
-pub(crate) fn clone_error(error: &io::Error) -> io::Error {
-    let copy = io::Error::from_raw_os_error(errno(error));
-    if side::errno_here(error).is_some() { here(copy) } else { copy }
 }
 
 /// Returns whether overwriting a global copy that is not as it was left loses nobody's bytes.
@@ -470,7 +463,11 @@ fn is_harmless(moved: Moved, bytes: ContentOwner, expected: &Fingerprint, found:
         _ if moved == Moved::Nothing => true,
         ContentOwner::Base | ContentOwner::Replica => true,
         ContentOwner::Others => false,
-        ContentOwner::Untold => moved == Moved::ChangeTime && Live::is_explained(expected, found),
+        // A change of attributes explains a ctime that moved alone.
+        ContentOwner::Untold => {
+            let explained = expected.attributes == 0 || expected.attributes != found.attributes;
+            moved == Moved::ChangeTime && explained
+        }
     }
 }
 

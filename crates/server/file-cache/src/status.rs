@@ -1,13 +1,13 @@
 //! Status for operators.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use catalogue::State;
 
-use crate::cache::Inner;
-use crate::file::Body;
+use crate::cache::{FileCache, REMEDY};
+use crate::errors::Trouble;
 use crate::limits::STUCK_LISTED;
-use crate::refusal::REMEDY;
-use crate::side::Trouble;
-use crate::surface::FileCache;
+use crate::residency::Removal;
 use data_store::{Keep, ORPHANED, Status, StuckStatus};
 
 impl FileCache {
@@ -33,8 +33,8 @@ impl FileCache {
     /// The cost does not depend on the number of replicas.
     pub fn activity(&self) -> Status {
         let inner = &self.inner;
-        let read = Inner::read_counter;
-        let counters = inner.counters();
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let counters = &inner.counters;
         let space = inner.spaces.now();
         let (open, handles) = inner.open_counts();
         let mut status = Status {
@@ -50,17 +50,17 @@ impl FileCache {
             read_misses: read(&counters.read_misses),
             staged_in_bytes: read(&counters.in_bytes),
             staged_in_files: read(&counters.in_files),
-            staged_in_us: read(&counters.in_us),
+            staged_in_us: read(&counters.fetching.total_us),
             staged_out_bytes: read(&counters.out_bytes),
             staged_out_files: read(&counters.out_files),
-            staged_out_us: read(&counters.out_us),
+            staged_out_us: read(&counters.draining.total_us),
             errors: read(&counters.errors),
-            failure: inner.failure.lock().clone(),
+            failure: inner.counters.failure.lock().clone(),
             evicted: read(&counters.evicted),
             spilled: read(&counters.spilled),
             full: read(&counters.full),
-            quiesced: inner.quiesced.load(std::sync::atomic::Ordering::Relaxed),
-            xattrs: inner.xattrs.load(std::sync::atomic::Ordering::Relaxed),
+            quiesced: inner.quiesced.load(Ordering::Relaxed),
+            xattrs: inner.xattrs.load(Ordering::Relaxed),
             without_identity_attribute: inner.unmarked.lock().files.len() as u64,
             ..Status::default()
         };
@@ -97,16 +97,16 @@ impl FileCache {
         let files: Vec<_> = self.inner.table.lock().files.values().cloned().collect();
         for file in files {
             let live = file.live.lock();
-            status.fetching += u64::from(matches!(live.body, Body::Partial(_)));
-            status.removed += u64::from(live.removal_unsynced);
-            let Some(record) = live.record.as_ref().filter(|record| record.state != State::Clean) else { continue };
-            let (lost, failing) = (matches!(live.body, Body::Lost), live.failing);
-            let trouble = live.trouble.clone().filter(|_| failing);
-            let unrecorded = live.copied.is_some() && inner.refusal().is_some();
+            status.fetching += u64::from(live.fetch().is_some());
+            status.removed += u64::from(live.removal == Removal::Kept);
+            let Some(record) = live.record().filter(|record| record.state != State::Clean) else { continue };
+            let (lost, failing) = (live.is_lost(), live.told.failing);
+            let trouble = live.told.trouble.clone();
+            let unrecorded = live.copies.unrecorded.is_some() && inner.refusal().is_some();
             match record.state {
                 State::Dirty | State::Clean => {
                     status.dirty += 1;
-                    status.queued += u64::from(live.writers == 0);
+                    status.queued += u64::from(!live.is_written());
                 }
                 State::Draining => {
                     status.dirty += 1;

@@ -10,21 +10,16 @@ use config::Policy;
 use global_store::Anchor;
 use types::{ByteRange, Fingerprint, Identity, Timestamp, Version};
 
-use crate::cache::{CacheCounters, Inner, broken};
+use crate::burst_buffer::replica::mtime_of;
+pub use crate::cache::FileCache;
+use crate::cache::{Inner, broken};
 use crate::clock::wall;
-use crate::file::{Body, NameHold};
 use crate::handle::FileHandle;
 use crate::limits::{FETCH_TRIES, RESOLVE_WAIT};
 use crate::recovery;
-use crate::replica::mtime_of;
+use crate::residency::NameHold;
 use crate::settings::{OpenError, Settings};
 use data_store::{ChangeObserver, DrainProgress, Keep, NewTime, OpenHow, Overlay, Residency, Stuck};
-
-/// The file cache, cheap to clone. `shutdown` ends it. Dropping the last clone leaves the threads running.
-#[derive(Clone)]
-pub struct FileCache {
-    pub(crate) inner: Arc<Inner>,
-}
 
 impl FileCache {
     /// Opens (or makes) the burst buffer, recovers from a crash, and starts the background threads. The process
@@ -93,7 +88,7 @@ impl FileCache {
                 let shown = live.shown?;
                 return Some(Overlay { ctime: shown.ctime, below: Some(shown.below), ..Overlay::default() });
             }
-            (live.version?, live.fds.of_replica())
+            (live.version()?, live.fds.of_replica())
         };
         let stat = match held {
             Some(fd) => rustix::fs::fstat(fd).ok()?,
@@ -127,7 +122,7 @@ impl FileCache {
     /// `stat` of the global copy, and `attributes` then returns nothing, the `stat` may be from before the stage-out:
     /// ask again.
     pub fn staged_count(&self) -> u64 {
-        Inner::read_counter(&self.inner.counters.staged_count)
+        self.inner.counters.staged_count.load(Ordering::Relaxed)
     }
 
     /// Sets the length (`truncate(2)`): opens for writing and calls `FileHandle::set_len`. Returns the handle, which
@@ -173,11 +168,10 @@ impl FileCache {
     /// nothing.
     pub fn own_change(&self, anchor: &dyn Anchor) {
         let Some(file) = self.inner.known(anchor.identity()) else { return };
-        let _gate = file.gate.lock();
-        let record = {
-            let mut live = file.live.lock();
-            let told = live.own.is_some() || live.doubted;
-            let record = live.record.as_mut().filter(|record| record.state != State::Clean);
+        let _gate = file.gate();
+        let record = file.peek(|live| {
+            let told = live.below.own.is_some() || live.below.doubted;
+            let record = live.record_mut().filter(|record| record.state != State::Clean);
             let record = record.map(|record| {
                 record.base.attributes = if told { record.base.attributes } else { 0 };
                 record.clone()
@@ -186,7 +180,7 @@ impl FileCache {
                 live.change_attributes(wall(), None);
             }
             record
-        };
+        });
         let Some(mut record) = record else { return };
         let hint = anchor.path_hint();
         let named = record.removing && anchor.attributes().is_ok_and(|found| found.links > 0);
@@ -212,7 +206,7 @@ impl FileCache {
         let tried = match self.inner.known(identity) {
             Some(file) => self.inner.removing(&file),
             // The file's record was forgotten, and it was clean.
-            None => self.inner.sync_commits(self.inner.forgotten.load(Ordering::Acquire)),
+            None => self.inner.sync_commits(self.inner.commits.forgotten.load(Ordering::Acquire)),
         };
         if let Err(error) = tried {
             tracing::warn!(%error, %identity, "could not record that a file is being removed: if the agent dies now, the file becomes an orphan");
@@ -232,7 +226,7 @@ impl FileCache {
     pub fn anchor_of_open(&self, identity: &Identity) -> Option<Arc<dyn Anchor>> {
         let file = self.inner.known(identity)?;
         let live = file.live.lock();
-        live.anchor.clone().filter(|_| live.handles > 0)
+        live.anchor.clone().filter(|_| live.is_open())
     }
 
     /// Returns whether the replica holds, or may hold, bytes that the global copy lacks.
@@ -245,7 +239,7 @@ impl FileCache {
     pub fn is_lost(&self, identity: &Identity) -> bool {
         self.inner.known(identity).is_some_and(|file| {
             let live = file.live.lock();
-            matches!(live.body, Body::Lost) || live.record.as_ref().is_some_and(|record| record.damaged)
+            live.is_lost() || live.record().is_some_and(|record| record.damaged)
         })
     }
 
@@ -272,13 +266,12 @@ impl FileCache {
             let how = OpenHow { read: true, policy: Arc::clone(&policy), ..OpenHow::default() };
             let handle = self.open_file(Arc::clone(anchor), how)?;
             let file = Arc::clone(handle.file());
-            let through = {
-                let mut live = file.live.lock();
-                if let Body::Partial(fetch) = &mut live.body {
+            let through = file.peek(|live| {
+                if let Some(fetch) = live.fetch_mut() {
                     fetch.commanded = true;
                 }
-                matches!(live.body, Body::Through)
-            };
+                live.is_through()
+            });
             if through && !self.inner.spaces.admit(anchor.attributes()?.fingerprint.size, &policy) {
                 return Err(io::Error::from_raw_os_error(libc::ENOSPC));
             }
@@ -286,7 +279,7 @@ impl FileCache {
                 return Err(io::Error::from_raw_os_error(libc::EIO));
             }
             self.inner.fetch_rest(&file, &|| self.inner.is_dead())?;
-            if matches!(file.live.lock().body, Body::Whole) {
+            if file.live.lock().is_whole() {
                 return Ok(());
             }
         }
@@ -303,15 +296,12 @@ impl FileCache {
     /// in first.
     pub fn pin(&self, identity: &Identity, pinned: bool) -> io::Result<()> {
         self.inner.gated(identity, false, |file, _| {
-            let record = file.live.lock().record.clone();
+            let record = file.live.lock().record().cloned();
             let Some(mut record) = record else { return Err(io::Error::from_raw_os_error(libc::ENOENT)) };
             record.pinned = pinned;
             self.inner.put(file, record, Durability::Process)?;
             self.inner.expiry.forget(identity);
-            let rests = {
-                let live = file.live.lock();
-                live.handles == 0 && !live.is_unclean()
-            };
+            let rests = file.peek(|live| !live.is_open() && !live.is_unclean());
             if !pinned && rests {
                 self.inner.drop_or_keep(file);
             }
@@ -323,7 +313,7 @@ impl FileCache {
     pub fn is_pinned(&self, identity: &Identity) -> bool {
         let known = self.inner.known(identity).map(|file| {
             let live = file.live.lock();
-            (live.loaded, live.record.as_ref().is_some_and(|record| record.pinned))
+            (live.is_loaded(), live.record().is_some_and(|record| record.pinned))
         });
         match known {
             Some((true, pinned)) => pinned,
@@ -335,7 +325,7 @@ impl FileCache {
     pub fn state(&self, identity: &Identity) -> Residency {
         if let Some(file) = self.inner.known(identity) {
             let live = file.live.lock();
-            if live.loaded {
+            if live.is_loaded() {
                 return live.residency();
             }
         }
@@ -396,16 +386,8 @@ impl Inner {
     pub(crate) fn open_counts(&self) -> (u64, u64) {
         let table = self.table.lock();
         table.files.values().fold((0, 0), |(files, handles), file| {
-            let held = u64::from(file.live.lock().handles);
+            let held = u64::from(file.live.lock().users.handles());
             (files + u64::from(held > 0), handles + held)
         })
-    }
-
-    pub(crate) fn read_counter(counter: &std::sync::atomic::AtomicU64) -> u64 {
-        counter.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn counters(&self) -> &CacheCounters {
-        &self.counters
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use windows::testing::HeldFile;
+use windows::testing::WindowedFile;
 
 use super::killed::only;
 use super::*;
@@ -20,7 +20,7 @@ fn each_who_writes_a_file_is_told_once_what_was_damaged_in_a_window_that_is_over
     let reader = stand.open("file", Mode { write: false, ..WRITE });
     stand.agent.stat(open.node()).expect("who only looks is not told");
     reader.sync(false).expect("nor who has written nothing");
-    wait_until("its thread finds out", PATIENCE, || HeldFile::of(windows, open.node().identity()).is_none());
+    wait_until("its thread finds out", PATIENCE, || WindowedFile::of(windows, open.node().identity()).is_none());
     let told = |error: std::io::Result<()>| error.unwrap_err().raw_os_error() == Some(libc::EIO);
     assert!(told(open.sync(false)));
     open.sync(false).expect("it was told");

@@ -5,7 +5,7 @@ use std::time::Duration;
 use testkit::Disk;
 
 use windows::CrashDurability;
-use windows::testing::HeldFile;
+use windows::testing::WindowedFile;
 
 use super::killed::left_with_records;
 use super::replay::recovered;
@@ -38,7 +38,7 @@ fn a_sync_of_what_lies_on_persistent_memory_waits_for_nobody_unless_it_has_somet
         let at_once = durable && rules.is_empty();
         std::thread::scope(|scope| {
             // While the lock of the rings is held, no record is applied.
-            let sync = HeldFile::of(windows, open.node().identity()).unwrap().without_applying(|| {
+            let sync = WindowedFile::of(windows, open.node().identity()).unwrap().without_applying(|| {
                 let sync = scope.spawn(|| open.sync(false));
                 if at_once {
                     wait_until("the sync", PATIENCE, || sync.is_finished());

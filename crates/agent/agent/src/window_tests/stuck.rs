@@ -8,7 +8,7 @@ use types::Timestamp;
 
 use super::*;
 use data_store::NewTime;
-use windows::testing::HeldFile;
+use windows::testing::WindowedFile;
 
 use crate::NewAttributes;
 
@@ -80,7 +80,7 @@ impl Stuck {
         let identity = self.open().node().identity();
         let mut dies = || -> io::Result<()> { panic!("here the agent is killed") };
         assert!(catch_unwind(AssertUnwindSafe(|| windows.cut(identity, self.cut(), &mut dies))).is_err());
-        let window = HeldFile::of(&windows, identity);
+        let window = WindowedFile::of(&windows, identity);
         drop(windows);
         self.end();
         // Unlike a killed agent, this one has applied as many records as it could.

@@ -10,7 +10,7 @@ use types::ByteRange;
 
 use super::route::Route;
 use super::{FileHandle, errno, is_too_large};
-use crate::open::is_full;
+use crate::errors::is_full;
 
 /// Modes that leave every byte of the content unchanged.
 const KEEPS: u32 = (libc::FALLOC_FL_KEEP_SIZE | libc::FALLOC_FL_UNSHARE_RANGE) as u32;
@@ -65,7 +65,7 @@ impl FileHandle {
             self.changed_now();
             let mut live = self.file.live.lock();
             live.changes += 1;
-            live.untouched.touch(size);
+            live.copies.untouched.touch(size);
         }
         Ok(())
     }

@@ -9,9 +9,9 @@ use global_store::calls::still_wanted;
 use types::ByteRange;
 
 use super::{FileHandle, Route, errno};
+use crate::burst_buffer::replica;
+use crate::errors::is_full;
 use crate::limits::{APPEND_SEARCHED_BYTES, PAGE_BYTES};
-use crate::open::is_full;
-use crate::replica;
 use data_store::WriteResult;
 
 /// Trace of an append that may have been done already.

@@ -9,10 +9,9 @@ use global_store::calls::still_wanted;
 use types::{ByteRange, Timestamp, Version};
 
 use super::{FileHandle, Route};
+use crate::burst_buffer::replica::{self, mtime_of};
 use crate::clock::wall;
-use crate::file::Body;
 use crate::limits::COARSE_SECONDS;
-use crate::replica::{self, mtime_of};
 use data_store::WriteResult;
 
 /// State of a file before backdated bytes arrive.
@@ -30,7 +29,7 @@ impl FileHandle {
         // A thread that moves the file to the global store meanwhile would find our descriptor, which may write.
         let _io = self.file.io.read();
         let changes = self.file.changes_now.load(Ordering::Acquire);
-        let version = self.file.live.lock().version;
+        let version = self.file.live.lock().version();
         let Ok(Route::Replica(replica)) = self.route(true) else { return None };
         let mtime = mtime_of(&rustix::fs::fstat(&replica).ok()?);
         Some(Backdating { version, changes, mtime })
@@ -44,7 +43,7 @@ impl FileHandle {
         let Route::Replica(replica) = self.route(true)? else { return Ok(()) };
         let _dating = self.file.dating.lock();
         let others = self.file.changes_now.load(Ordering::Acquire) != since.changes;
-        if others || self.file.live.lock().version != since.version {
+        if others || self.file.live.lock().version() != since.version {
             return Ok(());
         }
         // A time in the future was set by somebody, and the next write ends it. The exception is a time that tells two
@@ -69,7 +68,7 @@ impl FileHandle {
     pub fn write_backdated(&self, data: &[u8], offset: u64, at: Timestamp) -> io::Result<WriteResult> {
         self.tell()?;
         // A write that goes elsewhere has no such time, and waits for nobody.
-        let in_replica = matches!(self.file.live.lock().body, Body::Whole);
+        let in_replica = self.file.live.lock().is_whole();
         let _turn = in_replica.then(|| self.file.backdated.lock());
         let since = self.backdating().filter(|_| in_replica);
         let written =

@@ -9,9 +9,9 @@ use global_store::posix::reopen_as_path;
 use types::Version;
 
 use super::FileHandle;
+use crate::burst_buffer::replica::How;
 use crate::cache::Inner;
-use crate::file::{Body, File};
-use crate::replica::How;
+use crate::residency::File;
 
 impl FileHandle {
     /// Returns an `O_PATH` descriptor of the complete replica, for passthrough; `None` for every other route. The
@@ -31,15 +31,15 @@ impl FileHandle {
     pub fn use_passthrough(&self) -> bool {
         let scarce = self.write && self.inner.spaces.is_scarce(&self.policy);
         let mut live = self.file.live.lock();
-        if self.whole.is_none() || live.version != self.whole || !matches!(live.body, Body::Whole) {
+        if self.whole.is_none() || live.version() != self.whole || !live.is_whole() {
             return false;
         }
-        if scarce && live.passthrough == 0 && !live.unlinked {
+        if scarce && !live.is_bypassed() && !live.is_unlinked() {
             return false;
         }
         if !self.passthrough.swap(true, Ordering::AcqRel) {
-            live.passthrough += 1;
-            self.inner.kernel_writers.fetch_add(self.write.into(), Ordering::Relaxed);
+            live.users.bypass();
+            self.inner.counters.kernel_writers.fetch_add(self.write.into(), Ordering::Relaxed);
         }
         true
     }
@@ -48,11 +48,10 @@ impl FileHandle {
 impl Inner {
     /// Returns the descriptor that the kernel gets for a complete replica.
     fn backing_of(&self, file: &File, version: Version, atime: Atime) -> Option<Arc<OwnedFd>> {
-        let (held, writing) = {
-            let live = file.live.lock();
-            let ours = |fd: &Option<Arc<OwnedFd>>| fd.clone().filter(|_| live.version == Some(version));
+        let (held, writing) = file.peek(|live| {
+            let ours = |fd: &Option<Arc<OwnedFd>>| fd.clone().filter(|_| live.version() == Some(version));
             (ours(&live.fds.handle), ours(&live.fds.write))
-        };
+        });
         if held.is_some() {
             return held;
         }
@@ -64,7 +63,7 @@ impl Inner {
         let fd = Arc::new(opened.ok()?);
         self.keeps_one();
         let mut live = file.live.lock();
-        if live.version == Some(version) {
+        if live.version() == Some(version) {
             live.fds.handle = Some(Arc::clone(&fd));
         }
         Some(fd)

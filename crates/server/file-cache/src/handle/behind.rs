@@ -7,10 +7,10 @@ use std::sync::Arc;
 use types::{ByteRange, Version};
 
 use super::FileHandle;
+use crate::burst_buffer::replica::How;
 use crate::cache::Inner;
-use crate::file::File;
 use crate::medium::begin_to_write_back;
-use crate::replica::How;
+use crate::residency::File;
 
 /// Starts the write-back of bytes written to a complete replica, from any thread. It holds no descriptor of the
 /// replica between two calls.

@@ -9,9 +9,9 @@ use global_store::StoreFile;
 use global_store::calls::still_wanted;
 
 use super::{FileHandle, errno};
+use crate::burst_buffer::replica::{self, How};
 use crate::clock::wall;
-use crate::file::Body;
-use crate::replica::{self, How};
+use crate::residency::{Body, Live};
 
 /// The place where one request is served.
 pub(super) enum Route {
@@ -31,6 +31,11 @@ impl Route {
     }
 }
 
+/// Returns whether the file is moving to another body, under its gate.
+fn is_nowhere(live: &Live) -> bool {
+    matches!(live.body(), Body::Absent | Body::Fresh { through: false, .. })
+}
+
 impl FileHandle {
     /// Returns how reads through the agent are noted.
     fn noted(&self) -> Atime {
@@ -40,7 +45,7 @@ impl FileHandle {
     /// Notes a read that moves no replica's access time.
     pub(super) fn note_read(&self) {
         if self.noted() != Atime::No {
-            self.file.live.lock().read_at = Some(wall());
+            self.file.live.lock().reads.asked = Some(wall());
         }
     }
 
@@ -55,21 +60,20 @@ impl FileHandle {
         };
         let version = {
             let live = self.file.live.lock();
-            match &live.body {
-                Body::Through => {
+            match live.body() {
+                _ if live.is_through() => {
                     let global = live.fds.global.as_ref().map(|(_, global)| Arc::clone(global));
                     return global.map(Route::Global).ok_or_else(|| io::Error::from_raw_os_error(libc::EIO));
                 }
-                Body::Partial(_) => return Ok(Route::Partial),
-                Body::Empty => {
-                    // The file moves to another body under its gate.
+                Body::Fetching(_) => return Ok(Route::Partial),
+                _ if is_nowhere(&live) => {
                     drop(live);
-                    drop(self.file.gate.lock());
-                    let still = matches!(self.file.live.lock().body, Body::Empty);
+                    drop(self.file.gate());
+                    let still = is_nowhere(&self.file.live.lock());
                     return if still { errno(libc::EIO) } else { self.route(write) };
                 }
-                Body::Lost => return errno(libc::EIO),
-                Body::Whole => {}
+                Body::Lost { .. } => return errno(libc::EIO),
+                _ => {}
             }
             let held = match how {
                 How::Write => &live.fds.write,
@@ -79,19 +83,21 @@ impl FileHandle {
             if let Some(fd) = held {
                 return Ok(Route::Replica(Arc::clone(fd)));
             }
-            live.version
+            live.version()
         };
         let Some(version) = version else { return errno(libc::EIO) };
         let fd = match self.inner.replicas.open_as(version, how) {
             // The replica was dropped for another body meanwhile: look again.
-            Err(error) if error.kind() == io::ErrorKind::NotFound && self.file.live.lock().version != Some(version) => {
+            Err(error)
+                if error.kind() == io::ErrorKind::NotFound && self.file.live.lock().version() != Some(version) =>
+            {
                 return self.route(write);
             }
             result => Arc::new(result?),
         };
         self.inner.keeps_one();
         let mut live = self.file.live.lock();
-        if live.version == Some(version) {
+        if live.version() == Some(version) {
             let held = match how {
                 How::Write => &mut live.fds.write,
                 How::Noted(_) => &mut live.fds.noted,

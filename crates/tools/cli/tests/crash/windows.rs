@@ -12,7 +12,7 @@ fn play_all(points: impl Iterator<Item = &'static str>) {
 
 #[test]
 fn the_agent_may_die_at_every_fault_point_of_windows_that_programs_write_by_the_library() {
-    in_private_namespace_within(NAMESPACE_BOUND, || play_all(windows::fault::POINTS.iter().copied()));
+    in_private_namespace_within(NAMESPACE_BOUND, || play_all(::windows::fault::POINTS.iter().copied()));
 }
 
 #[test]
