@@ -4,14 +4,14 @@
 # mappings (life), what one thread fetches for all (gift), what a program believes of a mapped copy while a replica
 # is cut (standing), guarded mappings (region).
 # Then, in thousands of orders and not in all, what is under locks: `shuttle` for a file's windows, which programs attach, fill, switch off and close
-# while others look at the file through the kernel and its thread drains (agent/src/windows), and for what a server remembers of requests
+# while others look at the file through the kernel and its thread drains (windows/src/tests/stories.rs), and for what a server remembers of requests
 # that are sent again (transport/src/ledger). FOREBAY_ORDERS: how many of each story of windows.
 #
 #   tests/suites/interleavings.sh
 cd "$(dirname "$0")/../.." || exit 1
 status=0
 CARGO_TARGET_DIR=target/loom RUSTFLAGS="--cfg loom" cargo test --locked --package window --lib interleavings || status=1
-for package in agent transport; do
+for package in windows transport; do
   cargo test --locked --package $package --features shuttle --lib stories || status=1
 done
 exit $status

@@ -53,7 +53,7 @@ def metrics():
     for file, struct in (
         ("crates/store/data-store/src/status.rs", "Status"),
         ("crates/store/data-store/src/status.rs", "StuckStatus"),
-        ("crates/agent/agent/src/windows/counters.rs", "WindowStatus"),
+        ("crates/agent/windows/src/counters.rs", "WindowStatus"),
         ("crates/tools/cli/src/report.rs", "Report"),
         ("crates/tools/cli/src/report.rs", "Directory"),
     ):
