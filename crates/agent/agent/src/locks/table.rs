@@ -377,6 +377,6 @@ impl LockRequest {
     }
 }
 
-#[cfg(all(test, not(feature = "shuttle")))]
+#[cfg(test)]
 #[path = "table_tests.rs"]
 mod tests;
