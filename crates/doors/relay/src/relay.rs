@@ -21,9 +21,8 @@ use std::time::Duration;
 
 use agent::Caller;
 use concurrency::{Instant, JoinHandle, Mutex};
-use fuse::Pages;
 use fuse_protocol::view::WriteView;
-use fuse_protocol::{Envelope, Errno, Given, NodeId, Opcode, Parked, Raw};
+use fuse_protocol::{Envelope, Errno, Given, NodeId, Opcode, Pages, Parked, Raw, is_dying, was_killed};
 use remote::Written;
 use transport::{Answer, Call, CallError, Client, SessionInstance};
 use types::Identity;
@@ -302,8 +301,7 @@ impl Relay {
         let asked = RelayedRequest { envelope, number, groups: self.groups_of(envelope), message, data: &[], manner };
         ROOM.with_borrow_mut(|room| {
             let closes = envelope.opcode == Some(Opcode::Flush);
-            let dies =
-                || (reply.interrupted() && fuse::is_dying(envelope.pid)) || closes && fuse::was_killed(envelope.pid);
+            let dies = || (reply.interrupted() && is_dying(envelope.pid)) || closes && was_killed(envelope.pid);
             let over = || reply.is_over() || dies();
             let outcome =
                 self.ask_attached(&asked, room, &over, &|| reply.interrupted() && !self.held.lock_gave(unique));
