@@ -12,13 +12,14 @@ use crate::ratchet::{FILE, Findings};
 use crate::sources::Sources;
 
 /// Crates that a program's data goes through.
-const DATA_PATH: [&str; 17] = [
+const DATA_PATH: [&str; 18] = [
     "agent",
     "remote",
     "window",
     "fuse",
     "fuse-protocol",
     "relay",
+    "relay-server",
     "preload",
     "server",
     "data-store",
