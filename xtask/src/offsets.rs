@@ -13,7 +13,7 @@ use crate::ratchet::Findings;
 use crate::sources::Sources;
 
 /// Crates that handle messages and are not to know their bytes.
-const DOORS: [&str; 2] = ["fuse", "relay"];
+const DOORS: [&str; 3] = ["fuse", "relay", "relay-server"];
 /// Below this a lone number may be the index of a list.
 const INDEX_MIN: u64 = 4;
 /// Methods that take a range or a place in bytes.

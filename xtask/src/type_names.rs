@@ -12,7 +12,7 @@ use crate::ratchet::{FILE, Findings};
 use crate::sources::Sources;
 
 /// Crates that a program's data goes through.
-const DATA_PATH: [&str; 18] = [
+const DATA_PATH: [&str; 19] = [
     "agent",
     "remote",
     "window",
@@ -20,6 +20,7 @@ const DATA_PATH: [&str; 18] = [
     "fuse",
     "fuse-protocol",
     "relay",
+    "relay-server",
     "preload",
     "server",
     "data-store",

@@ -93,3 +93,16 @@ pub const MINOR: u32 = 45;
 
 /// Shards of the table of running requests: enough that 64 threads rarely meet.
 pub const INTERRUPT_SHARDS: usize = 16;
+
+/// Most pages remembered of a file that is locked here, the last ones read: half a megabyte.
+pub const PAGES_KEPT: usize = 128;
+
+/// Largest read whose pages are remembered, bytes: the size that the kernel reads around a page fault. Larger reads
+/// are streams.
+pub const PAGES_READ_MAX: usize = 128 << 10;
+
+/// Most files of which pages are remembered.
+pub const PAGES_FILES_MAX: usize = 32;
+
+/// Most pieces in which the changed parts of one write are sent, each as a request of its own.
+pub const PAGE_RUNS_MAX: usize = 128;

@@ -104,6 +104,11 @@ impl LockView {
     pub fn lock(&self) -> LockArgs {
         lock_args(&self.0)
     }
+
+    /// Returns whether a lock is asked for, and not the end of one.
+    pub fn takes(&self) -> bool {
+        matches!(self.lock().kind, libc::F_RDLCK | libc::F_WRLCK)
+    }
 }
 
 /// The arguments of COPY_FILE_RANGE.
@@ -157,6 +162,11 @@ impl AnswerView {
     pub fn failed_with(&self, errno: i32) -> bool {
         self.0.error == -errno
     }
+}
+
+/// Returns whether an answer, or an event that is one, says that the request was done.
+pub fn is_success(answer: &[u8]) -> bool {
+    AnswerView::parse(answer).is_some_and(|answer| answer.is_success())
 }
 
 /// The entry that an answer gave.
@@ -240,6 +250,8 @@ mod tests {
         assert_eq!((view.handle(), view.lock()), (1, wanted));
         let flock = request(&LkIn { lk_flags: abi::LK_FLOCK, ..posix });
         assert_eq!(LockView::parse(&flock).unwrap().lock(), LockArgs { flock: true, ..wanted });
+        let unlock = request(&LkIn { lk: FileLock { kind: libc::F_UNLCK.cast_unsigned(), ..lk }, ..posix });
+        assert!(view.takes() && !LockView::parse(&unlock).unwrap().takes());
         assert!(needs_all(&whole, LockView::parse));
     }
 
@@ -262,6 +274,7 @@ mod tests {
         assert!(told.is_notification() && !done.is_notification());
         assert_eq!((done.unique(), told.unique()), (8, 0));
         assert!(needs_all(&header(0, 8), AnswerView::parse));
+        assert!(is_success(&header(0, 8)) && !is_success(&header(-libc::EACCES, 8)) && !is_success(&[0; 15]));
     }
 
     #[test]

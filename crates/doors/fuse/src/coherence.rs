@@ -10,10 +10,9 @@ use std::sync::Arc;
 use agent::Agent;
 use concurrency::Mutex;
 use data_store::FileChange;
-use fuse_protocol::Notifier;
+use fuse_protocol::{Notifier, Pages};
 
 use crate::nodes::Known;
-use crate::pages::Pages;
 
 /// File of which this node has cached pages and read-ahead, and which other nodes may change.
 pub struct SharedFile {

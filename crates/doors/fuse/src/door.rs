@@ -11,8 +11,8 @@ use agent::locks::{LockKind, LockRequest, owner as owner_of};
 use agent::{Agent, Announced, Attributes, FoundNode, Mode, OpenDirectory, OpenFile};
 use data_store::StoreObserver;
 use fuse_protocol::{
-    Attr, AttrReply, DirSink, Entry, Errno, Handle, KernelConfig, LockArgs, NodeId, Notifier, OpenReply, Request,
-    init_flags,
+    Attr, AttrReply, DirSink, Entry, Errno, Handle, KernelConfig, LockArgs, NodeId, Notifier, OpenReply, Pages,
+    Request, init_flags,
 };
 
 use crate::coherence::{Refresh, Refreshing, SharedFile};
@@ -22,7 +22,6 @@ use crate::limits;
 use crate::nodes::{Known, Nodes};
 use crate::only_user::OnlyUser;
 use crate::opens::{Abilities, Bypasses};
-use crate::pages::Pages;
 use crate::registrations::Registrations;
 
 /// File system that one kernel sees.

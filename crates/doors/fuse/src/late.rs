@@ -11,12 +11,11 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use agent::{Attributes, OpenFile, RequestId};
-use fuse_protocol::{AttrReply, DelayAction, Errno, Late};
+use fuse_protocol::{AttrReply, DelayAction, Errno, Late, is_dying};
 
 use crate::door::Door;
 use crate::limits;
 use crate::nodes::Known;
-use crate::working::is_dying;
 
 impl Door {
     fn id(&self, unique: u64) -> RequestId {

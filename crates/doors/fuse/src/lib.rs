@@ -15,7 +15,6 @@ mod nodes;
 mod only_user;
 mod opens;
 mod operations;
-mod pages;
 mod reclaim;
 mod registrations;
 mod relief;
@@ -32,11 +31,9 @@ use fuse_protocol::{Notifier, SessionEnd, ThreadCounts};
 
 pub use door::Door;
 pub use only_user::OnlyUser;
-pub use pages::Pages;
 use registrations::Registrations;
 use relief::Relief;
 pub use remote::Remote;
-pub use working::{is_dying, was_killed};
 
 /// Options for serving a door.
 #[derive(Debug, Clone, Copy)]

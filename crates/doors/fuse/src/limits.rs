@@ -42,16 +42,3 @@ pub const REPLICA_STACK_DEPTH: u32 = 1;
 /// Divisor for the share of the process's descriptors that nodes of one client's kernel may hold before it is asked
 /// to forget some. Thirty such kernels at their bound leave half of the descriptors.
 pub const CLIENT_DESCRIPTORS_SHARE: u64 = 64;
-
-/// Most pages remembered of a file that is locked here, the last ones read: half a megabyte.
-pub const PAGES_KEPT: usize = 128;
-
-/// Largest read whose pages are remembered, bytes: the size that the kernel reads around a page fault. Larger reads
-/// are streams.
-pub const PAGES_READ_MAX: usize = 128 << 10;
-
-/// Most files of which pages are remembered.
-pub const PAGES_FILES_MAX: usize = 32;
-
-/// Most pieces in which the changed parts of one write are sent, each as a request of its own.
-pub const PAGE_RUNS_MAX: usize = 128;

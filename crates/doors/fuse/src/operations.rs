@@ -9,7 +9,8 @@ use agent::{Mode, NewMode, ReadData, RequestId};
 use data_store::SeekFor;
 use fuse_protocol::{
     AttrReply, DelayAction, DirSink, Entry, Errno, Filesystem, Handle, InitReply, KernelConfig, Late, LockArgs, NodeId,
-    OpenReply, Parked, ReadBytes, Request, SetAttr, StatFs, WriteFlags, limits::READ_PARTS_MAX,
+    OpenReply, Parked, ReadBytes, Request, SetAttr, StatFs, WriteFlags,
+    limits::{PAGES_READ_MAX, READ_PARTS_MAX},
 };
 use types::ByteRange;
 
@@ -181,7 +182,7 @@ impl Filesystem for Door {
         buffer: &mut [u8],
     ) -> Done<ReadBytes> {
         // Streamed data is returned in place and its pages are not remembered.
-        let small = buffer.len() <= limits::PAGES_READ_MAX;
+        let small = buffer.len() <= PAGES_READ_MAX;
         if self.pages_of(node).filter(|pages| small || pages.has_any(node)).is_some() {
             return self.read(req, node, handle, offset, buffer).map(ReadBytes::Copied);
         }

@@ -1,8 +1,7 @@
-//! Names through a server, for nodes that do not see the global store. The node's kernel uses FUSE as with any file
-//! system. Its messages travel unchanged, and a door over the server's agent answers them.
+//! The node's side of names through a server, for nodes that do not see the global store. The node's kernel uses FUSE
+//! as with any file system. Its messages travel unchanged, and the crate `relay-server` answers them.
 //!
-//! [`Relay`] is the node's side: it reads `/dev/fuse`, sends requests and returns answers. [`Names`] is the server's
-//! side.
+//! [`Relay`] reads `/dev/fuse`, sends requests and returns answers.
 //!
 //! # Invariants
 //!
@@ -11,7 +10,7 @@
 //! 2. A number of a node or an open file never gets a second meaning. After the server has forgotten a kernel, the
 //!    kernel's numbers get their old meaning back or are `ESTALE`.
 //! 3. Lookups and handles of an answer that the kernel never received are taken back.
-//! 4. The server never looks up a process id of another machine: requests carry their caller's groups.
+//! 4. A request that what its caller may do decides carries the caller's groups: the server does not see the caller.
 //! 5. While a program of a node believes it holds a lock, nobody else can have had that lock; otherwise the file is
 //!    `ESTALE` on that node.
 //! 6. Every wait ends: of requests that change nothing after `io_timeout`, of all requests with the death of their
@@ -22,18 +21,12 @@
 
 mod changes;
 mod deferred;
-mod events;
 mod held;
 pub mod limits;
 mod locked;
 mod manner;
-mod names;
-mod node;
 mod open;
 mod parked;
-mod recovery_records;
 mod relay;
 
-pub use names::{ClientSession, Names};
-pub use recovery_records::RecoveryRecords;
 pub use relay::Relay;

@@ -11,8 +11,7 @@ use std::collections::{HashMap, HashSet};
 
 use agent::locks::{LockKind, LockOwner, RangeLock, RangeLocks};
 use fuse_protocol::LockArgs;
-
-use crate::manner::is_success;
+use fuse_protocol::view::is_success;
 
 /// Change of one owner's locks by a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

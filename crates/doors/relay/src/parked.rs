@@ -3,8 +3,7 @@
 use std::collections::HashMap;
 
 use concurrency::Mutex;
-use fuse::is_dying;
-use fuse_protocol::{Envelope, Errno, NodeId, Parked};
+use fuse_protocol::{Envelope, Errno, NodeId, Parked, is_dying};
 use transport::SessionInstance;
 
 enum State {

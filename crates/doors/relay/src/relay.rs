@@ -21,9 +21,8 @@ use std::time::Duration;
 
 use agent::Caller;
 use concurrency::{Instant, JoinHandle, Mutex};
-use fuse::Pages;
-use fuse_protocol::view::WriteView;
-use fuse_protocol::{Envelope, Errno, Given, NodeId, Opcode, Parked, Raw};
+use fuse_protocol::view::{WriteView, is_success};
+use fuse_protocol::{Envelope, Errno, Given, NodeId, Opcode, Pages, Parked, Raw, is_dying, was_killed};
 use remote::Written;
 use transport::{Answer, Call, CallError, Client, SessionInstance};
 use types::Identity;
@@ -227,7 +226,7 @@ impl Relay {
             Message::Grace {} => return Ok(Got::Grace),
             message => return Err(unexpected(&message)),
         };
-        if manner::is_success(head.as_slice()) {
+        if is_success(head.as_slice()) {
             self.changes.done(sent, memory, asked.envelope, asked.message);
         }
         // Noted here, so that the lock is claimed from the next server, or the answer is void.
@@ -302,8 +301,7 @@ impl Relay {
         let asked = RelayedRequest { envelope, number, groups: self.groups_of(envelope), message, data: &[], manner };
         ROOM.with_borrow_mut(|room| {
             let closes = envelope.opcode == Some(Opcode::Flush);
-            let dies =
-                || (reply.interrupted() && fuse::is_dying(envelope.pid)) || closes && fuse::was_killed(envelope.pid);
+            let dies = || (reply.interrupted() && is_dying(envelope.pid)) || closes && was_killed(envelope.pid);
             let over = || reply.is_over() || dies();
             let outcome =
                 self.ask_attached(&asked, room, &over, &|| reply.interrupted() && !self.held.lock_gave(unique));
@@ -313,12 +311,12 @@ impl Relay {
                     self.waiting.end(unique);
                     let takes = change.is_some_and(|change| change.kind.is_some());
                     self.follow_pages(envelope, message, &head, &room[..bytes]);
-                    if manner::is_success(&head) && (takes || envelope.opcode == Some(Opcode::Fsync)) {
+                    if is_success(&head) && (takes || envelope.opcode == Some(Opcode::Fsync)) {
                         self.pages.shared(envelope.node);
                         self.drop_pages_of(envelope);
                     }
                     // A loss is not reported with a write that was executed, but with the next request.
-                    let told = envelope.opcode != Some(Opcode::Write) && manner::is_success(&head);
+                    let told = envelope.opcode != Some(Opcode::Write) && is_success(&head);
                     if told && self.changes.tells(envelope) {
                         self.open.end(number);
                         return reply.error(Errno::EIO);

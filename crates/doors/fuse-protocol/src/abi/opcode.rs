@@ -41,4 +41,24 @@ impl Opcode {
             O::Fsync | O::Fsyncdir | O::Syncfs | O::Fallocate | O::CopyFileRange | O::CopyFileRange64 | O::Ioctl
         )
     }
+
+    /// Returns whether a request changes nothing where it is run, not even what is remembered there.
+    pub fn is_pure(self) -> bool {
+        use Opcode as O;
+        matches!(
+            self,
+            O::Getattr
+                | O::Statx
+                | O::Readlink
+                | O::Read
+                | O::Statfs
+                | O::Getxattr
+                | O::Listxattr
+                | O::Readdir
+                | O::Access
+                | O::Getlk
+                | O::Lseek
+                | O::Interrupt
+        )
+    }
 }

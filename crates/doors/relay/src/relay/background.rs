@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::sync::atomic::Ordering;
 
 use concurrency::Instant;
-use fuse_protocol::view::AnswerView;
+use fuse_protocol::view::{AnswerView, is_success};
 use fuse_protocol::{Errno, InUse, LockArgs, forgets, interrupt, name_to_forget, set_lock};
 use transport::{Answer, Call, CallError, SessionInstance};
 use wire::{Message, Piece, pace};
@@ -14,7 +14,6 @@ use super::{Relay, piece};
 use crate::deferred::DeferredRequest;
 use crate::limits::{ANSWER_BYTES, ERRAND, ERRAND_POLL, GRACE_POLL, INTERRUPT_AGAIN};
 use crate::locked::LockOutcome;
-use crate::manner::is_success;
 
 fn is_again(answer: &[u8]) -> bool {
     AnswerView::parse(answer).is_some_and(|answer| answer.failed_with(libc::EAGAIN))

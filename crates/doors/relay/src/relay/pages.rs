@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use fuse_protocol::view::{ReadView, WriteView};
+use fuse_protocol::view::{ReadView, WriteView, is_success};
 use fuse_protocol::{Envelope, Errno, NodeId, Opcode, Parked, drops_pages, part_of_write, written};
 use wire::Piece;
 
@@ -26,7 +26,7 @@ impl Relay {
     /// Remembers the bytes that the kernel reads and writes of files that are locked here.
     pub(super) fn follow_pages(&self, envelope: &Envelope, message: &[u8], head: &[u8], read: &[u8]) {
         let node = envelope.node;
-        match envelope.opcode.filter(|_| manner::is_success(head)) {
+        match envelope.opcode.filter(|_| is_success(head)) {
             Some(Opcode::Read) => {
                 ReadView::parse(message).iter().for_each(|asked| self.pages.read(node, asked.offset(), read));
             }
@@ -48,7 +48,7 @@ impl Relay {
             let asked = RelayedRequest { envelope, number, groups: Piece::default(), message: &head, data, manner };
             let outcome = self.ask_attached(&asked, &mut [], &|| reply.is_over(), &|| false);
             match outcome {
-                Ok(Got::Answer(answer, ..)) if manner::is_success(&answer) => self.open.end(number),
+                Ok(Got::Answer(answer, ..)) if is_success(&answer) => self.open.end(number),
                 Err(error) => return self.give_up(envelope, &head, (number, reply), &error),
                 Ok(_) => {
                     self.open.end(number);

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use agent::control::ControlListener;
-use relay::{Names, RecoveryRecords};
+use relay_server::{Names, RecoveryRecords};
 use server::{BootVerifier, Files};
 use transport::{Address, AllowedPeers, Server};
 use types::Shown;
@@ -51,8 +51,9 @@ pub fn run(args: &ServeArgs) -> Result<u8, Failure> {
     let control = ControlListener::start(Arc::clone(&prepared.agent), &place.burst_buffer, on_shutdown)
         .map_err(|e| Failure::io("listen for commands", &e))?;
     // For nodes that see the global store, and for nodes that do not.
-    let recovery_records = RecoveryRecords::open(place.burst_buffer.join(serving::LOCKERS), relay::limits::GRACE)
-        .map_err(|e| Failure::io("read which nodes had locks", &e))?;
+    let recovery_records =
+        RecoveryRecords::open(place.burst_buffer.join(serving::LOCKERS), relay_server::limits::GRACE)
+            .map_err(|e| Failure::io("read which nodes had locks", &e))?;
     let boot_verifier = BootVerifier::begin(&place.burst_buffer);
     let departed = place.burst_buffer.join(serving::DEPARTED);
     let files = Files::new(Arc::new(cache), store, identity.clone(), &departed, &boot_verifier)

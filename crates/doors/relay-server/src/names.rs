@@ -12,13 +12,14 @@ use std::time::UNIX_EPOCH;
 
 use agent::{Agent, set_groups_of_callers};
 use fuse::Remote;
+use fuse_protocol::view::{LockView, is_success};
 use fuse_protocol::{Envelope, Opcode};
 use transport::{InFile, Service, Targets};
 use wire::limits::PIECE_BYTES_MAX;
 use wire::{Message, Piece};
 
+use crate::about;
 use crate::events::EventQueue;
-use crate::manner::{self, is_pure};
 use crate::node::RelayNode;
 use crate::recovery_records::RecoveryRecords;
 
@@ -146,7 +147,7 @@ impl<S> Names<S> {
             Some(Opcode::Release) => {}
             _ => return refused(libc::EPROTO, "neither a lock nor a close"),
         }
-        match manner::is_success(&remote.run(head, &[], &mut Vec::new())) {
+        match is_success(&remote.run(head, &[], &mut Vec::new())) {
             true => Message::Done {},
             false => refused(libc::ESTALE, "a lock is somebody else's, or its file is not there any more"),
         }
@@ -212,7 +213,7 @@ impl<S> Names<S> {
         let _told = Told::new(groups);
         let answer = remote.run(head, data, out);
         node.note(&envelope, &answer, numbers);
-        let about = manner::tells_file(&envelope, &answer).and_then(|file| remote.file(file));
+        let about = about::file_of(&envelope, &answer).and_then(|file| remote.file(file));
         match about {
             _ if answer.is_empty() => Message::Pending {},
             None => whole(&answer),
@@ -227,7 +228,8 @@ impl<S> Names<S> {
 const TOO_LATE: &str = "the locks of this node may be somebody else's by now";
 
 fn takes_lock(envelope: &Envelope, head: &[u8]) -> bool {
-    manner::locks(envelope, head).is_some_and(|change| change.kind.is_some())
+    matches!(envelope.opcode, Some(Opcode::Setlk | Opcode::Setlkw))
+        && LockView::parse(head).is_some_and(|view| view.takes())
 }
 
 /// Returns whether a node asks this as an agent does, about files that it has written.
@@ -332,7 +334,7 @@ impl<S: Service> Service for Names<S> {
                 let envelope = Envelope::of(head.as_slice())?;
                 let renames = matches!(envelope.opcode, Some(Opcode::Rename | Opcode::Rename2));
                 let second = if renames { envelope.first & !REQUEST } else { number | REQUEST };
-                (!envelope.opcode.is_some_and(is_pure)).then_some([envelope.node & !REQUEST, second])
+                (!envelope.opcode.is_some_and(Opcode::is_pure)).then_some([envelope.node & !REQUEST, second])
             }
             _ => None,
         }

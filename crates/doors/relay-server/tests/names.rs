@@ -12,7 +12,7 @@ use config::Policy;
 use file_cache::{FileCache, Settings};
 use global_store::posix::{PosixStore, StoreOptions};
 use proptest::prelude::*;
-use relay::{ClientSession, Names, RecoveryRecords};
+use relay_server::{ClientSession, Names, RecoveryRecords};
 use testkit::{TempTree, in_private_namespace};
 use transport::{Service, Targets};
 use wire::{Message, Piece, Text, pace};
@@ -68,7 +68,7 @@ impl Stand {
     }
 
     fn server(&self) -> Names<NoData> {
-        self.server_with_grace(relay::limits::GRACE)
+        self.server_with_grace(relay_server::limits::GRACE)
     }
 
     fn server_with_grace(&self, grace: Duration) -> Names<NoData> {
