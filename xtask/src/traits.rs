@@ -13,7 +13,7 @@ use syn::visit::Visit;
 use syn::{ItemFn, ItemTrait, TraitItem, Visibility};
 
 use crate::layers;
-use crate::ratchet::Findings;
+use crate::ratchet::{FILE, Findings};
 use crate::sources::Sources;
 
 /// Methods of one trait.
@@ -32,7 +32,20 @@ struct Trait<'a> {
 pub fn check(sources: &Sources) -> Findings {
     let mut findings = Findings::default();
     let traits = traits(sources);
-    for found in traits.iter().filter(|found| found.methods > METHODS_MAX) {
+    let table = sources.toml(FILE);
+    let mut wide = Vec::new();
+    for exception in layers::list(&table, "wide_trait") {
+        let word = |key: &str| exception.get(key).and_then(toml::Value::as_str).unwrap_or_default();
+        if word("reason").is_empty() {
+            findings.add(FILE, 1, format!("the exception for the trait `{}` gives no reason", word("name")));
+        }
+        if !traits.iter().any(|found| found.name == word("name") && found.methods > METHODS_MAX) {
+            findings.add(FILE, 1, format!("the exception for the trait `{}` is not used", word("name")));
+        }
+        wide.push(word("name"));
+    }
+    let is_wide = |found: &&Trait<'_>| found.methods > METHODS_MAX && !wide.contains(&found.name.as_str());
+    for found in traits.iter().filter(is_wide) {
         let what = format!("`{}` has {} methods, at most {METHODS_MAX}", found.name, found.methods);
         findings.add(found.path, found.line, what);
     }
@@ -108,6 +121,18 @@ mod tests {
     fn a_trait_with_more_than_twelve_methods_is_a_finding() {
         assert_eq!(found(&of("pub", "B", 13), ""), ["`a::B` has 13 methods, at most 12"]);
         assert_eq!(found(&of("pub(crate)", "B", 13), "").len(), 1);
+    }
+
+    #[test]
+    fn an_exception_allows_a_wide_trait_and_must_be_used_and_reasoned() {
+        let with = |name: &str, reason: &str| {
+            let table = format!("[[wide_trait]]\nname = 'a::{name}'\nreason = '{reason}'\n");
+            let code = of("pub", "B", 13) + &of("pub", "C", 12);
+            let sources = Sources::of(&[("crates/x/a/src/lib.rs", &code), (layers::FILE, ""), (FILE, &table)]);
+            check(&sources).list.len()
+        };
+        assert_eq!((with("B", "a table"), with("B", "")), (0, 1));
+        assert_eq!(with("C", "narrow"), 2, "not used, and `B` is wide");
     }
 
     #[test]
