@@ -59,7 +59,7 @@ fn program() {
 
 fn start(root: &Path, seed: u64, fault: Option<&str>) -> Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "windows::tests::killed::program", "--ignored"]);
+    command.args(["--exact", "window_tests::killed::program", "--ignored"]);
     command.env(PROGRAM, format!("{seed} {}", root.display())).stdout(Stdio::null());
     if let Some(fault) = fault {
         command.env("FOREBAY_FAULT", fault).env("FOREBAY_FAULT_LOG", root.join("faults"));
