@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Every interleaving of small stories about what is shared without a lock, and every value that the memory model lets a load return: `loom`,
-# for which the words are compiled anew. The stories: a window's ring (window/src/ring), entries of a program's tables, of descriptors and of
-# mappings (life), what one thread fetches for all (gift), what a program believes of a mapped copy while a replica
-# is cut (standing), guarded mappings (region).
-# Then, in thousands of orders and not in all, what is under locks: `shuttle` for a file's windows, which programs attach, fill, switch off and close
-# while others look at the file through the kernel and its thread drains (windows/src/tests/stories.rs), and for what a server remembers of requests
-# that are sent again (transport/src/ledger). FOREBAY_ORDERS: how many of each story of windows.
+# Every interleaving of small stories about what is shared without a lock, and every value that the memory model lets a
+# load return: `loom`, for which the words are compiled anew. The stories: a window's ring (window/src/ring), entries of a
+# program's tables (entry_use), what one thread fetches for all (gift), guarded mappings (region).
+# Then, in thousands of orders and not in all, what is under locks: `shuttle`. The stories: a file's windows, which programs
+# attach, fill, switch off and close while others use the file through the kernel (windows/src/tests/stories.rs), and what
+# a server remembers of requests that are sent again (transport/src/duplicate_requests.rs).
+# FOREBAY_ORDERS: how many of each story of windows.
 #
 #   tests/suites/interleavings.sh
 cd "$(dirname "$0")/../.." || exit 1

@@ -25,8 +25,6 @@ use crate::burst_buffer::replica::{self, How};
 use crate::cache::Inner;
 use crate::errors::is_full;
 use crate::residency::File;
-pub use backdate::Backdating;
-pub use behind::WriteBehind;
 use data_store::{Foresee, OpenHow, SeekFor, WriteResult};
 use route::Route;
 

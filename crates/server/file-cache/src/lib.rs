@@ -49,7 +49,7 @@ pub use burst_buffer::superblock::{check_owner, first_after_crash, is_damaged, k
 pub use check::CheckReport;
 pub use clean::IdlePlace;
 pub use clock::Clock;
-pub use handle::{Backdating, FileHandle, WriteBehind};
+pub use handle::FileHandle;
 pub use recovery::may_go_with_crash;
 pub use residency::File;
 pub use resolve::save_as;

@@ -213,4 +213,4 @@ pub(crate) const COARSE_SECONDS: i64 = 2;
 /// Smallest delay of a write from a window for which its file gets the time of the write. A write that arrives sooner
 /// has the time of its arrival, which saves two system calls. A tick of the clock from which the kernel takes times is
 /// up to that long.
-pub const BACKDATE_AFTER: Duration = Duration::from_millis(10);
+pub(crate) const BACKDATE_AFTER: Duration = Duration::from_millis(10);

@@ -6,6 +6,9 @@
 //!
 //! What only some stores can do is asked for by type: [`DataStore::extensions`] and [`OpenData::passthrough`].
 
+// Locks, clocks and threads are those of the crate `concurrency` (clippy.toml); tests may take the system's.
+#![cfg_attr(not(test), deny(clippy::disallowed_types, clippy::disallowed_methods))]
+
 mod command;
 mod file;
 mod interruption;
