@@ -12,7 +12,7 @@ use crate::ratchet::{FILE, Findings};
 use crate::sources::Sources;
 
 /// Crates that a program's data goes through.
-const DATA_PATH: [&str; 19] = [
+const DATA_PATH: [&str; 20] = [
     "agent",
     "remote",
     "window",
@@ -27,6 +27,7 @@ const DATA_PATH: [&str; 19] = [
     "file-cache",
     "catalogue",
     "wire",
+    "peer",
     "transport",
     "global-store",
     "config",

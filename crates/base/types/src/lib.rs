@@ -7,6 +7,7 @@ mod gathered;
 mod identity;
 mod order;
 mod range;
+mod session;
 mod shown;
 
 pub use fingerprint::{Fingerprint, Moved, Timestamp};
@@ -14,4 +15,5 @@ pub use gathered::Gathered;
 pub use identity::{Identity, IdentityError};
 pub use order::{Epoch, Version};
 pub use range::{ByteRange, RangeSet};
+pub use session::SessionInstance;
 pub use shown::{Shown, word};

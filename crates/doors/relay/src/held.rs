@@ -6,6 +6,7 @@
 use std::collections::{HashMap, HashSet};
 
 use concurrency::Mutex;
+use peer::StateHolder;
 use transport::SessionInstance;
 use types::Identity;
 
@@ -64,8 +65,7 @@ struct Looked {
 
 #[derive(Default)]
 struct Table {
-    /// Session instance of the server that holds, or is receiving, this state.
-    memory: SessionInstance,
+    holder: StateHolder,
     nodes: HashMap<u64, Looked>,
     opens: HashMap<u64, HeldFile>,
     locked: Locked,
@@ -145,7 +145,7 @@ impl Holdings {
     /// since.
     pub fn lock_answered(&self, unique: u64, outcome: LockOutcome, by: SessionInstance) -> bool {
         let mut table = self.0.lock();
-        let counts = table.memory == by || !table.locked.takes(unique);
+        let counts = table.holder.may_grant(by) || !table.locked.takes(unique);
         if counts {
             table.locked.ends(unique, outcome);
         }
@@ -156,7 +156,7 @@ impl Holdings {
     /// no longer holds this state, or if the request has ended and is being undone.
     pub fn lock_comes(&self, unique: u64, outcome: LockOutcome, by: SessionInstance) -> bool {
         let mut table = self.0.lock();
-        table.memory == by && table.locked.ends(unique, outcome).is_some()
+        table.holder.may_grant(by) && table.locked.ends(unique, outcome).is_some()
     }
 
     /// Ends a request whose answer nobody awaits. Returns its file and lock change, if it changes locks.
@@ -177,19 +177,19 @@ impl Holdings {
 
     /// Notes the first server that this kernel meets.
     pub fn meets(&self, memory: SessionInstance) {
-        self.0.lock().memory = memory;
+        self.0.lock().holder.moves_to(memory);
     }
 
     /// Returns the session instance of the server that holds, or is receiving, this state.
     pub fn memory(&self) -> SessionInstance {
-        self.0.lock().memory
+        self.0.lock().holder.instance()
     }
 
     /// Moves this state to a server that has forgotten it. Returns the claims to make from `memory`, and the files
     /// that are lost. Runs `and` before the kernel can give anything back.
     pub fn claims(&self, memory: SessionInstance, and: impl FnOnce()) -> Claims {
         let mut table = self.0.lock();
-        table.memory = memory;
+        table.holder.moves_to(memory);
         let (mut claims, mut files, mut locks) = (Claims::default(), HashMap::new(), 0);
         let nodes: HashSet<u64> = table.opens.values().map(|held| held.node).collect();
         for node in nodes {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use concurrency::{Instant, Mutex};
+use types::SessionInstance;
 use wire::limits::DATA_BYTES_MAX;
 use wire::{Message, Text};
 
@@ -17,7 +18,6 @@ use crate::limits::{CONNECT, RETRY};
 use crate::outstanding::{DoneWith, Number, OutstandingRequests};
 use crate::pool::{Connection, ConnectionPool, Lane, LaneSlot};
 use crate::secret::{Secret, random};
-use crate::session::SessionInstance;
 use crate::wait_limit::WaitLimit;
 
 /// Identity of a connecting client.

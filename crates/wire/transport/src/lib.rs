@@ -44,4 +44,5 @@ pub use link::{Link, Peer};
 pub use listener::{AllowedPeers, Server};
 pub use pool::Lane;
 pub use secret::{Secret, SecretError};
-pub use session::{Service, SessionInstance};
+pub use session::Service;
+pub use types::SessionInstance;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use concurrency::{Instant, Mutex};
+use types::SessionInstance;
 use wire::Message;
 
 use crate::data::InFile;
@@ -13,10 +14,6 @@ use crate::duplicate_requests::{DuplicateRequestCache, Targets};
 use crate::handshake::{Greeting, Refused};
 use crate::limits::{SESSION_IDLE, SESSIONS_MAX};
 use crate::secret::random;
-
-/// Random number of a session instance, made when a server begins to remember a client. A server that was started again, or has forgotten the
-/// client, has another.
-pub type SessionInstance = [u8; 16];
 
 /// Handler of a server's requests. The calls come from many threads.
 pub trait Service: Send + Sync + 'static {
