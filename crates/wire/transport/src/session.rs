@@ -1,6 +1,6 @@
 //! The server's sessions: state of each client that outlasts its connections.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -78,7 +78,7 @@ struct Slot<S> {
 }
 
 /// State of all clients.
-pub(crate) struct Sessions<S>(Mutex<HashMap<[u8; 16], Slot<S>>>);
+pub(crate) struct Sessions<S>(Mutex<BTreeMap<[u8; 16], Slot<S>>>);
 
 impl<S> Default for Sessions<S> {
     fn default() -> Sessions<S> {
@@ -139,7 +139,7 @@ impl<S: Send + Sync> Sessions<S> {
             let is_gone = |_: &[u8; 16], slot: &mut Slot<S>| {
                 all || (slot.connections == 0 && slot.idle.elapsed() >= SESSION_IDLE)
             };
-            slots.extract_if(is_gone).map(|(_, slot)| slot).collect()
+            slots.extract_if(.., is_gone).map(|(_, slot)| slot).collect()
         };
         for slot in gone {
             slot.held.duplicate_requests.close();
