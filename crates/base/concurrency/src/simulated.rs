@@ -15,13 +15,15 @@ use shuttle::thread::{self, Thread};
 /// Simulated time after which a scenario counts as hanging.
 const TOO_LONG: Duration = Duration::from_secs(24 * 3600);
 /// Most steps of a scenario.
-const STEPS_MAX: usize = 20_000_000;
+const STEPS_MAX: usize = 5_000_000;
 
 /// Threads that wait for a moment. The number tells those of one moment apart.
 #[derive(Default)]
 struct Sleepers {
     by_due: BTreeMap<(Duration, u64), Thread>,
     last: u64,
+    /// Whether the scenario has ended. What is left of its threads ends as well.
+    is_over: bool,
 }
 
 thread_local! {
@@ -42,8 +44,13 @@ impl Scheduler for IdleClock {
     }
 
     fn next_task(&mut self, runnable: &[&Task], current: Option<TaskId>, is_yielding: bool) -> Option<TaskId> {
-        let others: Vec<&Task> = runnable.iter().copied().filter(|task| usize::from(task.id()) != CLOCK).collect();
-        self.0.next_task(if others.is_empty() { runnable } else { &others }, current, is_yielding)
+        // Threads that could only wake without a reason are not chosen.
+        let is_next = |task: &&Task| task.runnable() && usize::from(task.id()) != CLOCK;
+        let others: Vec<&Task> = runnable.iter().copied().filter(is_next).collect();
+        if others.is_empty() {
+            return runnable.iter().find(|task| task.runnable()).map(|task| task.id());
+        }
+        self.0.next_task(&others, current, is_yielding)
     }
 
     fn next_u64(&mut self) -> u64 {
@@ -67,17 +74,30 @@ pub fn simulate(seed: u64, scenario: impl Fn() + Send + Sync + 'static) {
         SLEEPERS.set(Some(Sleepers::default()));
         drop(thread::Builder::new().name("clock".into()).spawn(move_clock));
         scenario();
-        SLEEPERS.set(None);
+        SLEEPERS.with_borrow_mut(|all| all.iter_mut().for_each(|all| all.is_over = true));
     };
+    let _off = Off;
     shuttle::Runner::new(IdleClock(RandomScheduler::new_from_seed(seed, 1)), settings).run(run);
+}
+
+/// Ends the simulation on this system thread when dropped.
+struct Off;
+
+impl Drop for Off {
+    fn drop(&mut self) {
+        SLEEPERS.set(None);
+    }
 }
 
 /// Moves the clock to the next moment, each time all other threads wait.
 fn move_clock() {
     loop {
-        let next = SLEEPERS.with_borrow_mut(|all| all.as_mut().map(|all| all.by_due.pop_first()));
-        let Some(next) = next else { return };
-        let Some(((due, _), sleeper)) = next else { panic!("all threads wait for each other at {:?}", NOW.get()) };
+        let next = SLEEPERS.with_borrow_mut(|all| all.as_mut().map(|all| (all.by_due.pop_first(), all.is_over)));
+        let ((due, _), sleeper) = match next {
+            Some((Some(next), _)) => next,
+            Some((None, false)) => panic!("all threads wait for each other at {:?}", NOW.get()),
+            Some((None, true)) | None => return,
+        };
         NOW.set(NOW.get().max(due));
         assert!(NOW.get() < TOO_LONG, "the scenario does not end");
         sleeper.unpark();

@@ -10,7 +10,7 @@ pub enum PlantedBug {
     FormerGrantBelieved,
     /// A file that was closed while it was opened again stays open at the server.
     CloseForgotten,
-    /// Locks count as claimed although the server says that it is too late.
+    /// Locks count as claimed although the server refuses them.
     LateClaimBelieved,
 }
 

@@ -144,6 +144,7 @@ impl<C> Reclaim<C> {
     }
 
     fn claimed_part(&mut self, granted: bool) {
+        let granted = granted || is_planted(PlantedBug::LateClaimBelieved);
         self.part += 1;
         let over = self.locked.front().is_some_and(|file| self.part == file.len());
         if (over || !granted)
