@@ -2,7 +2,7 @@
 //! network and a machine in memory. A seed decides everything that happens: how long messages take, which links break
 //! where, when the server or its machine dies, and in which order threads run.
 //!
-//! `FOREBAY_SIM_SEEDS`: how many seeds. `FOREBAY_SIM_SEED`: this seed alone.
+//! `FOREBAY_SIM_SEED`: the first seed, and the only one unless `FOREBAY_SIM_SEEDS` says how many.
 #![cfg(feature = "shuttle")]
 
 mod attached;
@@ -24,6 +24,9 @@ use peer::planted::{PlantedBug, plant};
 use testkit::TempTree;
 
 type Counts = BTreeMap<&'static str, u64>;
+
+/// Seeds of one run, unless the caller says how many.
+const SEEDS: u64 = 200;
 
 /// One story at a time: the product counts descriptors of the whole process.
 static ALONE: Mutex<()> = Mutex::new(());
@@ -66,10 +69,8 @@ fn search(first: u64, count: u64, total: &mut Counts) -> Option<(u64, Vec<String
 
 #[test] // S41, S49
 fn nothing_that_clients_were_told_is_untrue_whatever_the_network_and_the_server_do() {
-    let (first, count) = match number("FOREBAY_SIM_SEED") {
-        Some(seed) => (seed, 1),
-        None => (1, number("FOREBAY_SIM_SEEDS").unwrap_or(20)),
-    };
+    let (first, count) = (number("FOREBAY_SIM_SEED"), number("FOREBAY_SIM_SEEDS"));
+    let (first, count) = (first.unwrap_or(1), count.unwrap_or(if first.is_some() { 1 } else { SEEDS }));
     let mut counts = Counts::new();
     let failed = search(first, count, &mut counts);
     println!("{counts:#?}");

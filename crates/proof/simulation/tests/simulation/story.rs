@@ -39,6 +39,8 @@ const STORE: &str = "00";
 const GRACE_S: usize = 10;
 /// Simulated time within which everything is closed once the network is whole.
 const SETTLES: Duration = Duration::from_secs(120);
+/// Simulated time within which the last notices of a client are sent.
+const LAST_NOTICES: Duration = Duration::from_secs(10);
 
 /// The server, its machine and the network to it.
 struct World {
@@ -197,6 +199,8 @@ pub fn run(dir: &Path, oracle: &Arc<Oracle>) {
         threads.into_iter().for_each(|thread| thread.join().unwrap());
     }
     drop(store);
+    // A notice may still be under way, and waits for its server however long that takes.
+    concurrency::sleep(LAST_NOTICES);
     let server = world.server.lock().take();
     drop(server);
 }
