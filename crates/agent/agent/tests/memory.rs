@@ -10,6 +10,7 @@ use config::Policy;
 use data_store::{NewTime, Residency, StoreCommand};
 use global_store::posix::{PosixStore, StoreOptions};
 use models::MemoryStore;
+use posix_namespace::PosixNamespace;
 use testkit::TempTree;
 use types::Timestamp;
 
@@ -22,7 +23,7 @@ fn agent(tree: &TempTree) -> Agent {
     let root: OwnedFd = File::open(tree.path("data")).unwrap().into();
     let store = PosixStore::new(root, StoreOptions::default()).unwrap();
     let policies = PolicyTable::load(Policy::default(), tree.path("policies.toml")).unwrap();
-    Agent::new(Arc::new(MemoryStore::default()), store, policies).unwrap()
+    Agent::new(Arc::new(MemoryStore::default()), Arc::new(PosixNamespace::new(store).unwrap()), policies).unwrap()
 }
 
 #[test]

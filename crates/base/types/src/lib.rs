@@ -9,7 +9,7 @@ mod order;
 mod range;
 mod shown;
 
-pub use fingerprint::{Fingerprint, Moved, Timestamp};
+pub use fingerprint::{Fingerprint, Moved, NewTime, Timestamp};
 pub use gathered::Gathered;
 pub use identity::{Identity, IdentityError};
 pub use order::{Epoch, Version};
