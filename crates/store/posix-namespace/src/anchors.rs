@@ -6,8 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use global_store::Anchor;
-use namespace::{AnchorFor, Inode};
-use rustix::fs::FileType;
+use namespace::Inode;
 
 use crate::beside::beside;
 use crate::{PosixNamespace, descriptor_of, shared_descriptor_of};
@@ -22,25 +21,9 @@ impl PosixNamespace {
         Ok(())
     }
 
-    pub(crate) fn anchor_for(&self, inode: &Inode, what: AnchorFor<'_>) -> io::Result<Arc<dyn Anchor>> {
-        let fd = shared_descriptor_of(inode)?;
-        if inode.kind() != FileType::RegularFile {
-            return self.store.anchor(fd.as_fd().try_clone_to_owned()?, None);
-        }
-        if let AnchorFor::Reading(bytes_max) = what {
-            return self.anchor_reading(inode, bytes_max);
-        }
-        self.identified(inode)?;
-        let (fd, identity) = (Arc::clone(fd), inode.identity().clone());
-        Ok(match what {
-            AnchorFor::FoundAt(place) => self.store.anchor_found(fd, identity, place),
-            _ => self.store.anchor_identified(fd, identity),
-        })
-    }
-
     /// Opens the global copy, and reads it if it has at most `bytes_max` bytes, while another thread queries the
     /// identity. So the first read waits for the file's bytes only.
-    fn anchor_reading(&self, inode: &Inode, bytes_max: u64) -> io::Result<Arc<dyn Anchor>> {
+    pub(crate) fn anchor_reading(&self, inode: &Inode, bytes_max: u64) -> io::Result<Arc<dyn Anchor>> {
         let fd = shared_descriptor_of(inode)?;
         let asked = (!inode.is_identified()).then(|| {
             let (store, fd, ino) = (self.store.clone(), Arc::clone(fd), inode.ino());

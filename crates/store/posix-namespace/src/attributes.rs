@@ -6,11 +6,34 @@ use std::os::fd::AsRawFd;
 
 use global_store::calls::StoreCall;
 use namespace::{Attributes, Caller, FileAttributes, FileSystemSpace, Inode, Mode as OpenMode};
-use rustix::fs::{self, AtFlags, Gid, Mode, OFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid};
+use rustix::fs::{
+    self, AtFlags, FileType, Gid, Mode, OFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid, XattrFlags,
+};
+use rustix::io::Errno;
 use types::NewTime;
 
 use crate::impersonator::Judge;
-use crate::{PosixNamespace, descriptor_name, descriptor_of};
+use crate::{PosixNamespace, descriptor_name, descriptor_of, limits, proc_path};
+
+const ACCESS_ACL: &CStr = c"system.posix_acl_access";
+const DEFAULT_ACL: &CStr = c"system.posix_acl_default";
+
+/// Bytes tried first for a value. Most are smaller; the rare long one costs a second call.
+const SMALL_BYTES: usize = 256;
+
+fn is_acl(name: &CStr) -> bool {
+    name == ACCESS_ACL || name == DEFAULT_ACL
+}
+
+/// `FS_IOC_GETFLAGS` as the kernel sends it to 32-bit and 64-bit programs alike. The argument has 32 bits in both
+/// cases.
+const GET_FLAGS: u32 = 0x8008_6601;
+/// `FS_IOC_SETFLAGS`
+const SET_FLAGS: u32 = 0x4008_6602;
+/// `FS_IOC_FSGETXATTR`
+const GET_EXTENDED: u32 = 0x801c_581f;
+/// `FS_IOC_FSSETXATTR`
+const SET_EXTENDED: u32 = 0x401c_5820;
 
 impl Attributes for PosixNamespace {
     fn attributes(&self, inode: &Inode) -> io::Result<FileAttributes> {
@@ -67,27 +90,74 @@ impl Attributes for PosixNamespace {
     }
 
     fn xattr(&self, inode: &Inode, name: &CStr) -> io::Result<Vec<u8>> {
-        self.xattr_below(inode, name)
+        let path = proc_path(inode)?;
+        self.below(StoreCall::Attributes, || {
+            let mut small = [0u8; SMALL_BYTES];
+            match fs::getxattr(&path, name, &mut small[..]) {
+                Ok(len) => Ok(small[..len].to_vec()),
+                Err(Errno::RANGE) => {
+                    let mut value = vec![0; limits::XATTR_VALUE_BYTES_MAX];
+                    let len = fs::getxattr(&path, name, &mut value[..])?;
+                    value.truncate(len);
+                    Ok(value)
+                }
+                // The kernel queries ACLs of every kind of file; a file without ACLs must not fail its lookup.
+                Err(Errno::OPNOTSUPP) if is_acl(name) => Err(Errno::NODATA.into()),
+                Err(error) => Err(error.into()),
+            }
+        })
     }
 
     fn xattr_names(&self, inode: &Inode) -> io::Result<Vec<u8>> {
-        self.xattr_names_below(inode)
+        let (path, mut names) = (proc_path(inode)?, vec![0; limits::XATTR_LIST_BYTES_MAX]);
+        let len = self.below(StoreCall::Attributes, || fs::listxattr(&path, &mut names[..]))?;
+        names.truncate(len);
+        Ok(names)
     }
 
     fn set_xattr(&self, caller: &Caller, inode: &Inode, name: &CStr, value: &[u8], flags: u32) -> io::Result<()> {
-        self.set_xattr_below(caller, inode, (name, value), flags)
+        let (path, flags) = (proc_path(inode)?, XattrFlags::from_bits_retain(flags));
+        // If a caller outside the file's group sets an ACL, the store clears set-group-id without an error.
+        let judge = if is_acl(name) { Judge::Groups } else { Judge::Inode(inode, 2) };
+        let change = || fs::setxattr(&path, name, value, flags);
+        self.impersonator.act(caller, judge, || self.change(StoreCall::Change, change))
     }
 
     fn remove_xattr(&self, caller: &Caller, inode: &Inode, name: &CStr) -> io::Result<()> {
-        self.remove_xattr_below(caller, inode, name)
+        let path = proc_path(inode)?;
+        let change = || fs::removexattr(&path, name);
+        self.impersonator.act(caller, Judge::Inode(inode, 2), || self.change(StoreCall::Change, change))
     }
 
     fn flags(&self, caller: &Caller, inode: &Inode, command: u32, argument: &mut [u8]) -> io::Result<()> {
-        self.flags_below(caller, inode, command, argument)
+        let (bytes, sets) = match command {
+            GET_FLAGS => (4, false),
+            SET_FLAGS => (4, true),
+            GET_EXTENDED => (28, false),
+            SET_EXTENDED => (28, true),
+            _ => return Err(Errno::NOTTY.into()),
+        };
+        if argument.len() < bytes {
+            return Err(Errno::INVAL.into());
+        }
+        let kind = if inode.kind() == FileType::Directory { OFlags::DIRECTORY } else { OFlags::NONBLOCK };
+        let (name, flags) = (descriptor_name(inode)?, OFlags::RDONLY | OFlags::NOCTTY | OFlags::CLOEXEC | kind);
+        let file = self.below(StoreCall::Open, || fs::openat(&self.descriptors, name, flags, Mode::empty()))?;
+        let mut ask = || {
+            // SAFETY: the descriptor is open, and the command reads or writes no more than `bytes` of the argument.
+            let done = unsafe { libc::ioctl(file.as_raw_fd(), command as _, argument.as_mut_ptr()) };
+            if done == 0 { Ok(()) } else { Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO)) }
+        };
+        if sets {
+            return self.impersonator.act(caller, Judge::Inode(inode, 0), || self.change(StoreCall::Change, &mut ask));
+        }
+        Ok(self.below(StoreCall::Attributes, ask)?)
     }
 
     fn keeps_acls(&self) -> bool {
-        self.keeps_acls_below()
+        let root = self.store.root();
+        let path = format!("/proc/self/fd/{}", root.as_raw_fd());
+        !matches!(fs::getxattr(path, ACCESS_ACL, &mut [0u8; 0][..]), Err(Errno::OPNOTSUPP))
     }
 
     fn space(&self) -> io::Result<FileSystemSpace> {

@@ -10,14 +10,13 @@ use std::os::unix::ffi::OsStrExt;
 use concurrency::Mutex;
 use global_store::calls::{Store, StoreCall};
 use global_store::hidden::is_hidden;
-use namespace::{Caller, DirectoryEntry, Inode, OpenDirectory};
-use rustix::fs::{self, Mode, OFlags, RawDir, SeekFrom};
+use namespace::{DirectoryEntry, OpenDirectory};
+use rustix::fs::{self, RawDir, SeekFrom};
 
-use crate::impersonator::Judge;
-use crate::{PosixNamespace, descriptor_name, limits};
+use crate::limits;
 
 /// An open directory of the global store.
-struct StoreDirectory {
+pub(crate) struct StoreDirectory {
     calls: Store,
     fd: OwnedFd,
     read: Mutex<ReadAhead>,
@@ -32,19 +31,11 @@ struct ReadAhead {
     ended: bool,
 }
 
-impl PosixNamespace {
-    pub(crate) fn open_listing(&self, caller: &Caller, inode: &Inode) -> io::Result<Box<dyn OpenDirectory>> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        // Not opened as `.` in it, which would need search permission: read permission must suffice.
-        let name = descriptor_name(inode)?;
-        let fd = self.impersonator.act(caller, Judge::Inode(inode, 4), || {
-            Ok(self.below(StoreCall::List, || fs::openat(&self.descriptors, &name, flags, Mode::empty()))?)
-        })?;
-        Ok(Box::new(StoreDirectory { calls: self.store.calls(), fd, read: Mutex::default() }))
-    }
-}
-
 impl StoreDirectory {
+    pub(crate) fn new(calls: Store, fd: OwnedFd) -> StoreDirectory {
+        StoreDirectory { calls, fd, read: Mutex::default() }
+    }
+
     /// Reads a buffer of entries. False at the end of the directory.
     fn fill(&self, entries: &mut VecDeque<DirectoryEntry>) -> io::Result<bool> {
         let mut buffer = [MaybeUninit::<u8>::uninit(); limits::DIRECTORY_BUFFER_BYTES];

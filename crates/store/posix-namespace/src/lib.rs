@@ -10,12 +10,10 @@ mod anchors;
 mod attributes;
 mod beside;
 mod directory;
-mod flags;
 mod hidden_files;
 mod impersonator;
 mod limits;
 mod names;
-mod xattr;
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -74,7 +72,19 @@ impl PosixNamespace {
 
 impl Namespace for PosixNamespace {
     fn anchor(&self, inode: &Inode, what: AnchorFor<'_>) -> io::Result<Arc<dyn Anchor>> {
-        self.anchor_for(inode, what)
+        let fd = shared_descriptor_of(inode)?;
+        if inode.kind() != FileType::RegularFile {
+            return self.store.anchor(fd.as_fd().try_clone_to_owned()?, None);
+        }
+        if let AnchorFor::Reading(bytes_max) = what {
+            return self.anchor_reading(inode, bytes_max);
+        }
+        self.identified(inode)?;
+        let (fd, identity) = (Arc::clone(fd), inode.identity().clone());
+        Ok(match what {
+            AnchorFor::FoundAt(place) => self.store.anchor_found(fd, identity, place),
+            _ => self.store.anchor_identified(fd, identity),
+        })
     }
 
     fn identify(&self, inode: &Inode, may_be_known: &dyn Fn(&[u8]) -> bool) -> io::Result<bool> {

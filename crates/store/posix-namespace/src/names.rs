@@ -19,6 +19,7 @@ use rustix::fs::{self, AtFlags, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 use types::Identity;
 
+use crate::directory::StoreDirectory;
 use crate::impersonator::{Judge, names_in};
 use crate::{PosixNamespace, descriptor_name, descriptor_of, proc_path};
 
@@ -133,7 +134,13 @@ impl Names for PosixNamespace {
     }
 
     fn open_directory(&self, caller: &Caller, inode: &Inode) -> io::Result<Box<dyn OpenDirectory>> {
-        self.open_listing(caller, inode)
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        // Not opened as `.` in it, which would need search permission: read permission must suffice.
+        let name = descriptor_name(inode)?;
+        let fd = self.impersonator.act(caller, Judge::Inode(inode, 4), || {
+            Ok(self.below(StoreCall::List, || fs::openat(&self.descriptors, &name, flags, Mode::empty()))?)
+        })?;
+        Ok(Box::new(StoreDirectory::new(self.store.calls(), fd)))
     }
 
     fn find(&self, identity: &Identity, hint: &Path, since: KnownSince) -> io::Result<Option<Inode>> {
