@@ -225,7 +225,7 @@ impl Holdings {
 
 #[cfg(test)]
 mod tests {
-    use agent::locks::LockKind;
+    use types::LockKind;
 
     use super::*;
 

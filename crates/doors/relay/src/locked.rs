@@ -9,9 +9,9 @@
 
 use std::collections::{HashMap, HashSet};
 
-use agent::locks::{LockKind, LockOwner, RangeLock, RangeLocks};
 use fuse_protocol::LockArgs;
 use fuse_protocol::view::is_success;
+use types::{LockKind, LockOwner, RangeLock, RangeLocks};
 
 /// Change of one owner's locks by a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use agent::locks::LockKind;
 use fuse_protocol::view::{CopyView, FlushView, LockView, ReadView, WriteView};
 use fuse_protocol::{Envelope, Opcode, WriteFlags};
+use types::LockKind;
 use wire::pace;
 
 use crate::limits;
