@@ -12,8 +12,8 @@ use std::time::UNIX_EPOCH;
 
 use agent::{Agent, set_groups_of_callers};
 use fuse::Remote;
-use fuse_protocol::view::{LockView, is_success};
-use fuse_protocol::{Envelope, Opcode};
+use fuse_protocol::view::is_success;
+use fuse_protocol::{Envelope, LockChange, Opcode};
 use transport::{InFile, Service, Targets};
 use wire::limits::PIECE_BYTES_MAX;
 use wire::{Message, Piece};
@@ -228,8 +228,7 @@ impl<S> Names<S> {
 const TOO_LATE: &str = "the locks of this node may be somebody else's by now";
 
 fn takes_lock(envelope: &Envelope, head: &[u8]) -> bool {
-    matches!(envelope.opcode, Some(Opcode::Setlk | Opcode::Setlkw))
-        && LockView::parse(head).is_some_and(|view| view.takes())
+    LockChange::of(envelope, head).is_some_and(|change| change.takes())
 }
 
 /// Returns whether a node asks this as an agent does, about files that it has written.

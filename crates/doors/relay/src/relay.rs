@@ -290,7 +290,7 @@ impl Relay {
         otherwise.into_iter().for_each(|node| self.pages.changed(node));
         let change = LockChange::of(envelope, message);
         // A close has already written the pages.
-        if change.is_some_and(|change| change.kind.is_none()) && envelope.opcode != Some(Opcode::Flush) {
+        if change.is_some_and(|change| !change.takes()) && envelope.opcode != Some(Opcode::Flush) {
             self.drop_pages_of(envelope);
         }
         // A release is noted at once, whether or not the server receives it now.
@@ -310,7 +310,7 @@ impl Relay {
             match outcome {
                 Ok(Got::Answer(head, bytes)) => {
                     self.waiting.end(unique);
-                    let takes = change.is_some_and(|change| change.kind.is_some());
+                    let takes = change.is_some_and(|change| change.takes());
                     self.follow_pages(envelope, message, &head, &room[..bytes]);
                     if is_success(&head) && (takes || envelope.opcode == Some(Opcode::Fsync)) {
                         self.pages.shared(envelope.node);

@@ -119,7 +119,7 @@ impl KernelLocks {
     /// if the request is unknown, or if its caller was killed while its owner already held the lock.
     pub fn ends(&mut self, unique: u64, outcome: LockOutcome) -> Option<(NodeId, LockChange)> {
         let UnderWay { node, change, alone, .. } = self.under_way.remove(&unique)?;
-        if change.kind.is_some() && outcome == LockOutcome::Done {
+        if change.takes() && outcome == LockOutcome::Done {
             self.files.entry(node).or_default();
         }
         if let Some(file) = self.files.get_mut(&node) {
@@ -141,7 +141,7 @@ impl KernelLocks {
 
     /// Returns whether a request under way takes a lock.
     pub fn takes(&self, unique: u64) -> bool {
-        self.under_way.get(&unique).is_some_and(|under_way| under_way.change.kind.is_some())
+        self.under_way.get(&unique).is_some_and(|under_way| under_way.change.takes())
     }
 
     /// Returns whether the owner holds a lock in the range for which a request asks more. Undoing the request would

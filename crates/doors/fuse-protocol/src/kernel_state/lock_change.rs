@@ -2,7 +2,9 @@
 
 use types::{LockKind, LockOwner, RangeLock};
 
-use crate::view::{FlushView, LockView, is_success};
+use crate::abi::{FlushIn, LkIn};
+use crate::decode::lock_args;
+use crate::view::{arguments, is_success};
 use crate::{Envelope, Handle, LockArgs, NodeId, Opcode, set_lock};
 
 /// Change of one owner's locks by a request.
@@ -49,12 +51,12 @@ impl LockChange {
         match envelope.opcode? {
             // Of all POSIX locks of who closes.
             Opcode::Flush => {
-                let flush = FlushView::parse(message)?;
-                Some(LockChange { owner: flush.owner(), handle: flush.handle(), range: whole, ..LockChange::default() })
+                let (flush, _) = arguments::<FlushIn>(message)?;
+                Some(LockChange { owner: flush.lock_owner, handle: flush.fh, range: whole, ..LockChange::default() })
             }
             Opcode::Setlk | Opcode::Setlkw => {
-                let view = LockView::parse(message)?;
-                let (handle, lock) = (view.handle(), view.lock());
+                let (fixed, _) = arguments::<LkIn>(message)?;
+                let (handle, lock) = (fixed.fh, lock_args(&fixed));
                 let kind = match lock.kind {
                     libc::F_RDLCK => Some(LockKind::Shared),
                     libc::F_WRLCK => Some(LockKind::Exclusive),
@@ -65,6 +67,11 @@ impl LockChange {
             }
             _ => None,
         }
+    }
+
+    /// Returns whether a lock is asked for, and not the end of one.
+    pub fn takes(&self) -> bool {
+        self.kind.is_some()
     }
 
     pub(super) fn who(&self) -> (u64, bool) {
@@ -106,9 +113,37 @@ impl LockChange {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::abi::{self, FileLock, InHeader, Plain, bytes_of};
 
     fn envelope(opcode: Opcode) -> Envelope {
         Envelope { opcode: Some(opcode), unique: 2, node: 7, uid: 0, gid: 0, pid: 1, first: 0 }
+    }
+
+    /// The change of a request with these arguments. No change is read from any part of it.
+    fn read<T: Plain>(opcode: Opcode, body: &T) -> LockChange {
+        let whole = [bytes_of(&InHeader::default()), bytes_of(body)].concat();
+        assert!((0..whole.len()).all(|len| LockChange::of(&envelope(opcode), &whole[..len]).is_none()));
+        LockChange::of(&envelope(opcode), &whole).unwrap()
+    }
+
+    #[test]
+    fn a_flush_says_who_closes_what() {
+        let flush = read(Opcode::Flush, &FlushIn { fh: 1, unused: 2, padding: 3, lock_owner: 4 });
+        let all = (0, i64::MAX as u64);
+        assert_eq!(flush, LockChange { owner: 4, handle: 1, range: all, ..LockChange::default() });
+    }
+
+    #[test]
+    fn a_lock_is_read_with_all_its_arguments() {
+        let lk = FileLock { start: 3, end: 4, kind: libc::F_WRLCK.cast_unsigned(), pid: 5 };
+        let posix = LkIn { fh: 1, owner: 2, lk, lk_flags: 0, padding: 6 };
+        let kind = Some(LockKind::Exclusive);
+        let wanted = LockChange { owner: 2, handle: 1, pid: 5, flock: false, range: (3, 4), kind };
+        assert_eq!(read(Opcode::Setlk, &posix), wanted);
+        let flock = read(Opcode::Setlkw, &LkIn { lk_flags: abi::LK_FLOCK, ..posix });
+        assert_eq!(flock, LockChange { flock: true, range: (0, i64::MAX as u64), ..wanted });
+        let unlock = LkIn { lk: FileLock { kind: libc::F_UNLCK.cast_unsigned(), ..lk }, ..posix };
+        assert_eq!(read(Opcode::Setlk, &unlock), LockChange { kind: None, ..wanted });
     }
 
     #[test]
@@ -121,6 +156,7 @@ mod tests {
                 let envelope = Envelope::of(&message).unwrap();
                 assert_eq!(envelope.node, 7);
                 assert_eq!(LockChange::of(&envelope, &message), Some(change));
+                assert_eq!(change.takes(), kind.is_some());
                 assert_eq!(LockChange::of(&Envelope { opcode: Some(Opcode::Getlk), ..envelope }, &message), None);
             }
         }
