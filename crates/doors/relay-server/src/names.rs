@@ -13,7 +13,7 @@ use std::time::UNIX_EPOCH;
 use agent::{Agent, set_groups_of_callers};
 use fuse::Remote;
 use fuse_protocol::view::is_success;
-use fuse_protocol::{Envelope, LockChange, Opcode};
+use fuse_protocol::{Envelope, FileReclaim, LockChange, Opcode};
 use transport::{InFile, Service, Targets};
 use wire::limits::PIECE_BYTES_MAX;
 use wire::{Message, Piece};
@@ -96,11 +96,11 @@ impl<S> Names<S> {
             Message::AttachAgain { machine, init } => self.attach(node, machine.as_str(), init.as_slice(), false),
             Message::Reclaim { node: number, lookups, identity, hint, handle, flags } => {
                 let Some(remote) = node.claiming() else { return Message::Unknown {} };
-                let hint = std::path::Path::new(std::ffi::OsStr::from_bytes(hint.as_slice()));
+                let hint = std::ffi::OsStr::from_bytes(hint.as_slice()).into();
                 let open = (handle != 0).then_some((handle, flags.cast_signed()));
-                match remote.reclaim((number, lookups), &identity, hint, open) {
+                match remote.reclaim(&FileReclaim { node: number, lookups, identity, hint, open }) {
                     Ok(()) => Message::Done {},
-                    Err(errno) => Message::failed(errno, "a file that was open is not there any more"),
+                    Err(errno) => Message::failed(errno.0, "a file that was open is not there any more"),
                 }
             }
             Message::ReclaimLock { head } => self.reclaim_lock(node, head.as_slice()),
