@@ -103,10 +103,10 @@ impl KernelState {
         if envelope.releases() { self.0.lock().closes(envelope.first) } else { None }
     }
 
-    /// Notes the answer of `by` to a request, before the kernel gets it: a lookup, an open file, a lock. `about`:
-    /// the file that was opened, or the directory that was found. Returns false if the request
-    /// takes a lock and `by` no longer holds this state. Such an answer is void: nothing is claimed from it, and
-    /// another client may have got the lock since.
+    /// Notes the answer of `by` to a request, before the kernel gets it: a lookup, an open file, a lock. `about`: the
+    /// file that was opened, or the directory that was found. Returns false if the request takes a lock and `by` no
+    /// longer holds this state. Such an answer is void: nothing is claimed from it, and another client may have got
+    /// the lock since.
     pub fn answered(&self, envelope: &Envelope, answer: &[u8], about: Option<AboutFile>, by: StateHolder) -> bool {
         let mut table = self.0.lock();
         if table.holder != by && table.locks.takes(envelope.unique) {

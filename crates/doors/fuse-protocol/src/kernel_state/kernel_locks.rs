@@ -1,8 +1,8 @@
 //! Locks that programs hold through one kernel: they are claimed from a successor of the holder that granted them.
 //!
 //! K1. A lock is claimed if it was granted and its owner has not asked since to release it. A release counts from
-//! when it is sent, a grant from when it is answered. A grant counts only if it was noted before a successor of
-//! the holder that granted it got the claims.
+//! when it is sent, a grant from when it is answered. A grant counts only if it was noted before the claims
+//! for a successor of the holder that granted it were gathered.
 //! K2. Two overlapping requests of one owner that were under way at once may have been executed in either order. From
 //! then on that owner's locks on the file are in doubt. The doubt ends when the owner has released all of them by a
 //! request that no other overlapped. It also ends when the open files of both requests are closed.
