@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use config::Lock;
 use rustix::io::Errno;
+use types::{LockOwner, RangeLock};
 
 use crate::agent::Agent;
-use crate::locks::{LockOwner, LockRequest, LockScope, LockTicket, OnGranted, RangeLock, StoreLocks};
+use crate::locks::{LockRequest, LockScope, LockTicket, OnGranted, StoreLocks};
 use crate::node::Node;
 
 impl Agent {
@@ -155,9 +156,9 @@ mod tests {
     use file_cache::{FileCache, Settings};
     use global_store::posix::{PosixStore, StoreOptions};
     use rustix::fs::{self, Mode, OFlags};
+    use types::LockKind;
 
     use super::*;
-    use crate::locks::LockKind;
     use crate::policy_table::PolicyTable;
     use crate::{Caller, NewMode};
 
