@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use config::Lock;
 use global_store::posix::PosixStore;
 use rustix::io::Errno;
+use types::{LockOwner, RangeLock};
 
 use crate::agent::Agent;
-use crate::locks::{LockOwner, LockRequest, LockScope, LockTicket, OnGranted, RangeLock, StoreLocks};
+use crate::locks::{LockRequest, LockScope, LockTicket, OnGranted, StoreLocks};
 use crate::node::Node;
 
 impl Agent {
@@ -157,9 +158,9 @@ mod tests {
     use global_store::posix::{PosixStore, StoreOptions};
     use posix_namespace::PosixNamespace;
     use rustix::fs::{self, Mode, OFlags};
+    use types::LockKind;
 
     use super::*;
-    use crate::locks::LockKind;
     use crate::policy_table::PolicyTable;
     use crate::{Caller, NewMode};
 

@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use agent::Store;
 use agent::descriptors::{Charge, DescriptorOwner};
-use agent::locks::{LockKind, LockRequest, owner as owner_of};
+use agent::locks::{LockRequest, owner as owner_of};
 use agent::{Agent, Announced, FileAttributes, FoundNode, Mode, OpenDirectory, OpenFile};
 use data_store::StoreObserver;
 use fuse_protocol::{
     Attr, AttrReply, DirSink, Entry, Errno, Handle, KernelConfig, LockArgs, NodeId, Notifier, OpenReply, Pages,
     Request, init_flags,
 };
+use types::LockKind;
 
 use crate::coherence::{Refresh, Refreshing, SharedFile};
 use crate::convert;

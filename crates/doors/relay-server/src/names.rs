@@ -12,8 +12,8 @@ use std::time::UNIX_EPOCH;
 
 use agent::{Agent, set_groups_of_callers};
 use fuse::Remote;
-use fuse_protocol::view::{LockView, is_success};
-use fuse_protocol::{Envelope, Opcode};
+use fuse_protocol::view::is_success;
+use fuse_protocol::{Envelope, FileReclaim, LockChange, Opcode};
 use transport::{InFile, Service, Targets};
 use wire::limits::PIECE_BYTES_MAX;
 use wire::{Message, Piece};
@@ -96,11 +96,11 @@ impl<S> NameService<S> {
             Message::AttachAgain { machine, init } => self.attach(node, machine.as_str(), init.as_slice(), false),
             Message::Reclaim { node: number, lookups, identity, hint, handle, flags } => {
                 let Some(remote) = node.claiming() else { return Message::Unknown {} };
-                let hint = std::path::Path::new(std::ffi::OsStr::from_bytes(hint.as_slice()));
+                let hint = std::ffi::OsStr::from_bytes(hint.as_slice()).into();
                 let open = (handle != 0).then_some((handle, flags.cast_signed()));
-                match remote.reclaim((number, lookups), &identity, hint, open) {
+                match remote.reclaim(&FileReclaim { node: number, lookups, identity, hint, open }) {
                     Ok(()) => Message::Done {},
-                    Err(errno) => Message::failed(errno, "a file that was open is not there any more"),
+                    Err(errno) => Message::failed(errno.0, "a file that was open is not there any more"),
                 }
             }
             Message::ReclaimLock { head } => self.reclaim_lock(node, head.as_slice()),
@@ -228,8 +228,7 @@ impl<S> NameService<S> {
 const TOO_LATE: &str = "the locks of this node may be somebody else's by now";
 
 fn takes_lock(envelope: &Envelope, head: &[u8]) -> bool {
-    matches!(envelope.opcode, Some(Opcode::Setlk | Opcode::Setlkw))
-        && LockView::parse(head).is_some_and(|view| view.takes())
+    LockChange::of(envelope, head).is_some_and(|change| change.takes())
 }
 
 /// Returns whether a node asks this as an agent does, about files that it has written.

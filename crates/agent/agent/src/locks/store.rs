@@ -18,9 +18,9 @@ use std::time::Duration;
 use concurrency::{Condvar, Instant, Mutex};
 use global_store::posix::{FileLocks, LockedRange, PosixStore};
 use rustix::io::Errno;
-use types::Identity;
+use types::{Identity, LockKind, LockOwner, RangeLock, RangeLocks};
 
-use super::{LockKind, LockOwner, LockRequest, OnGranted, RangeLock, RangeLocks, client_of, owner};
+use super::{LockRequest, OnGranted, client_of, owner};
 use crate::limits;
 use crate::node::Node;
 

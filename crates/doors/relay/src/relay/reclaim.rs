@@ -1,24 +1,25 @@
 //! Reclaim of the kernel's nodes, open files and locks at a server that has forgotten them. docs/adr/0011 lists the
 //! steps, and the state after a crash in each.
 
-use fuse_protocol::{release, set_lock};
+use std::os::unix::ffi::OsStringExt;
+
+use fuse_protocol::{FileReclaim, LockChange, LockedFile, release};
 use transport::{Call, CallError, SessionInstance};
 use wire::Message;
 
 use super::{Relay, piece, unexpected};
 use crate::deferred::DeferredRequest;
-use crate::held::{FileReclaim, LockedFile};
-use crate::limits::ATTACH;
-use crate::locked::LockChange;
+use crate::limits::{ATTACH, LOCKS_CLAIMED_MAX};
 
 fn message(claim: &FileReclaim) -> Message {
     let FileReclaim { node, lookups, identity, hint, open } = claim.clone();
     let (handle, flags) = open.unwrap_or_default();
+    let hint = wire::Path::new(hint.into_os_string().into_vec()).unwrap_or_default();
     Message::Reclaim { node, lookups, identity, hint, handle, flags: flags.cast_unsigned() }
 }
 
 fn lock(node: u64, change: &LockChange) -> Message {
-    Message::ReclaimLock { head: piece(&set_lock(node, change.handle, &change.args())) }
+    Message::ReclaimLock { head: piece(&change.message(node)) }
 }
 
 /// Returns whether a claim that failed with this error may be granted later, since the server lacks a resource. A
@@ -33,7 +34,7 @@ impl Relay {
     pub(super) fn reclaim(&self, memory: SessionInstance, interrupted: &dyn Fn() -> bool) -> Result<(), CallError> {
         let mut withdrawn = Vec::new();
         // Deferred requests had a meaning only for the former session instance.
-        let claims = self.held.claims(memory, || withdrawn = self.deferred.clear());
+        let claims = self.kernel.claims(memory, LOCKS_CLAIMED_MAX, || withdrawn = self.deferred.clear());
         withdrawn.into_iter().for_each(|number| self.open.end(number));
         // Requests that wait continue to wait. They are queued now: if this call is interrupted after the server lets
         // the kernel in, no further reclaim would do it.
@@ -60,7 +61,7 @@ impl Relay {
                 claimed += 1;
             } else {
                 lost += 1;
-                self.closed(claim.open.and_then(|(handle, _)| self.held.remove(handle)));
+                self.closed(claim.open.and_then(|(handle, _)| self.kernel.loses_open(handle)));
             }
         }
         // Not ended by a signal: the server now lets the kernel in, and a caller that does not know that would claim
@@ -96,7 +97,7 @@ impl Relay {
             // Undoing a claim that was never made has no effect.
             self.claim(&undone, interrupted)?;
         }
-        let lost = self.held.lose(file.node);
+        let lost = self.kernel.loses_file(file.node);
         let count = lost.len();
         lost.into_iter().for_each(|held| self.closed(Some(held)));
         Ok(count)
