@@ -12,7 +12,7 @@ use crate::ratchet::{FILE, Findings};
 use crate::sources::Sources;
 
 /// Crates that a program's data goes through.
-const DATA_PATH: [&str; 19] = [
+const DATA_PATH: [&str; 21] = [
     "agent",
     "remote",
     "window",
@@ -28,6 +28,8 @@ const DATA_PATH: [&str; 19] = [
     "catalogue",
     "wire",
     "transport",
+    "namespace",
+    "posix-namespace",
     "global-store",
     "config",
     "types",

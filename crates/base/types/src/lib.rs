@@ -10,7 +10,7 @@ mod order;
 mod range;
 mod shown;
 
-pub use fingerprint::{Fingerprint, Moved, Timestamp};
+pub use fingerprint::{Fingerprint, Moved, NewTime, Timestamp};
 pub use gathered::Gathered;
 pub use identity::{Identity, IdentityError};
 pub use lock::{LockKind, LockOwner, RangeLock, RangeLocks};

@@ -24,7 +24,7 @@ use crate::node::RelayNode;
 use crate::recovery_records::RecoveryRecords;
 
 /// Service for agents, `S`, and for nodes that also need names.
-pub struct Names<S> {
+pub struct NameService<S> {
     inner: S,
     /// Identity of the directory of `inner`, as agents send it.
     store: String,
@@ -70,7 +70,7 @@ fn refused(errno: i32, reason: &str) -> Message {
     Message::failed(errno, reason)
 }
 
-impl<S> Names<S> {
+impl<S> NameService<S> {
     /// Creates the service beside `inner`, which agents use for the directory `store`, over an agent of that
     /// directory and data. `recovery_records`: the records that earlier servers have left. `boot_verifier`: differs
     /// from the last one if this machine has crashed since.
@@ -80,12 +80,12 @@ impl<S> Names<S> {
         agent: Arc<Agent>,
         recovery_records: RecoveryRecords,
         boot_verifier: u64,
-    ) -> Names<S> {
+    ) -> NameService<S> {
         let user = rustix::process::geteuid();
         let alone = (!user.is_root()).then(|| user.as_raw());
         let numbers = Arc::new(AtomicU64::new(start()));
         let (recovery_records, clients) = (Arc::new(recovery_records), AtomicU64::new(1));
-        Names { inner, store: store.into(), agent, numbers, clients, recovery_records, boot_verifier, alone }
+        NameService { inner, store: store.into(), agent, numbers, clients, recovery_records, boot_verifier, alone }
     }
 
     fn on_node(&self, node: &RelayNode, message: Message, data: &[u8], out: &mut Vec<u8>) -> Message {
@@ -289,7 +289,7 @@ impl Drop for Told {
 
 const _: () = assert!(PIECE_BYTES_MAX.is_multiple_of(4));
 
-impl<S: Service> Service for Names<S> {
+impl<S: Service> Service for NameService<S> {
     type Session = ClientSession<S::Session>;
 
     fn begin(&self, session: &[u8; 16], store: &str, agent: &str) -> Result<Self::Session, (i32, String)> {

@@ -272,7 +272,8 @@ impl StoreLocks {
     }
 
     fn open(&self, node: &Node) -> Result<FileLocks, Errno> {
-        let opened = self.store.open_for_locks(node.fd());
+        let fd = node.inode().descriptor().ok_or(Errno::NOLCK)?;
+        let opened = self.store.open_for_locks(fd);
         opened.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::NOLCK))
     }
 
