@@ -12,7 +12,7 @@ use crate::ratchet::{FILE, Findings};
 use crate::sources::Sources;
 
 /// Crates that a program's data goes through.
-const DATA_PATH: [&str; 20] = [
+const DATA_PATH: [&str; 22] = [
     "agent",
     "remote",
     "window",
@@ -29,6 +29,8 @@ const DATA_PATH: [&str; 20] = [
     "wire",
     "peer",
     "transport",
+    "namespace",
+    "posix-namespace",
     "global-store",
     "config",
     "types",

@@ -1,32 +1,29 @@
 //! The agent: state shared by all operations.
 
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 
 use config::Policy;
-use data_store::{DataStore, FileChange, Residency};
+use data_store::{Anchor, DataStore, FileChange, Residency};
 use global_store::calls::{Store, StoreCall};
 use global_store::now_of_files;
-use global_store::posix::PosixStore;
-use rustix::fs::{self, Mode, OFlags};
+use namespace::{AnchorFor, Namespace};
 use types::{Identity, Timestamp};
 
-use crate::caller::Impersonator;
 use crate::locks::{LockScope, LockTable, StoreLocks};
 use crate::node::Node;
 use crate::policy_table::PolicyTable;
-use crate::stat::of_stat;
 use windows::Windows;
 
 /// POSIX meaning on one node over one accelerated directory. All methods may be called from any thread.
 pub struct Agent {
     pub(crate) data: Arc<dyn DataStore>,
-    pub(crate) store: PosixStore,
+    pub(crate) names: Arc<dyn Namespace>,
+    /// Registry of the calls to the global store.
+    calls: Store,
     pub(crate) policies: PolicyTable,
-    pub(crate) impersonator: Impersonator,
     pub(crate) locks: LockTable,
     /// Programs that locks exclude.
     pub(crate) lock_scope: LockScope,
@@ -35,35 +32,26 @@ pub struct Agent {
     pub(crate) windows: OnceLock<Arc<Windows>>,
     /// Bytes that windows of earlier agents held of files that are gone.
     pub(crate) lost_windows: AtomicU64,
-    /// Descriptor of `/proc/self/fd`, opened once. A descriptor `N` is passed as the name `N` in it to calls that need
-    /// a path.
-    pub(crate) descriptors: OwnedFd,
     /// Path of the directory with the control socket, through `/proc`: valid whatever is mounted.
     pub(crate) control: OnceLock<String>,
     root: Arc<Node>,
 }
 
 impl Agent {
-    /// Creates an agent over an opened data store. Call this in the process that will serve, because descriptors are
-    /// named through `/proc`.
-    pub fn new(data: Arc<dyn DataStore>, store: PosixStore, policies: PolicyTable) -> io::Result<Agent> {
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let descriptors = fs::open("/proc/self/fd", flags, Mode::empty())?;
-        let root = fs::openat(store.root(), ".", flags, Mode::empty())?;
-        let stat = fs::fstat(&root)?;
-        let root = Arc::new(Node::new(&store, root, stat.st_mode, stat.st_ino)?);
-        let lock_scope = LockScope::of_node(&store);
+    /// Creates an agent over an opened data store and the names of its files.
+    pub fn new(data: Arc<dyn DataStore>, names: Arc<dyn Namespace>, policies: PolicyTable) -> io::Result<Agent> {
+        let root = Arc::new(Node::new(names.root()?));
+        let (calls, lock_scope) = (names.calls(), LockScope::of_node(names.store().is_shared()));
         Ok(Agent {
             data,
-            store,
+            names,
+            calls,
             policies,
-            impersonator: Impersonator::new(),
             locks: LockTable::default(),
             lock_scope,
             store_locks: None,
             windows: OnceLock::new(),
             lost_windows: AtomicU64::new(0),
-            descriptors,
             control: OnceLock::new(),
             root,
         })
@@ -91,22 +79,12 @@ impl Agent {
 
     /// Calls to the global store that are under way.
     pub fn store_calls(&self) -> Store {
-        self.store.calls()
+        self.calls
     }
 
     /// Runs a call that reads from the global store.
     pub(crate) fn below<T>(&self, call: StoreCall, run: impl FnOnce() -> T) -> T {
-        self.store.calls().call(call, run)
-    }
-
-    /// Runs a call that changes the global store. Errors: those of the call; `EIO`, without running it, if the request
-    /// was given up because its sender has been answered already.
-    pub(crate) fn change_below<T, E: From<rustix::io::Errno>>(
-        &self,
-        call: StoreCall,
-        run: impl FnOnce() -> Result<T, E>,
-    ) -> Result<T, E> {
-        self.store.calls().change(call, run)
+        self.calls.call(call, run)
     }
 
     /// Checks that the burst buffer can apply all policies. Errors: the reason, and what to do.
@@ -125,30 +103,30 @@ impl Agent {
     /// Returns the path of a node relative to the accelerated directory. Names may change meanwhile, so the path is a
     /// hint. `None` if the node was moved outside or its path exceeds the limit.
     pub fn path_of(&self, node: &Node) -> Option<PathBuf> {
-        let link = |node: &Node| std::fs::read_link(node.proc_path()).ok();
-        link(node)?.strip_prefix(link(&self.root)?).ok().map(Path::to_path_buf)
-    }
-
-    /// Returns the name of a node in `self.descriptors`.
-    pub(crate) fn descriptor_name(&self, node: &Node) -> String {
-        node.fd().as_raw_fd().to_string()
+        self.names.path_of(node.inode())
     }
 
     /// Whether the burst buffer may hold data of a node, or the file is open. If so, the node is identified from here
     /// on. Errors: those of the global store when it is asked for the identity.
     pub fn may_hold(&self, node: &Node) -> io::Result<bool> {
-        let ino = node.ino();
         let index = self.data.extensions().index;
-        let known = || index.is_none_or(|index| PosixStore::starts_of(ino).iter().any(|start| index.may_know(start)));
-        if !node.is_identified() && !self.store.is_identified(ino) && !known() {
-            return Ok(false);
-        }
-        node.identify(&self.store).map(|_| true)
+        self.names.identify(node.inode(), &|start| index.is_none_or(|index| index.may_know(start)))
     }
 
     /// Returns the identity of a node.
     pub fn identity_of(&self, node: &Node) -> io::Result<Identity> {
-        node.identify(&self.store).cloned()
+        self.identify(node)?;
+        Ok(node.identity().clone())
+    }
+
+    /// Learns the identity of a node, unless it is known.
+    pub(crate) fn identify(&self, node: &Node) -> io::Result<()> {
+        self.names.identify(node.inode(), &|_| true).map(drop)
+    }
+
+    /// Returns the data store's anchor of a regular file.
+    pub(crate) fn anchor(&self, node: &Node) -> io::Result<Arc<dyn Anchor>> {
+        node.anchor(&*self.names, AnchorFor::Any)
     }
 
     /// Runs a change of a node's attributes or names in the global store, and tells the file cache that the change is
@@ -166,7 +144,7 @@ impl Agent {
         if node.is_regular() && self.may_hold(node).unwrap_or(false) && self.wants_look(node) {
             // The look comes first: the thread may act as a caller who cannot reach the burst buffer.
             if let Ok(stat) = self.stat(node) {
-                self.data.note(node.identity(), FileChange::Seen(&of_stat(&stat).fingerprint()));
+                self.data.note(node.identity(), FileChange::Seen(&stat.fingerprint()));
             }
         }
         now_of_files()
@@ -181,7 +159,7 @@ impl Agent {
     pub(crate) fn changed(&self, node: &Node) -> io::Result<()> {
         if node.is_regular() && self.may_hold(node)? && self.data.state(node.identity()).residency != Residency::Absent
         {
-            let anchor = node.anchor(&self.store)?;
+            let anchor = self.anchor(node)?;
             self.data.note(node.identity(), FileChange::Names(&*anchor));
         }
         Ok(())

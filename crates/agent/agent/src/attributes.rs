@@ -3,16 +3,13 @@
 use std::io;
 
 use data_store::{NewTime, OpenData};
-use global_store::calls::StoreCall;
-use rustix::fs::{self, AtFlags, Gid, Mode, Stat, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid};
-use rustix::io::Errno;
+use namespace::{Caller, FileAttributes, FileSystemSpace, Mode};
 
 use crate::agent::Agent;
-use crate::caller::{Caller, Judge};
 use crate::limits;
 use crate::node::Node;
 use crate::open_file::OpenFile;
-use crate::stat::{Attributes, FileSystemSpace, of_stat};
+use crate::overlay::lay_over;
 
 /// Changes of attributes. `None` leaves an attribute unchanged.
 #[derive(Debug, Clone, Copy, Default)]
@@ -43,26 +40,26 @@ impl NewAttributes {
 
 impl Agent {
     /// Reads a node's attributes in the global store.
-    pub(crate) fn stat(&self, node: &Node) -> io::Result<Stat> {
-        let said = self.below(StoreCall::Attributes, || fs::fstat(node.fd()));
-        let is_gone = said.as_ref().map_or_else(|error| *error == Errno::NOENT, |stat| stat.st_nlink == 0);
-        self.check_place(node, is_gone)?;
-        Ok(said?)
+    pub(crate) fn stat(&self, node: &Node) -> io::Result<FileAttributes> {
+        let said = self.names.attributes(node.inode());
+        let is_missing = |error: &io::Error| error.raw_os_error() == Some(libc::ENOENT);
+        self.check_place(node, said.as_ref().map_or_else(is_missing, |stat| stat.nlink == 0))?;
+        said
     }
 
     /// Returns a node's attributes: those of the global store, with the replica's newer values in their place.
-    pub fn attributes(&self, node: &Node) -> io::Result<Attributes> {
+    pub fn attributes(&self, node: &Node) -> io::Result<FileAttributes> {
         let before = self.data.staged_count();
-        self.overlaid(node, before, of_stat(&self.stat(node)?))
+        self.overlaid(node, before, self.stat(node)?)
     }
 
     /// Returns the attributes of an open file whose data is an older version. Size, blocks and modification time are
     /// those of that version; the rest is the file's.
-    pub fn attributes_of_version(&self, open: &OpenFile) -> io::Result<Attributes> {
+    pub fn attributes_of_version(&self, open: &OpenFile) -> io::Result<FileAttributes> {
         self.look(open.node(), &mut |_| Ok(()))?;
-        let mut attributes = of_stat(&self.stat(open.node())?);
+        let mut attributes = self.stat(open.node())?;
         if let Some(replica) = open.backing() {
-            let version = of_stat(&fs::fstat(&replica)?);
+            let version = FileAttributes::of(&replica)?;
             (attributes.size, attributes.blocks, attributes.mtime) = (version.size, version.blocks, version.mtime);
         }
         Ok(attributes)
@@ -70,7 +67,12 @@ impl Agent {
 
     /// Returns `attributes` with the replica's newer values in their place. `before`: the cache's `staged_count` before
     /// the global store was asked for `attributes`.
-    pub(crate) fn overlaid(&self, node: &Node, before: u64, mut attributes: Attributes) -> io::Result<Attributes> {
+    pub(crate) fn overlaid(
+        &self,
+        node: &Node,
+        before: u64,
+        mut attributes: FileAttributes,
+    ) -> io::Result<FileAttributes> {
         if !node.is_regular() {
             // The first query that an agent gets by itself is for a directory; a test kills the agent here.
             faults::pass("directory.asked");
@@ -78,7 +80,7 @@ impl Agent {
         }
         if !self.may_hold(node)? {
             // A replica of this file may have been staged out and dropped since the global store was asked.
-            return if self.data.staged_count() == before { Ok(attributes) } else { Ok(of_stat(&self.stat(node)?)) };
+            return if self.data.staged_count() == before { Ok(attributes) } else { Ok(self.stat(node)?) };
         }
         self.look(node, &mut |pending| {
             let mut before = before;
@@ -90,13 +92,13 @@ impl Agent {
                 }
                 let below = (self.data.staged_count() == before).then(|| attributes.fingerprint());
                 let overlay = self.data.attributes(node.identity(), below.as_ref())?;
-                overlay.iter().for_each(|overlay| attributes.lay_over(overlay));
+                overlay.iter().for_each(|overlay| lay_over(&mut attributes, overlay));
                 let now = self.data.staged_count();
                 if now == before || overlay.is_some_and(|overlay| overlay.ahead) {
                     break;
                 }
                 // The stage-out since then may have been this file's, with its data or its access time.
-                attributes = of_stat(&self.stat(node)?);
+                attributes = self.stat(node)?;
                 before = now;
             }
             attributes.size = attributes.size.max(pending.map_or(0, |pending| pending.end()));
@@ -113,14 +115,14 @@ impl Agent {
         open: Option<&OpenFile>,
         new: &NewAttributes,
         interrupted: &dyn Fn() -> bool,
-    ) -> io::Result<Attributes> {
+    ) -> io::Result<FileAttributes> {
         if node.is_regular() {
             self.may_hold(node)?;
         }
         let cuts_by_name = new.size.is_some() && open.is_none();
         if cuts_by_name && node.is_regular() {
             // Permission is checked in the global store first, because the changes that follow are not undone.
-            self.check_access(caller, node, crate::Mode { write: true, ..crate::Mode::default() })?;
+            self.names.check_open(caller, node.inode(), Mode { write: true, ..Mode::default() })?;
         }
         // Set times must come after all earlier writes. Records that cannot be applied now would change the times
         // later.
@@ -130,26 +132,14 @@ impl Agent {
         }
         if new.uid.is_some() || new.gid.is_some() {
             let _steady = self.steady(node)?;
-            let (uid, gid) = (new.uid.map(Uid::from_raw), new.gid.map(Gid::from_raw));
-            // The store decides by the caller's groups, so the groups are read first.
-            let judge = if new.gid.is_some() { Judge::Groups } else { Judge::Node(node, 0) };
-            let change = || fs::chownat(node.fd(), "", uid, gid, AtFlags::EMPTY_PATH);
-            let change = || Ok(self.change_below(StoreCall::Change, change)?);
-            self.as_ours(node, || self.impersonator.act(caller, judge, change))?;
+            self.as_ours(node, || self.names.set_owner(caller, node.inode(), new.uid, new.gid))?;
         }
         if let Some(mode) = new.mode {
             if mode & 0o6000 != 0 {
                 self.settle_before_privileges(node);
             }
             let _steady = self.steady(node)?;
-            let mode = Mode::from_raw_mode(mode & 0o7777);
-            let name = self.descriptor_name(node);
-            // For a caller outside the file's group, the store clears set-group-id without an error. So the groups are
-            // read first.
-            let judge = if mode.contains(Mode::SGID) { Judge::Groups } else { Judge::Node(node, 0) };
-            let change = || fs::chmodat(&self.descriptors, &name, mode, AtFlags::empty());
-            let change = || Ok(self.change_below(StoreCall::Change, change)?);
-            self.as_ours(node, || self.impersonator.act(caller, judge, change))?;
+            self.as_ours(node, || self.names.set_mode(caller, node.inode(), mode))?;
         }
         let in_use = match new.size {
             Some(size) => self.cut_to(node, open, size, new.clear_set_id, interrupted)?,
@@ -183,7 +173,7 @@ impl Agent {
         let cut = match open {
             Some(open) => open.set_len(size).map(|()| None),
             None => self.cut(node, size, &mut || {
-                self.data.set_len(&node.anchor(&self.store)?, size, &self.policy_for_change(node)?, interrupted)
+                self.data.set_len(&self.anchor(node)?, size, &self.policy_for_change(node)?, interrupted)
             }),
         };
         if cut.is_err() {
@@ -193,57 +183,32 @@ impl Agent {
     }
 
     fn set_times(&self, caller: &Caller, node: &Node, new: &NewAttributes) -> io::Result<()> {
-        let times = Timestamps { last_access: timespec(new.atime), last_modification: timespec(new.mtime) };
-        let name = self.descriptor_name(node);
         let _steady = self.steady(node)?;
-        let mut apply = || {
-            self.impersonator.act(caller, Judge::Node(node, 2), || {
-                let change = || fs::utimensat(&self.descriptors, &name, &times, AtFlags::empty());
-                Ok(self.change_below(StoreCall::Change, change)?)
-            })
-        };
+        let mut apply = || self.names.set_times(caller, node.inode(), [new.atime, new.mtime]);
         if !node.is_regular() {
             return apply();
         }
         if self.is_shared() {
             self.check_times(caller, node, new)?;
         }
-        self.data.set_times(&node.anchor(&self.store)?, [new.atime, new.mtime], &mut apply)
+        self.data.set_times(&self.anchor(node)?, [new.atime, new.mtime], &mut apply)
     }
 
     /// Checks that the caller may set times where the server sets them. The owner may set any; a caller with write
     /// permission may set both to now. Errors: `EPERM`, `EACCES`.
     fn check_times(&self, caller: &Caller, node: &Node, new: &NewAttributes) -> io::Result<()> {
-        if caller.uid == 0 || caller.uid == self.stat(node)?.st_uid {
+        if caller.uid == 0 || caller.uid == self.stat(node)?.uid {
             return Ok(());
         }
         if new.atime != Some(NewTime::Now) || new.mtime != Some(NewTime::Now) {
             return Err(io::Error::from_raw_os_error(libc::EPERM));
         }
-        self.check_access(caller, node, crate::Mode { write: true, ..crate::Mode::default() })
+        self.names.check_open(caller, node.inode(), Mode { write: true, ..Mode::default() })
     }
 
-    /// The global store's space.
+    /// The space of the file system that keeps the names.
     pub fn space(&self) -> io::Result<FileSystemSpace> {
-        let stat = self.below(StoreCall::Attributes, || fs::fstatvfs(self.root().fd()))?;
-        Ok(FileSystemSpace {
-            blocks: stat.f_blocks,
-            bfree: stat.f_bfree,
-            bavail: stat.f_bavail,
-            files: stat.f_files,
-            ffree: stat.f_ffree,
-            bsize: stat.f_bsize,
-            namelen: stat.f_namemax,
-            frsize: stat.f_frsize,
-        })
-    }
-}
-
-fn timespec(time: Option<NewTime>) -> Timespec {
-    match time {
-        None => Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
-        Some(NewTime::Now) => Timespec { tv_sec: 0, tv_nsec: UTIME_NOW },
-        Some(NewTime::At(at)) => Timespec { tv_sec: at.seconds, tv_nsec: at.nanos.into() },
+        self.names.space()
     }
 }
 
@@ -257,15 +222,17 @@ mod tests {
     use data_store::Residency;
     use file_cache::{FileCache, Settings};
     use global_store::posix::{PosixStore, StoreOptions};
-    use rustix::fs::OFlags;
+    use namespace::NewMode;
+    use posix_namespace::PosixNamespace;
+    use rustix::fs::{self, OFlags};
 
     use super::*;
-    use crate::{NewMode, PolicyTable};
+    use crate::PolicyTable;
 
     const LEN: u64 = 1000;
 
     fn create(agent: &Agent, name: &str) -> Arc<Node> {
-        let how = crate::Mode { read: true, write: true, ..crate::Mode::default() };
+        let how = Mode { read: true, write: true, ..Mode::default() };
         let new = NewMode { mode: 0o644, umask: 0 };
         let (found, open) =
             agent.create(&Caller::own(), agent.root(), Some(name.as_ref()), new, true, how).expect("a new name");
@@ -279,11 +246,11 @@ mod tests {
         let directory = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
         let (data, buffer) = (directory.path().join("data"), directory.path().join("buffer"));
         std::fs::create_dir_all(&data).unwrap();
-        let root = fs::open(&data, OFlags::PATH | OFlags::DIRECTORY, Mode::empty()).unwrap();
+        let root = fs::open(&data, OFlags::PATH | OFlags::DIRECTORY, fs::Mode::empty()).unwrap();
         let store = PosixStore::new(root, StoreOptions::default()).unwrap();
         let cache = FileCache::open(Settings::new(&buffer, std::sync::Arc::new(store.clone()), "test")).unwrap();
         let policies = PolicyTable::load(Policy::default(), buffer.join("policies.toml")).unwrap();
-        let agent = Agent::new(Arc::new(cache), store, policies).unwrap();
+        let agent = Agent::new(Arc::new(cache), Arc::new(PosixNamespace::new(store).unwrap()), policies).unwrap();
         let (end, wrong) = (Instant::now() + Duration::from_secs(3), AtomicBool::new(false));
         std::thread::scope(|scope| {
             for thread in 0..8 {

@@ -1,13 +1,10 @@
 //! Flags of files and directories (`chattr`, `lsattr`, project quotas), kept by the global store.
 
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
 
-use global_store::calls::StoreCall;
-use rustix::fs::{self, Mode, OFlags};
+use namespace::Caller;
 
 use crate::agent::Agent;
-use crate::caller::{Caller, Judge};
 use crate::node::Node;
 
 /// `FS_IOC_GETFLAGS` as the kernel sends it to 32-bit and 64-bit programs alike. The argument has 32 bits in both
@@ -57,26 +54,9 @@ impl Agent {
                 self.settle_below(node)?;
             }
         }
-        let file = self.open_for_flags(node)?;
-        let mut ask = || {
-            // SAFETY: the descriptor is open, and these commands read or write no more than the longest argument.
-            let done = unsafe { libc::ioctl(file.as_raw_fd(), command as _, argument.as_mut_ptr()) };
-            if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
-        };
-        if sets {
-            let _steady = self.steady(node)?;
-            self.impersonator.act(caller, Judge::Node(node, 0), || self.change_below(StoreCall::Change, &mut ask))?;
-            return Ok(Vec::new());
-        }
-        self.below(StoreCall::Attributes, ask)?;
-        Ok(argument[..bytes].to_vec())
-    }
-
-    fn open_for_flags(&self, node: &Node) -> io::Result<OwnedFd> {
-        let kind = if node.is_directory() { OFlags::DIRECTORY } else { OFlags::NONBLOCK };
-        let flags = OFlags::RDONLY | OFlags::NOCTTY | OFlags::CLOEXEC | kind;
-        let name = self.descriptor_name(node);
-        Ok(self.below(StoreCall::Open, || fs::openat(&self.descriptors, name, flags, Mode::empty()))?)
+        let _steady = if sets { self.steady(node)? } else { None };
+        self.names.flags(caller, node.inode(), command, &mut argument[..bytes])?;
+        Ok(if sets { Vec::new() } else { argument[..bytes].to_vec() })
     }
 
     /// Stages out the file if it is dirty, and waits.

@@ -2,28 +2,12 @@
 
 use std::time::Duration;
 
-/// Bytes of directory entries read from the global store at once: as many as one `readdir(3)` call of glibc gets from
-/// `getdents64`.
-pub const DIRECTORY_BUFFER_BYTES: usize = 32 << 10;
-
-/// Longest value of an extended attribute: the kernel's `XATTR_SIZE_MAX`.
-pub const XATTR_VALUE_BYTES_MAX: usize = 64 << 10;
-
-/// Longest `security.capability`: its third revision has 24 bytes.
-pub const CAPABILITY_BYTES_MAX: usize = 64;
-
-/// Longest list of extended attribute names: the kernel's `XATTR_LIST_MAX`.
-pub const XATTR_LIST_BYTES_MAX: usize = 64 << 10;
-
 /// Most bytes that one `copy_file_range` request copies. The caller comes again for the rest and can be interrupted in
 /// between.
 pub const COPY_BYTES_PER_CALL: usize = 8 << 20;
 
 /// The buffer of a copy: large enough for full speed, small enough for many at once.
 pub const COPY_BUFFER_BYTES: usize = 1 << 20;
-
-/// Preferred I/O size that `stat` reports, bytes: the block of the burst buffer.
-pub const PREFERRED_IO_BYTES: u32 = 1 << 20;
 
 /// Most locks, held and waiting, on one file: bounds what one program can make the agent remember.
 pub const LOCKS_PER_FILE_MAX: usize = 1 << 16;
@@ -85,6 +69,3 @@ pub const STORE_CALLS_LISTED: usize = 100;
 
 /// Tries to read the attributes of a file that becomes clean again and again meanwhile.
 pub(crate) const SETTLED_TRIES: u32 = 4;
-
-/// How long an idle helper thread is kept.
-pub(crate) const HELPER_REST: Duration = Duration::from_secs(10);

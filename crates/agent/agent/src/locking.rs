@@ -4,22 +4,24 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use config::Lock;
+use global_store::posix::PosixStore;
 use rustix::io::Errno;
+use types::{LockOwner, RangeLock};
 
 use crate::agent::Agent;
-use crate::locks::{LockOwner, LockRequest, LockScope, LockTicket, OnGranted, RangeLock, StoreLocks};
+use crate::locks::{LockRequest, LockScope, LockTicket, OnGranted, StoreLocks};
 use crate::node::Node;
 
 impl Agent {
     /// Takes locks in the global store as well, if it excludes the programs of all nodes. For an agent whose data is at
     /// a server, and for the server. Call this before the agent serves.
-    pub fn lock_in_store(&mut self) {
-        self.lock_scope = match self.store.locks_across_nodes() {
+    pub fn lock_in_store(&mut self, store: &PosixStore) {
+        self.lock_scope = match store.locks_across_nodes() {
             Ok(()) => LockScope::Store,
             Err(why) => LockScope::NodeAlone(why),
         };
         if self.lock_scope == LockScope::Store {
-            self.store_locks = Some(StoreLocks::new(self.store.clone()));
+            self.store_locks = Some(StoreLocks::new(store.clone()));
         }
     }
 
@@ -154,10 +156,11 @@ mod tests {
     use config::{Policy, PolicySet};
     use file_cache::{FileCache, Settings};
     use global_store::posix::{PosixStore, StoreOptions};
+    use posix_namespace::PosixNamespace;
     use rustix::fs::{self, Mode, OFlags};
+    use types::LockKind;
 
     use super::*;
-    use crate::locks::LockKind;
     use crate::policy_table::PolicyTable;
     use crate::{Caller, NewMode};
 
@@ -176,7 +179,8 @@ mod tests {
             let cache = FileCache::open(Settings::new(buffer.path(), Arc::new(store.clone()), "test")).unwrap();
             let rules = PolicySet::parse([policy]).unwrap().apply(Policy::default());
             let policies = PolicyTable::load(rules, buffer.path().join("policies.toml")).unwrap();
-            let agent = Arc::new(Agent::new(Arc::new(cache), store, policies).unwrap());
+            let agent =
+                Arc::new(Agent::new(Arc::new(cache), Arc::new(PosixNamespace::new(store).unwrap()), policies).unwrap());
             assert_eq!(matches!(agent.lock_scope(), LockScope::NodeAlone(_)), shared);
             let (new, how) = (NewMode { mode: 0o644, umask: 0 }, crate::Mode { write: true, ..crate::Mode::default() });
             let (found, _open) =

@@ -2,70 +2,50 @@
 
 use std::ffi::OsStr;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
 use data_store::FileChange;
-use global_store::calls::StoreCall;
 use global_store::descriptors;
-use global_store::hidden::is_hidden;
-use global_store::posix::{PosixStore, reopen_as_path};
-use rustix::fs::{self, AtFlags, FileType, Mode, OFlags};
+use namespace::{Caller, FileAttributes, KnownSince, NameKind, NewMode, NewName, OpenDirectory};
+use rustix::fs::{self, FileType};
 use rustix::io::Errno;
 use types::Identity;
 
 use crate::agent::Agent;
-use crate::caller::{Caller, Judge, names_in, with_umask};
 use crate::limits;
 use crate::node::Node;
-use crate::stat::{Attributes, of_stat};
 
 /// A node and its attributes at the moment of lookup or creation.
 pub struct FoundNode {
     /// The node.
     pub node: Arc<Node>,
     /// Attributes of the node.
-    pub attributes: Attributes,
-}
-
-/// Permission bits of a creation, and the caller's umask. A default ACL of the directory replaces the umask.
-#[derive(Debug, Clone, Copy)]
-pub struct NewMode {
-    /// Requested bits. Type bits are ignored, except by [`Agent::make_node`].
-    pub mode: u32,
-    /// Bits that the caller masks.
-    pub umask: u32,
-}
-
-impl NewMode {
-    /// Returns what decides the permission to create this in a directory. For a directory outside the caller's groups,
-    /// the store clears set-group-id without an error, so groups must be read first.
-    fn judge(self, directory: &Node) -> Judge<'_> {
-        if self.mode & 0o2000 == 0 { names_in(directory) } else { Judge::Groups }
-    }
+    pub attributes: FileAttributes,
 }
 
 impl Agent {
     /// Finds a name. `ENFILE`: the last descriptors are reserved for open files.
     pub fn lookup(&self, parent: &Node, name: &OsStr) -> io::Result<FoundNode> {
         let found = self.look_up(parent, name)?;
-        if descriptors::is_last(found.node.fd()) { Err(Errno::NFILE.into()) } else { Ok(found) }
+        let is_last = found.node.inode().descriptor().is_some_and(descriptors::is_last);
+        if is_last { Err(Errno::NFILE.into()) } else { Ok(found) }
     }
 
     pub(crate) fn look_up(&self, parent: &Node, name: &OsStr) -> io::Result<FoundNode> {
-        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        if is_hidden(name) {
-            return Err(Errno::NOENT.into());
-        }
-        let name = plain(name)?;
-        let look =
-            || self.found(self.below(StoreCall::Lookup, || fs::openat(parent.fd(), name, flags, Mode::empty()))?);
+        let look = || {
+            let before = self.data.staged_count();
+            let found = self.names.lookup(parent.inode(), name)?;
+            let node = Node::new(found.inode);
+            self.check_place(&node, found.attributes.nlink == 0)?;
+            let attributes = self.overlaid(&node, before, found.attributes)?;
+            Ok(FoundNode { node: Arc::new(node), attributes })
+        };
         for _ in 1..limits::LOOKUP_TRIES {
             match look() {
                 // Another file took the name's place between the open and the query for attributes.
-                Err(error) if error.raw_os_error() == Some(libc::ESTALE) && self.has_published() => {}
+                Err(error) if is_stale(&error) && self.has_published() => {}
                 other => return other,
             }
         }
@@ -75,40 +55,25 @@ impl Agent {
     /// Finds a file that was open before a restart, as [`Agent::find`] does. `None` also if its identity may be reused:
     /// nothing kept the inode allocated meanwhile.
     pub fn find_again(&self, identity: &Identity, hint: &Path) -> io::Result<Option<Arc<Node>>> {
-        if PosixStore::is_lasting(identity) { self.find(identity, hint) } else { Ok(None) }
+        self.find_since(identity, hint, KnownSince::Restart)
     }
 
     /// Finds the file or directory with this identity, last seen at `hint`. `None` if it is gone.
     pub fn find(&self, identity: &Identity, hint: &Path) -> io::Result<Option<Arc<Node>>> {
-        let Some(fd) = self.store.find(identity, hint)? else { return Ok(None) };
-        self.below(StoreCall::Attributes, || {
-            let stat = fs::fstat(&fd)?;
-            Ok(Some(Arc::new(Node::new(&self.store, fd, stat.st_mode, stat.st_ino)?)))
-        })
+        self.find_since(identity, hint, KnownSince::InUse)
     }
 
-    fn found(&self, fd: OwnedFd) -> io::Result<FoundNode> {
-        let before = self.data.staged_count();
-        let (node, attributes) = self.looked_at(fd)?;
-        self.check_place(&node, attributes.nlink == 0)?;
-        let attributes = self.overlaid(&node, before, attributes)?;
-        Ok(FoundNode { node: Arc::new(node), attributes })
-    }
-
-    /// Returns a node and its attributes in the global store.
-    fn looked_at(&self, fd: OwnedFd) -> io::Result<(Node, Attributes)> {
-        self.below(StoreCall::Attributes, || {
-            let stat = fs::fstat(&fd)?;
-            Ok((Node::new(&self.store, fd, stat.st_mode, stat.st_ino)?, of_stat(&stat)))
-        })
+    fn find_since(&self, identity: &Identity, hint: &Path, since: KnownSince) -> io::Result<Option<Arc<Node>>> {
+        Ok(self.names.find(identity, hint, since)?.map(|inode| Arc::new(Node::new(inode))))
     }
 
     /// Creates a directory.
     pub fn make_directory(&self, caller: &Caller, parent: &Node, name: &OsStr, new: NewMode) -> io::Result<FoundNode> {
-        let make = |mode| fs::mkdirat(parent.fd(), plain(name)?, Mode::from_raw_mode(mode & 0o7777));
-        self.impersonator.act(caller, new.judge(parent), || {
-            Ok(self.change_below(StoreCall::Create, || with_umask(new.mode, new.umask, make))?)
-        })?;
+        self.make(caller, parent, name, NewName::Directory(new))
+    }
+
+    fn make(&self, caller: &Caller, parent: &Node, name: &OsStr, new: NewName<'_>) -> io::Result<FoundNode> {
+        self.names.make(caller, parent.inode(), name, new)?;
         self.look_up(parent, name)
     }
 
@@ -123,35 +88,29 @@ impl Agent {
     ) -> io::Result<FoundNode> {
         let kind = FileType::from_raw_mode(new.mode);
         let device = fs::makedev(device >> 8 & 0xfff, device & 0xff | device >> 12 & 0xfff00);
-        let make = |mode| fs::mknodat(parent.fd(), plain(name)?, kind, Mode::from_raw_mode(mode & 0o7777), device);
-        self.impersonator.act(caller, new.judge(parent), || {
-            Ok(self.change_below(StoreCall::Create, || with_umask(new.mode, new.umask, make))?)
-        })?;
-        self.look_up(parent, name)
+        self.make(caller, parent, name, NewName::Special { kind, mode: new, device })
     }
 
     /// Creates a symbolic link.
     pub fn make_symlink(&self, caller: &Caller, parent: &Node, name: &OsStr, target: &OsStr) -> io::Result<FoundNode> {
-        self.impersonator.act(caller, names_in(parent), || {
-            Ok(self.change_below(StoreCall::Create, || fs::symlinkat(target, parent.fd(), plain(name)?))?)
-        })?;
-        self.look_up(parent, name)
+        self.make(caller, parent, name, NewName::Symlink(target))
     }
 
     /// Returns the target of a symbolic link.
     pub fn read_symlink(&self, node: &Node) -> io::Result<Vec<u8>> {
-        let target = self.below(StoreCall::Read, || fs::readlinkat(node.fd(), "", Vec::new()))?;
-        Ok(std::ffi::OsString::from_vec(target.into_bytes()).into_vec())
+        self.names.read_symlink(node.inode())
+    }
+
+    /// Opens a directory for reading, as the caller.
+    pub fn open_directory(&self, caller: &Caller, node: &Node) -> io::Result<Box<dyn OpenDirectory>> {
+        self.names.open_directory(caller, node.inode())
     }
 
     /// Adds a name for a node; a file created without a name gets its first.
     pub fn link(&self, caller: &Caller, node: &Node, parent: &Node, name: &OsStr) -> io::Result<FoundNode> {
         {
             let _steady = self.steady(node)?;
-            let (from, follow) = (self.descriptor_name(node), AtFlags::SYMLINK_FOLLOW);
-            let link = || fs::linkat(&self.descriptors, &from, parent.fd(), plain(name)?, follow);
-            let change = || Ok(self.change_below(StoreCall::Create, link)?);
-            self.as_ours(node, || self.impersonator.act(caller, names_in(parent), change))?;
+            self.as_ours(node, || self.names.link(caller, node.inode(), parent.inode(), name))?;
         }
         self.removes(node, false);
         self.changed(node)?;
@@ -163,9 +122,8 @@ impl Agent {
         let _steady = self.steady_names();
         let victim = self.look_up(parent, name)?;
         self.loses_a_name(&victim);
-        let remove =
-            || self.change_below(StoreCall::Remove, || Ok(fs::unlinkat(parent.fd(), plain(name)?, AtFlags::empty())?));
-        let done = self.as_ours(&victim.node, || self.impersonator.act(caller, names_in(parent), remove));
+        let remove = || self.names.remove(caller, parent.inode(), name, NameKind::File);
+        let done = self.as_ours(&victim.node, remove);
         // Even after an error, the file's link count tells whether the name is gone.
         let told = self.lost_a_name(&victim, name);
         done.and(told)
@@ -184,13 +142,7 @@ impl Agent {
 
     /// Removes an empty directory.
     pub fn remove_directory(&self, caller: &Caller, parent: &Node, name: &OsStr) -> io::Result<()> {
-        self.emptying(caller, parent, name, || {
-            self.impersonator.act(caller, names_in(parent), || {
-                self.change_below(StoreCall::Remove, || {
-                    Ok(fs::unlinkat(parent.fd(), plain(name)?, AtFlags::REMOVEDIR)?)
-                })
-            })
-        })
+        self.names.remove(caller, parent.inode(), name, NameKind::Directory)
     }
 
     /// Handles the removal of a name. If it was the last, the replica is dropped at the last close.
@@ -199,7 +151,7 @@ impl Agent {
         if !node.is_regular() || !self.may_hold(node)? {
             return Ok(());
         }
-        let links = self.below(StoreCall::Attributes, || fs::fstat(node.fd()))?.st_nlink;
+        let links = self.names.attributes(node.inode())?.nlink;
         if links == 0 || (links == 1 && victim.attributes.nlink == 1 && self.is_left_over(node, name)?) {
             self.removes(node, true);
             self.data.note(node.identity(), FileChange::Unlinked);
@@ -213,48 +165,14 @@ impl Agent {
     /// hexadecimal digits. An NFS client renames a removed file until its last close on this node, and our own
     /// descriptors count. For all others the file is gone. After a crash it may be gone before we have noticed.
     fn is_left_over(&self, node: &Node, name: &OsStr) -> io::Result<bool> {
-        let path = node.anchor(&self.store)?.path_hint();
+        let path = self.anchor(node)?.path_hint();
         let digits = path.file_name().filter(|now| *now != name).and_then(|name| name.as_bytes().strip_prefix(b".nfs"));
         Ok(digits.is_some_and(|digits| digits.len() == 24 && digits.iter().all(u8::is_ascii_hexdigit)))
     }
-
-    /// Creates a regular file in the global store and opens it for reading and writing. `ESTALE` if the name exists and
-    /// not `exclusive`: the kernel then looks again.
-    pub(crate) fn create_below(
-        &self,
-        caller: &Caller,
-        parent: &Node,
-        name: Option<&OsStr>,
-        new: NewMode,
-        exclusive: bool,
-    ) -> io::Result<(FoundNode, OwnedFd)> {
-        let flags = OFlags::RDWR | OFlags::CLOEXEC;
-        let (flags, name) = match name {
-            Some(name) => (flags | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW, plain(name)?),
-            None if exclusive => (flags | OFlags::TMPFILE | OFlags::EXCL, OsStr::new(".")),
-            None => (flags | OFlags::TMPFILE, OsStr::new(".")),
-        };
-        let create = |mode| fs::openat(parent.fd(), name, flags, Mode::from_raw_mode(mode & 0o7777));
-        let created = self.impersonator.act(caller, new.judge(parent), || {
-            match self.change_below(StoreCall::Create, || with_umask(new.mode, new.umask, create)) {
-                Err(Errno::EXIST) if !exclusive => Err(Errno::STALE.into()),
-                created => Ok(created?),
-            }
-        })?;
-        // A file created just now has no data at a server, so the server is not asked.
-        let (node, attributes) = self.looked_at(reopen_as_path(created.as_fd())?)?;
-        Ok((FoundNode { node: Arc::new(node), attributes }, created))
-    }
 }
 
-/// Checks a name as the kernel passes it: one component, neither `.` nor `..`.
-pub(crate) fn plain(name: &OsStr) -> Result<&OsStr, Errno> {
-    match name.as_bytes() {
-        b"" | b"." | b".." => Err(Errno::INVAL),
-        _ if is_hidden(name) => Err(Errno::ACCESS),
-        bytes if bytes.contains(&b'/') => Err(Errno::INVAL),
-        _ => Ok(name),
-    }
+fn is_stale(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(libc::ESTALE)
 }
 
 #[cfg(test)]
@@ -262,7 +180,9 @@ pub(crate) mod tests {
     use catalogue::{Catalogue, MemoryCatalogue, State};
     use config::{Policy, PolicySet};
     use file_cache::{FileCache, Settings};
-    use global_store::posix::StoreOptions;
+    use global_store::posix::{PosixStore, StoreOptions};
+    use posix_namespace::PosixNamespace;
+    use rustix::fs::{Mode, OFlags};
 
     use super::*;
     use crate::policy_table::PolicyTable;
@@ -279,7 +199,8 @@ pub(crate) mod tests {
         let policy = PolicySet::parse(["stage_out=manual"]).unwrap().apply(Policy::default());
         let policies = PolicyTable::load(policy, buffer.join("policies.toml")).unwrap();
         let cache = FileCache::open(settings).unwrap();
-        (Agent::new(Arc::new(cache), store, policies).unwrap(), catalogue)
+        let names = PosixNamespace::new(store).unwrap();
+        (Agent::new(Arc::new(cache), Arc::new(names), policies).unwrap(), catalogue)
     }
 
     /// A file that the medium still calls dirty would be brought back by a crash, without its global copy.

@@ -10,14 +10,15 @@ use data_store::{
     DataStore, DataVersion, FileChange, InPlace, InPlaceAs, OpenData, Passthrough, SeekFor, SyncScope, WriteWhere,
     patiently,
 };
-use rustix::fs;
+use namespace::{Mode, Namespace};
 use types::{ByteRange, Version};
 
 use crate::agent::Agent;
 use crate::limits;
-use crate::mode::{Mode, WriteHow};
 use crate::node::Node;
 use crate::reader::{ReadData, ReadObserver};
+use crate::set_id::SET_IDS;
+use crate::write_how::WriteHow;
 use windows::{CrashDurability, WindowRight, WindowRules, Windows};
 
 /// One open file description.
@@ -30,6 +31,7 @@ pub struct OpenFile {
     node: Arc<Node>,
     handle: Box<dyn OpenData>,
     store: Arc<dyn DataStore>,
+    names: Arc<dyn Namespace>,
     atime: Atime,
     mode: Mode,
     /// Whether the file had set-id bits or capabilities at an open for writing that no write has removed yet.
@@ -58,6 +60,7 @@ impl Agent {
             node,
             handle,
             store: Arc::clone(&self.data),
+            names: Arc::clone(&self.names),
             atime: policy.atime,
             mode,
             privileged: privileged.into(),
@@ -86,8 +89,7 @@ impl Agent {
     }
 
     fn before_write(&self, open: &OpenFile, clear_set_id: bool) -> io::Result<()> {
-        let mode = fs::Mode::from_raw_mode(self.stat(&open.node)?.st_mode);
-        let set_id = mode.intersects(fs::Mode::SUID | fs::Mode::SGID);
+        let set_id = self.stat(&open.node)?.mode & SET_IDS != 0;
         if (set_id && clear_set_id) || open.privileged.load(Ordering::Relaxed) {
             self.drop_privileges_of(&open.node, clear_set_id)?;
             // A privileged writer leaves the set-id bits for a later, unprivileged one to clear.
@@ -361,7 +363,7 @@ impl OpenFile {
 impl Drop for OpenFile {
     fn drop(&mut self) {
         // Must come before the handle drops, so that nothing is staged out to a file that is about to vanish.
-        if self.nameless && fs::fstat(self.node.fd()).is_ok_and(|stat| stat.st_nlink == 0) {
+        if self.nameless && self.names.attributes(self.node.inode()).is_ok_and(|stat| stat.nlink == 0) {
             self.store.note(self.node.identity(), FileChange::Unlinked);
         }
     }

@@ -1,20 +1,16 @@
 //! Opening files: permissions and the policy of the directory.
 
-use std::ffi::{CString, OsStr};
+use std::ffi::OsStr;
 use std::io;
-use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
 use config::{Cache, Policy};
 use data_store::{FileChange, OpenHow};
-use global_store::calls::StoreCall;
 use global_store::limits::ONE_READ_BYTES;
-use rustix::fs::{self, OFlags};
+use namespace::{AnchorFor, Caller, Mode, NewFile, NewMode};
 
 use crate::agent::Agent;
-use crate::caller::{Caller, Judge};
-use crate::mode::Mode;
-use crate::names::{FoundNode, NewMode};
+use crate::names::FoundNode;
 use crate::node::Node;
 use crate::open_file::OpenFile;
 
@@ -32,7 +28,7 @@ impl Agent {
             let errno = if node.is_directory() { libc::EISDIR } else { libc::ENXIO };
             return Err(io::Error::from_raw_os_error(errno));
         }
-        self.check_access(caller, node, mode)?;
+        self.names.check_open(caller, node.inode(), mode)?;
         self.open_allowed(node, mode, interrupted)
     }
 
@@ -65,11 +61,11 @@ impl Agent {
         // Privileges are removed first: an open that is refused must truncate nothing.
         let taken =
             (mode.truncate && privileged).then(|| self.take_privileges_of(node, mode.clear_set_id)).transpose()?;
-        let anchor = if writes || self.may_hold(node)? || self.stat(node)?.st_size == 0 {
-            node.anchor(&self.store)?
+        let anchor = if writes || self.may_hold(node)? || self.stat(node)?.size == 0 {
+            self.anchor(node)?
         } else {
             let copied = matches!(how.policy.cache, Cache::Both | Cache::Preload) && !self.is_shared();
-            node.anchor_reading(&self.store, if copied { ONE_READ_BYTES } else { 0 })?
+            node.anchor(&*self.names, AnchorFor::Reading(if copied { ONE_READ_BYTES } else { 0 }))?
         };
         let open = |how: &OpenHow| self.data.open(Arc::clone(&anchor), how.clone(), interrupted);
         let opened = if mode.truncate { self.cut(node, 0, &mut || open(&how)) } else { open(&how) };
@@ -87,10 +83,10 @@ impl Agent {
     /// users' files, so it could not stage them out. Writes to those go to the global store.
     pub(crate) fn policy_for_change(&self, node: &Node) -> io::Result<Arc<Policy>> {
         let policy = self.policy_for(node);
-        if self.impersonator.is_privileged() {
+        if self.names.acts_for_all() {
             return Ok(policy);
         }
-        let owner = self.below(StoreCall::Attributes, || fs::fstat(node.fd()))?.st_uid;
+        let owner = self.names.attributes(node.inode())?.uid;
         if owner == rustix::process::geteuid().as_raw() {
             return Ok(policy);
         }
@@ -100,46 +96,6 @@ impl Agent {
             other => other,
         };
         Ok(Arc::new(Policy { cache, ..Policy::clone(&policy) }))
-    }
-
-    /// Checks that the caller may open a file in this mode, by the store's current permissions. For a write, the
-    /// store's own file is opened in the requested mode. So all that the store would refuse later is refused here:
-    /// immutable, append-only and read-only files, and owners it does not trust.
-    pub(crate) fn check_access(&self, caller: &Caller, node: &Node, mode: Mode) -> io::Result<()> {
-        if mode.write || mode.truncate {
-            return self.check_open(caller, node, mode);
-        }
-        if caller.uid == 0 {
-            return Ok(());
-        }
-        let access = if mode.execute { libc::X_OK } else { libc::R_OK };
-        let name = CString::new(self.descriptor_name(node))?;
-        let descriptors = self.descriptors.as_raw_fd();
-        // The raw call is used because wrappers check the real user where they take it to be the effective one.
-        // SAFETY: an open descriptor and a C string that lives through the call.
-        let ask =
-            || unsafe { libc::syscall(libc::SYS_faccessat2, descriptors, name.as_ptr(), access, libc::AT_EACCESS) };
-        self.impersonator.act(caller, Judge::Node(node, access as u32), || {
-            self.below(StoreCall::Attributes, || if ask() == 0 { Ok(()) } else { Err(io::Error::last_os_error()) })
-        })
-    }
-
-    /// Opens the store's file as the caller, and closes it. Does not truncate. An append-only file must not be
-    /// truncated either, so a check for truncation opens without `O_APPEND`.
-    fn check_open(&self, caller: &Caller, node: &Node, mode: Mode) -> io::Result<()> {
-        let mut flags = OFlags::CLOEXEC | OFlags::NOCTTY;
-        flags |= if mode.read { OFlags::RDWR } else { OFlags::WRONLY };
-        if mode.append && !mode.truncate {
-            flags |= OFlags::APPEND;
-        }
-        let name = self.descriptor_name(node);
-        let wanted = if mode.read { 6 } else { 2 };
-        self.impersonator.act(caller, Judge::Node(node, wanted), || {
-            self.below(
-                StoreCall::Open,
-                || Ok(fs::openat(&self.descriptors, &name, flags, fs::Mode::empty()).map(drop)?),
-            )
-        })
     }
 
     /// Creates a regular file and opens it. If `name` is `None`, the file has no name until it is linked; with
@@ -157,8 +113,9 @@ impl Agent {
             // A server cannot find a file without a name. Programs then create a name and remove it.
             return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
         }
-        let (found, created) = self.create_below(caller, parent, name, new, exclusive)?;
-        let anchor = found.node.anchor_created(&self.store, created, name.map(|name| (parent, name)))?;
+        let (found, anchor) = self.names.create(caller, parent.inode(), NewFile { name, mode: new, exclusive })?;
+        let found = FoundNode { node: Arc::new(Node::new(found.inode)), attributes: found.attributes };
+        found.node.is_created(&anchor);
         let policy = if name.is_some() { self.policy_for(&found.node) } else { self.policy_for(parent) };
         let (appends, sync, noatime) = (mode.appends_alone(), mode.sync, mode.noatime);
         let how = OpenHow {

@@ -6,12 +6,12 @@ use std::path::PathBuf;
 
 use data_store::FileChange;
 use global_store::calls::StoreCall;
-use rustix::fs::{self, RenameFlags};
+use namespace::Caller;
+use rustix::fs::RenameFlags;
 use types::Shown;
 
 use crate::agent::Agent;
-use crate::caller::{Caller, names_in};
-use crate::names::{FoundNode, plain};
+use crate::names::FoundNode;
 use crate::node::Node;
 
 impl Agent {
@@ -57,14 +57,8 @@ impl Agent {
         let held = if moves { self.below(StoreCall::Rename, || self.policies.moving()) } else { None };
         let places = held.as_ref().and_then(|_| self.places(from, to));
         let began = self.begin_own(&source);
-        let rename = || {
-            self.impersonator.act(caller, names_in(from.0), || {
-                self.change_below(StoreCall::Rename, || {
-                    Ok(fs::renameat_with(from.0.fd(), plain(from.1)?, to.0.fd(), plain(to.1)?, flags)?)
-                })
-            })
-        };
-        let done = if replaces { self.emptying(caller, to.0, to.1, rename) } else { rename() };
+        let (old, new) = ((from.0.inode(), from.1), (to.0.inode(), to.1));
+        let done = self.names.rename(caller, old, new, flags.bits());
         let moved = target.iter().map(|found| &found.node).chain([&source]);
         moved.for_each(|node| self.data.note(node.identity(), FileChange::Attributes(began)));
         if let Err(error) = done {
@@ -124,9 +118,9 @@ mod tests {
     use std::sync::Arc;
 
     use config::PolicySet;
+    use namespace::NewMode;
 
     use super::*;
-    use crate::names::NewMode;
     use crate::names::tests::agent_of;
 
     #[test] // S34

@@ -1,34 +1,40 @@
 //! Set-id bits and file capabilities, which any write removes, also our own write of a stage-out.
 
+use std::ffi::CStr;
 use std::io;
 
-use global_store::calls::StoreCall;
-use rustix::fs::{self, AtFlags, Mode};
-use rustix::io::Errno;
+use namespace::Caller;
+use rustix::fs::XattrFlags;
 use types::Shown;
 
 use crate::agent::Agent;
-use crate::limits::CAPABILITY_BYTES_MAX;
 use crate::node::Node;
 
 /// Extended attribute that holds a file's capabilities.
-pub const CAPABILITY: &str = "security.capability";
+pub const CAPABILITY: &CStr = c"security.capability";
+
+/// Permission bit `S_ISUID`.
+pub(crate) const SET_USER_ID: u32 = 0o4000;
+/// Permission bit `S_ISGID`.
+pub(crate) const SET_GROUP_ID: u32 = 0o2000;
+/// Both set-id bits.
+pub(crate) const SET_IDS: u32 = SET_USER_ID | SET_GROUP_ID;
+/// Permission bit `S_IXGRP`.
+const GROUP_EXECUTES: u32 = 0o010;
 
 /// Privileges removed from a file that is about to change.
 #[derive(Default)]
 #[must_use = "a change that fails gives it back"]
 pub(crate) struct Privileges {
     /// Mode after the removal, and mode before.
-    mode: Option<(Mode, Mode)>,
+    mode: Option<(u32, u32)>,
     capability: Option<Vec<u8>>,
 }
 
 impl Agent {
     /// Whether the file has privileges that a write removes. If so, its writes must go through the agent.
     pub(crate) fn has_privileges(&self, node: &Node) -> io::Result<bool> {
-        let mode = Mode::from_raw_mode(self.stat(node)?.st_mode);
-        Ok(mode.intersects(Mode::SUID | Mode::SGID)
-            || self.below(StoreCall::Attributes, || capability_of(node).is_some()))
+        Ok(self.stat(node)?.mode & SET_IDS != 0 || self.capability_of(node).is_some())
     }
 
     /// Removes privileges as a write does: [`take_privileges_of`](Agent::take_privileges_of), without a way back.
@@ -42,12 +48,12 @@ impl Agent {
     pub(crate) fn take_privileges_of(&self, node: &Node, set_id: bool) -> io::Result<Privileges> {
         // Like `steady`, which may query the node as well; `stat` below does that.
         let _steady = self.steady_names();
-        let mode = Mode::from_raw_mode(self.stat(node)?.st_mode) & Mode::from_raw_mode(0o7777);
+        let mode = self.stat(node)?.mode & 0o7777;
         let mut kept = mode;
         if set_id {
-            kept -= Mode::SUID;
-            if kept.contains(Mode::XGRP) {
-                kept -= Mode::SGID;
+            kept &= !SET_USER_ID;
+            if kept & GROUP_EXECUTES != 0 {
+                kept &= !SET_GROUP_ID;
             }
         }
         let mut taken = Privileges::default();
@@ -56,14 +62,14 @@ impl Agent {
             taken.mode = Some((kept, mode));
         }
         // Capabilities are queried first: a store that refuses changes is not asked to change a file without any.
-        if let Some(capability) = self.below(StoreCall::Attributes, || capability_of(node)) {
-            let change = || fs::removexattr(node.proc_path(), CAPABILITY);
-            match self.as_ours(node, || self.change_below(StoreCall::Change, change)) {
+        if let Some(capability) = self.capability_of(node) {
+            let remove = || self.names.remove_xattr(&Caller::own(), node.inode(), CAPABILITY);
+            match self.as_ours(node, remove) {
                 Ok(()) => taken.capability = Some(capability),
-                Err(Errno::NODATA | Errno::OPNOTSUPP | Errno::PERM | Errno::ACCESS) => {}
+                Err(error) if is_refusal(&error) => {}
                 Err(error) => {
                     self.give_back(node, taken);
-                    return Err(error.into());
+                    return Err(error);
                 }
             }
         }
@@ -75,13 +81,14 @@ impl Agent {
         let _steady = self.steady_names();
         let mut failed = Ok(());
         if let Some((left, had)) = taken.mode
-            && self.stat(node).is_ok_and(|stat| stat.st_mode & 0o7777 == left.bits())
+            && self.stat(node).is_ok_and(|stat| stat.mode & 0o7777 == left)
         {
             failed = self.change_mode(node, had);
         }
         if let Some(capability) = taken.capability {
-            let set = || fs::setxattr(node.proc_path(), CAPABILITY, &capability, fs::XattrFlags::CREATE);
-            failed = failed.and(self.as_ours(node, || self.change_below(StoreCall::Change, set)));
+            let how = XattrFlags::CREATE.bits();
+            let set = || self.names.set_xattr(&Caller::own(), node.inode(), CAPABILITY, &capability, how);
+            failed = failed.and(self.as_ours(node, set));
         }
         if let Err(error) = failed {
             tracing::warn!(
@@ -92,10 +99,12 @@ impl Agent {
         }
     }
 
-    fn change_mode(&self, node: &Node, mode: Mode) -> Result<(), Errno> {
-        let name = self.descriptor_name(node);
-        let change = || fs::chmodat(&self.descriptors, name, mode, AtFlags::empty());
-        self.as_ours(node, || self.change_below(StoreCall::Change, change))
+    fn change_mode(&self, node: &Node, mode: u32) -> io::Result<()> {
+        self.as_ours(node, || self.names.set_mode(&Caller::own(), node.inode(), mode))
+    }
+
+    fn capability_of(&self, node: &Node) -> Option<Vec<u8>> {
+        self.names.xattr(node.inode(), CAPABILITY).ok().filter(|value| !value.is_empty())
     }
 
     /// Stages out a dirty file before it gets privileges, because the write to the global copy would remove them. A
@@ -117,8 +126,7 @@ impl Agent {
     }
 }
 
-fn capability_of(node: &Node) -> Option<Vec<u8>> {
-    let mut value = [0; CAPABILITY_BYTES_MAX];
-    let len = fs::getxattr(node.proc_path(), CAPABILITY, &mut value[..]).ok()?;
-    (len > 0).then(|| value[..len].to_vec())
+/// Whether a file has no capabilities, or its store does not let them be removed.
+fn is_refusal(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENODATA | libc::EOPNOTSUPP | libc::EPERM | libc::EACCES))
 }

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use data_store::{StoreCommand, WindowFile, WindowUsage, patiently};
-use global_store::GlobalStore;
 use window::attach::{Command, Control, state};
 
 use crate::agent::Agent;
@@ -28,7 +27,7 @@ impl Agent {
     /// `tell` is called with the outcome of each file in any case.
     pub fn recover_windows(&self, burst_buffer: &std::path::Path, tell: &mut dyn FnMut(Replayed)) -> io::Result<()> {
         let policy = |path: &std::path::Path| self.policies.for_path(path);
-        let to = ReplayTarget { data: &*self.data, store: &self.store, policy: &policy };
+        let to = ReplayTarget { data: &*self.data, store: self.names.store(), policy: &policy };
         replay(&to, burst_buffer, &mut |file| {
             self.lost_windows.fetch_add(file.lost_bytes, Ordering::Relaxed);
             tell(file);
@@ -127,7 +126,14 @@ impl Agent {
     /// Truncates a file to `len` bytes by `act`, after all acknowledged records were applied.
     pub(crate) fn cut<T>(&self, node: &Node, len: u64, act: &mut dyn FnMut() -> io::Result<T>) -> io::Result<T> {
         match self.windows.get() {
-            Some(windows) => windows.cut(node.identify(&self.store)?, len, act),
+            Some(windows) => windows.cut(
+                {
+                    self.identify(node)?;
+                    node.identity()
+                },
+                len,
+                act,
+            ),
             None => act(),
         }
     }
@@ -141,7 +147,7 @@ impl Agent {
     pub fn sync_all(&self) -> io::Result<()> {
         self.apply_windows()?;
         self.data.command(StoreCommand::SyncAll)?;
-        self.store.sync_point()?.sync()
+        self.names.sync()
     }
 
     /// Runs the ioctl [`window::attach::CONTROL`]. `thread`: thread of the caller. `exclusive`: every open file
@@ -212,7 +218,7 @@ impl Agent {
         }
         let attached = right.windows.attach(right, pid, &|| self.drain_target(open.node()))?;
         right.used.store(true, Ordering::Release);
-        if self.stat(open.node()).is_ok_and(|stat| stat.st_nlink == 0) {
+        if self.stat(open.node()).is_ok_and(|stat| stat.nlink == 0) {
             // When the file was removed, it had no window in which to record that.
             self.removes(open.node(), true);
         }
@@ -222,7 +228,7 @@ impl Agent {
     /// Opens a file to which the records of its windows are applied. Returns its path too.
     fn drain_target(&self, node: &Arc<Node>) -> io::Result<(WindowFile, PathBuf)> {
         let Some(store) = self.data.extensions().windows else { return errno(libc::EOPNOTSUPP) };
-        let anchor = node.anchor(&self.store)?;
+        let anchor = self.anchor(node)?;
         let hint = anchor.path_hint();
         let retained = self.windows.get().is_some_and(|windows| windows.medium.is_durable());
         let file = store.open_for_windows(anchor, &self.policy_for(node), WindowUsage::Serve(retained))?;

@@ -22,6 +22,7 @@ use catalogue::Catalogue;
 use config::{Policy, PolicySet};
 use file_cache::{FileCache, Settings};
 use global_store::posix::{PosixStore, StoreOptions};
+use posix_namespace::PosixNamespace;
 use rustix::fs::{Mode as Bits, OFlags};
 use testkit::{PATIENCE, Random, TempTree, in_private_namespace, wait_until};
 use window::WindowMedium;
@@ -68,7 +69,7 @@ fn agent_with(root: &Path, rules: &[&str], catalogue: Option<Arc<dyn Catalogue>>
     let cache = FileCache::open(settings).unwrap();
     let policy = PolicySet::parse(rules.iter().copied()).unwrap().apply(Policy::default());
     let policies = PolicyTable::load(policy, buffer.join("policies.toml")).unwrap();
-    Arc::new(Agent::new(Arc::new(cache), store, policies).unwrap())
+    Arc::new(Agent::new(Arc::new(cache), Arc::new(PosixNamespace::new(store).unwrap()), policies).unwrap())
 }
 
 impl Stand {

@@ -35,6 +35,15 @@ impl Timestamp {
     }
 }
 
+/// A time to set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NewTime {
+    /// The time given.
+    At(Timestamp),
+    /// The time at which the call is executed.
+    Now,
+}
+
 /// Difference between two fingerprints of one file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moved {

@@ -52,6 +52,23 @@ impl Envelope {
         (self.first as u32).cast_signed()
     }
 
+    /// Tells whether the request opens a file for writing.
+    pub fn opens_for_writing(&self) -> bool {
+        match self.opcode {
+            Some(Opcode::Create | Opcode::Tmpfile) => true,
+            Some(Opcode::Open) => {
+                let flags = self.open_flags();
+                flags & libc::O_ACCMODE != libc::O_RDONLY || flags & libc::O_TRUNC != 0
+            }
+            _ => false,
+        }
+    }
+
+    /// Tells whether the request closes an open file or directory for good.
+    pub fn releases(&self) -> bool {
+        matches!(self.opcode, Some(Opcode::Release | Opcode::Releasedir))
+    }
+
     /// Tells whether the request cuts or extends a file.
     pub fn sets_size(&self) -> bool {
         self.opcode == Some(Opcode::Setattr) && self.first as u32 & fattr::SIZE != 0

@@ -1,4 +1,5 @@
-//! Thin FUSE protocol layer of Forebay: the kernel's structures, the session, notifications, passthrough, the mount.
+//! Thin FUSE protocol layer of Forebay: the kernel's structures, the session, notifications, passthrough, the mount, and
+//! the state that a kernel has of it.
 
 // Locks, clocks and threads are those of the crate `concurrency` (clippy.toml); tests may take the system's.
 #![cfg_attr(not(test), deny(clippy::disallowed_types, clippy::disallowed_methods))]
@@ -15,6 +16,7 @@ mod follow;
 mod in_use;
 mod init;
 mod interrupts;
+mod kernel_state;
 pub mod limits;
 pub mod mount;
 mod notify;
@@ -37,6 +39,7 @@ pub use envelope::{Envelope, Given, drops_pages, forgets, interrupt, part_of_wri
 pub use filesystem::Filesystem;
 pub use in_use::InUse;
 pub use init::{InitReply, KernelConfig};
+pub use kernel_state::{AboutFile, Claims, FileReclaim, HeldFile, KernelState, LockChange, LockOutcome, LockedFile};
 pub use notify::{Notifier, name_to_forget};
 pub use pages::Pages;
 pub use raw::Raw;

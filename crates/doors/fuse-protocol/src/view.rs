@@ -2,12 +2,12 @@
 //!
 //! A view is made of a whole message, its header included. Of a message that is too short there is none.
 
-use crate::abi::{self, CopyFileRangeIn, EntryOut, FlushIn, InHeader, LkIn, OutHeader, ReadIn, WriteIn, take};
-use crate::decode::{lock_args, write_how};
-use crate::{Handle, LockArgs, NodeId, WriteFlags};
+use crate::abi::{self, CopyFileRangeIn, EntryOut, InHeader, OutHeader, ReadIn, WriteIn, take};
+use crate::decode::write_how;
+use crate::{NodeId, WriteFlags};
 
 /// The arguments behind the header of a request, and what follows them.
-fn arguments<T: abi::Plain>(message: &[u8]) -> Option<(T, &[u8])> {
+pub(crate) fn arguments<T: abi::Plain>(message: &[u8]) -> Option<(T, &[u8])> {
     take::<InHeader>(message).and_then(|(_, body)| take(body))
 }
 
@@ -61,53 +61,6 @@ impl<'a> WriteView<'a> {
     /// Returns how the bytes come, and how their file is open.
     pub fn how(&self) -> WriteFlags {
         write_how(&self.fixed)
-    }
-}
-
-/// The arguments of FLUSH.
-#[derive(Debug, Clone, Copy)]
-pub struct FlushView(FlushIn);
-
-impl FlushView {
-    /// Reads the arguments of a flush; `None` if they are not all there.
-    pub fn parse(message: &[u8]) -> Option<FlushView> {
-        arguments(message).map(|(fixed, _)| FlushView(fixed))
-    }
-
-    /// Returns the open file that somebody closes a descriptor of.
-    pub fn handle(&self) -> Handle {
-        self.0.fh
-    }
-
-    /// Returns who closes it, as the owner of POSIX locks.
-    pub fn owner(&self) -> u64 {
-        self.0.lock_owner
-    }
-}
-
-/// The arguments of GETLK, SETLK and SETLKW.
-#[derive(Debug, Clone, Copy)]
-pub struct LockView(LkIn);
-
-impl LockView {
-    /// Reads the arguments of a request about a lock; `None` if they are not all there.
-    pub fn parse(message: &[u8]) -> Option<LockView> {
-        arguments(message).map(|(fixed, _)| LockView(fixed))
-    }
-
-    /// Returns the open file that the lock is asked through.
-    pub fn handle(&self) -> Handle {
-        self.0.fh
-    }
-
-    /// Returns the lock.
-    pub fn lock(&self) -> LockArgs {
-        lock_args(&self.0)
-    }
-
-    /// Returns whether a lock is asked for, and not the end of one.
-    pub fn takes(&self) -> bool {
-        matches!(self.lock().kind, libc::F_RDLCK | libc::F_WRLCK)
     }
 }
 
@@ -190,7 +143,7 @@ impl EntryView {
 mod tests {
     use super::*;
     use crate::Errno;
-    use crate::abi::{Attr, FileLock, bytes_of};
+    use crate::abi::{Attr, bytes_of};
 
     /// The bytes of a header of this layout, a structure and what follows it.
     fn message<H: abi::Plain, T: abi::Plain>(header: &H, body: &T, rest: &[u8]) -> Vec<u8> {
@@ -230,29 +183,6 @@ mod tests {
         let durable = request(&WriteIn { flags, write_flags: abi::WRITE_KILL_SUIDGID, ..WriteIn::default() });
         let how = WriteFlags { sync: true, kill_suidgid: true, ..WriteFlags::default() };
         assert_eq!(WriteView::parse(&durable).unwrap().how(), how);
-    }
-
-    #[test]
-    fn a_flush_says_who_closes_what() {
-        let whole = request(&FlushIn { fh: 1, unused: 2, padding: 3, lock_owner: 4 });
-        let flush = FlushView::parse(&whole).unwrap();
-        assert_eq!((flush.handle(), flush.owner()), (1, 4));
-        assert!(needs_all(&whole, FlushView::parse));
-    }
-
-    #[test]
-    fn a_lock_is_read_with_all_its_arguments() {
-        let lk = FileLock { start: 3, end: 4, kind: libc::F_WRLCK.cast_unsigned(), pid: 5 };
-        let posix = LkIn { fh: 1, owner: 2, lk, lk_flags: 0, padding: 6 };
-        let wanted = LockArgs { start: 3, end: 4, kind: libc::F_WRLCK, pid: 5, owner: 2, flock: false };
-        let whole = request(&posix);
-        let view = LockView::parse(&whole).unwrap();
-        assert_eq!((view.handle(), view.lock()), (1, wanted));
-        let flock = request(&LkIn { lk_flags: abi::LK_FLOCK, ..posix });
-        assert_eq!(LockView::parse(&flock).unwrap().lock(), LockArgs { flock: true, ..wanted });
-        let unlock = request(&LkIn { lk: FileLock { kind: libc::F_UNLCK.cast_unsigned(), ..lk }, ..posix });
-        assert!(view.takes() && !LockView::parse(&unlock).unwrap().takes());
-        assert!(needs_all(&whole, LockView::parse));
     }
 
     #[test]

@@ -1,15 +1,16 @@
 //! Conversions between the agent's types and the protocol's.
 
-use agent::locks::{LockKind, RangeLock, client_of};
-use agent::{Attributes, Caller, NewAttributes, WriteHow};
+use agent::locks::client_of;
+use agent::{Caller, FileAttributes, NewAttributes, WriteHow};
 use data_store::NewTime;
 use fuse_protocol::{Attr, LockArgs, Request, SetAttr, TimeOrNow};
+use types::{LockKind, RangeLock};
 
 pub fn caller(req: &Request) -> Caller {
     Caller { uid: req.uid, gid: req.gid, pid: req.pid }
 }
 
-pub fn attr(of: &Attributes) -> Attr {
+pub fn attr(of: &FileAttributes) -> Attr {
     Attr {
         ino: of.ino,
         size: of.size,

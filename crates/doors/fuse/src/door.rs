@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use agent::Store;
 use agent::descriptors::{Charge, DescriptorOwner};
-use agent::locks::{LockKind, LockRequest, owner as owner_of};
-use agent::{Agent, Announced, Attributes, FoundNode, Mode, OpenDirectory, OpenFile};
+use agent::locks::{LockRequest, owner as owner_of};
+use agent::{Agent, Announced, FileAttributes, FoundNode, Mode, OpenDirectory, OpenFile};
 use data_store::StoreObserver;
 use fuse_protocol::{
     Attr, AttrReply, DirSink, Entry, Errno, Handle, KernelConfig, LockArgs, NodeId, Notifier, OpenReply, Pages,
     Request, init_flags,
 };
+use types::LockKind;
 
 use crate::coherence::{Refresh, Refreshing, SharedFile};
 use crate::convert;
@@ -90,7 +91,7 @@ impl Door {
     }
 
     /// Converts attributes to those shown to this kernel.
-    pub(crate) fn shown(&self, attributes: &Attributes) -> Attr {
+    pub(crate) fn shown(&self, attributes: &FileAttributes) -> Attr {
         let mut attr = convert::attr(attributes);
         self.only_user.iter().for_each(|user| user.show(&mut attr));
         attr
@@ -246,7 +247,7 @@ impl Door {
         Ok(self.told(known, &attributes?))
     }
 
-    pub(crate) fn told(&self, known: &Known, attributes: &Attributes) -> AttrReply {
+    pub(crate) fn told(&self, known: &Known, attributes: &FileAttributes) -> AttrReply {
         self.keep_told(known, attributes);
         AttrReply { attr: self.shown(attributes), valid: self.valid(known) }
     }
@@ -358,7 +359,7 @@ impl Door {
     pub(crate) fn list(
         &self,
         parent: NodeId,
-        directory: &OpenDirectory,
+        directory: &dyn OpenDirectory,
         offset: u64,
         plus: bool,
         sink: &mut DirSink<'_>,
@@ -367,7 +368,7 @@ impl Door {
         // The kernel would not trust attributes of shared files, and while the server is away each of them would wait
         // for it.
         let plus = plus && !self.is_shared();
-        directory.read(offset, |entry| {
+        directory.read(offset, &mut |entry| {
             let (name, kind) = (entry.name.as_os_str(), convert::kind(entry.kind));
             if !plus || name == "." || name == ".." {
                 return sink.add(entry.ino, entry.next, kind, name);

@@ -12,6 +12,7 @@ use file_cache::{FileCache, Settings};
 use fuse_protocol::{BackingId, Filesystem, Session, ThreadCounts, Transport};
 use global_store::posix::{PosixStore, StoreOptions};
 use parking_lot::Mutex;
+use posix_namespace::PosixNamespace;
 use testkit::{PATIENCE, TempTree, wait_until};
 
 use super::*;
@@ -59,7 +60,7 @@ fn with_door(test: impl FnOnce(&TempTree, &Arc<Door>, &Obliging)) {
     let store = PosixStore::new(root, StoreOptions::default()).unwrap();
     let cache = FileCache::open(Settings::new(tree.path("burst-buffer"), Arc::new(store.clone()), "test")).unwrap();
     let policies = PolicyTable::new(Policy { revalidate: Duration::ZERO, ..Policy::default() });
-    let agent = Agent::new(Arc::new(cache.clone()), store, policies).unwrap();
+    let agent = Agent::new(Arc::new(cache.clone()), Arc::new(PosixNamespace::new(store).unwrap()), policies).unwrap();
     let door = Arc::new(Door::new(Arc::new(agent), true));
     let kernel_side = Arc::new(Obliging::default());
     door.connect(Session::over(door.clone(), kernel_side.clone(), ThreadCounts::default()).notifier());

@@ -25,7 +25,7 @@ pub struct FileOf {
 struct DirectoryOf {
     _known: Arc<Known>,
     _charge: Option<Charge>,
-    open: Arc<OpenDirectory>,
+    open: Arc<dyn OpenDirectory>,
 }
 
 /// All open files and directories by handle. A number is never used twice.
@@ -92,22 +92,27 @@ impl DoorHandles {
         &self,
         handle: Handle,
         known: Arc<Known>,
-        directory: OpenDirectory,
+        directory: Box<dyn OpenDirectory>,
         charge: Option<Charge>,
     ) {
-        let directory = DirectoryOf { _known: known, _charge: charge, open: Arc::new(directory) };
+        let directory = DirectoryOf { _known: known, _charge: charge, open: Arc::from(directory) };
         self.directories.write().insert(handle, directory);
     }
 
     /// Adds an open directory and returns its new handle.
-    pub fn add_directory(&self, known: Arc<Known>, directory: OpenDirectory, charge: Option<Charge>) -> Handle {
+    pub fn add_directory(
+        &self,
+        known: Arc<Known>,
+        directory: Box<dyn OpenDirectory>,
+        charge: Option<Charge>,
+    ) -> Handle {
         let handle = self.mint();
         self.reclaim_directory(handle, known, directory, charge);
         handle
     }
 
     /// Returns the open directory of a handle. Errors as for files.
-    pub fn directory(&self, handle: Handle) -> Result<Arc<OpenDirectory>, Errno> {
+    pub fn directory(&self, handle: Handle) -> Result<Arc<dyn OpenDirectory>, Errno> {
         self.directories.read().get(&handle).map(|directory| directory.open.clone()).ok_or(self.unknown)
     }
 

@@ -10,7 +10,7 @@ use std::os::fd::AsFd;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use agent::{Attributes, OpenFile, RequestId};
+use agent::{FileAttributes, OpenFile, RequestId};
 use fuse_protocol::{AttrReply, DelayAction, Errno, Late, is_dying};
 
 use crate::door::Door;
@@ -97,7 +97,7 @@ impl Door {
     }
 
     /// Remembers the attributes last shown of a file, for use while the store hangs.
-    pub(crate) fn keep_told(&self, known: &Known, attributes: &Attributes) {
+    pub(crate) fn keep_told(&self, known: &Known, attributes: &FileAttributes) {
         if known.node.is_regular() {
             *known.told.lock() = Some(*attributes);
         }
@@ -108,7 +108,7 @@ impl Door {
     pub(crate) fn told_before(&self, known: &Known) -> Option<AttrReply> {
         let file = self.handles.of_replica(known)?;
         let mut attributes = (*known.told.lock())?;
-        let replica = Attributes::of(file.open.backing()?.as_fd()).ok()?;
+        let replica = FileAttributes::of(file.open.backing()?.as_fd()).ok()?;
         (attributes.size, attributes.blocks, attributes.mtime) = (replica.size, replica.blocks, replica.mtime);
         Some(AttrReply { attr: self.shown(&attributes), valid: Duration::ZERO })
     }

@@ -9,7 +9,7 @@ use std::ffi::{OsStr, OsString};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use agent::{Attributes, Node};
+use agent::{FileAttributes, Node};
 use concurrency::{Instant, Mutex};
 use fuse_protocol::NodeId;
 use types::Identity;
@@ -30,8 +30,8 @@ pub struct Known {
     pub open: Mutex<OpenState>,
     /// Whether a newer number stands for this file. Opens through this one may then have an older version.
     retired: AtomicBool,
-    /// Attributes last shown to the kernel, for use while the global store hangs.
-    pub told: Mutex<Option<Attributes>>,
+    /// FileAttributes last shown to the kernel, for use while the global store hangs.
+    pub told: Mutex<Option<FileAttributes>>,
 }
 
 impl Known {
@@ -273,6 +273,7 @@ mod tests {
     use config::Policy;
     use file_cache::{FileCache, Settings};
     use global_store::posix::{PosixStore, StoreOptions};
+    use posix_namespace::PosixNamespace;
 
     use super::*;
 
@@ -285,7 +286,7 @@ mod tests {
         let settings = Settings::new(tree.path("burst-buffer"), Arc::new(store.clone()), "test");
         let cache = FileCache::open(settings).unwrap();
         let policies = PolicyTable::new(Policy::default());
-        test(&Agent::new(Arc::new(cache.clone()), store, policies).unwrap());
+        test(&Agent::new(Arc::new(cache.clone()), Arc::new(PosixNamespace::new(store).unwrap()), policies).unwrap());
         cache.shutdown();
     }
 

@@ -7,13 +7,11 @@
 //! R3. An open file that is reclaimed was allowed when first opened. Nothing is created, truncated or given to
 //! anybody new.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use agent::descriptors::Charge;
 use agent::{Caller, Mode};
-use fuse_protocol::{Errno, Handle, NodeId};
-use types::Identity;
+use fuse_protocol::{Errno, FileReclaim, Handle};
 
 use crate::door::Door;
 use crate::handles::FileOf;
@@ -21,26 +19,21 @@ use crate::nodes::Known;
 use crate::opens::Bypasses;
 
 impl Door {
-    /// Restores `number` for the file with this identity, with its lookup count. Errors: `ESTALE` if the file is gone
-    /// or the number cannot be its.
-    pub(crate) fn reclaim_node(
-        &self,
-        number: NodeId,
-        lookups: u64,
-        identity: &Identity,
-        hint: &Path,
-    ) -> Result<Arc<Known>, Errno> {
-        if let Some(known) = self.nodes.get(number) {
+    /// Restores the node number of a claim for its file, with its lookup count. Errors: `ESTALE` if the file is gone or
+    /// the number cannot be its.
+    pub(crate) fn reclaim_node(&self, claim: &FileReclaim) -> Result<Arc<Known>, Errno> {
+        let FileReclaim { node: number, lookups, identity, hint, .. } = claim;
+        if let Some(known) = self.nodes.get(*number) {
             return if self.agent.identity_of(&known.node)? == *identity { Ok(known) } else { Err(Errno::ESTALE) };
         }
-        if !self.nodes.may_have_given(number) {
+        if !self.nodes.may_have_given(*number) {
             return Err(Errno::ESTALE);
         }
         let node = self.agent.find_again(identity, hint)?.ok_or(Errno::ESTALE)?;
         if self.agent.identity_of(&node)? != *identity {
             return Err(Errno::ESTALE);
         }
-        Ok(self.nodes.reclaim(number, node, lookups))
+        Ok(self.nodes.reclaim(*number, node, *lookups))
     }
 
     /// Restores `handle` as an open file or directory of `known`. `flags`: those of open(2). Errors: `ESTALE` if the

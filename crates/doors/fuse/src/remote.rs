@@ -4,13 +4,11 @@
 //! files, their data and the locks on them are shared.
 
 use std::io;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use agent::Agent;
-use fuse_protocol::{Direct, Errno, Events, Given, Handle, NodeId};
-use types::Identity;
+use fuse_protocol::{AboutFile, Direct, Errno, Events, FileReclaim, Given, NodeId};
 
 use crate::door::Door;
 use crate::limits;
@@ -54,25 +52,15 @@ impl Remote {
     }
 
     /// Returns the identity and the current path of a node's file.
-    pub fn file(&self, node: NodeId) -> Option<(Identity, PathBuf)> {
+    pub fn file(&self, node: NodeId) -> Option<AboutFile> {
         let known = self.door.nodes.get(node)?;
         Some((self.agent.identity_of(&known.node).ok()?, self.agent.path_of(&known.node).unwrap_or_default()))
     }
 
-    /// Restores a node number of an earlier process for the file with this identity. `open`: handle and flags of an
-    /// open file or directory to restore. Errors: an errno, `ESTALE` if the file is gone.
-    pub fn reclaim(
-        &self,
-        (number, lookups): (NodeId, u64),
-        identity: &Identity,
-        hint: &Path,
-        open: Option<(Handle, i32)>,
-    ) -> Result<(), i32> {
-        let reclaim = || {
-            let known = self.door.reclaim_node(number, lookups, identity, hint)?;
-            open.map_or(Ok(()), |(handle, flags)| self.door.reclaim_open(&known, handle, flags))
-        };
-        reclaim().map_err(|errno: Errno| errno.0)
+    /// Restores what a kernel state claims of an earlier process. Errors: `ESTALE` if the file is gone.
+    pub fn reclaim(&self, claim: &FileReclaim) -> Result<(), Errno> {
+        let known = self.door.reclaim_node(claim)?;
+        claim.open.map_or(Ok(()), |(handle, flags)| self.door.reclaim_open(&known, handle, flags))
     }
 
     /// Takes back the lookups and handles of an answer that the kernel never received.

@@ -1,7 +1,7 @@
 //! The server's side of names through a server: a door like this machine's answers the messages of other machines'
 //! kernels.
 //!
-//! [`Names`] is a service beside the one for data. The node's side is the crate `relay`, whose invariants both keep
+//! [`NameService`] is a service beside the one for data. The node's side is the crate `relay`, whose invariants both keep
 //! together. [`RecoveryRecords`] says who may claim locks after a restart.
 //!
 //! # Invariants
@@ -21,5 +21,5 @@ mod names;
 mod node;
 mod recovery_records;
 
-pub use names::{ClientSession, Names};
+pub use names::{ClientSession, NameService};
 pub use recovery_records::{LockHold, Locker, Name, RecoveryRecords};

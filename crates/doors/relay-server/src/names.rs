@@ -12,8 +12,8 @@ use std::time::UNIX_EPOCH;
 
 use agent::{Agent, set_groups_of_callers};
 use fuse::Remote;
-use fuse_protocol::view::{LockView, is_success};
-use fuse_protocol::{Envelope, Opcode};
+use fuse_protocol::view::is_success;
+use fuse_protocol::{Envelope, FileReclaim, LockChange, Opcode};
 use transport::{InFile, Service, Targets};
 use wire::limits::PIECE_BYTES_MAX;
 use wire::{Message, Piece};
@@ -24,7 +24,7 @@ use crate::node::RelayNode;
 use crate::recovery_records::RecoveryRecords;
 
 /// Service for agents, `S`, and for nodes that also need names.
-pub struct Names<S> {
+pub struct NameService<S> {
     inner: S,
     /// Identity of the directory of `inner`, as agents send it.
     store: String,
@@ -70,7 +70,7 @@ fn refused(errno: i32, reason: &str) -> Message {
     Message::failed(errno, reason)
 }
 
-impl<S> Names<S> {
+impl<S> NameService<S> {
     /// Creates the service beside `inner`, which agents use for the directory `store`, over an agent of that
     /// directory and data. `recovery_records`: the records that earlier servers have left. `boot_verifier`: differs
     /// from the last one if this machine has crashed since.
@@ -80,12 +80,12 @@ impl<S> Names<S> {
         agent: Arc<Agent>,
         recovery_records: RecoveryRecords,
         boot_verifier: u64,
-    ) -> Names<S> {
+    ) -> NameService<S> {
         let user = rustix::process::geteuid();
         let alone = (!user.is_root()).then(|| user.as_raw());
         let numbers = Arc::new(AtomicU64::new(start()));
         let (recovery_records, clients) = (Arc::new(recovery_records), AtomicU64::new(1));
-        Names { inner, store: store.into(), agent, numbers, clients, recovery_records, boot_verifier, alone }
+        NameService { inner, store: store.into(), agent, numbers, clients, recovery_records, boot_verifier, alone }
     }
 
     fn on_node(&self, node: &RelayNode, message: Message, data: &[u8], out: &mut Vec<u8>) -> Message {
@@ -96,11 +96,11 @@ impl<S> Names<S> {
             Message::AttachAgain { machine, init } => self.attach(node, machine.as_str(), init.as_slice(), false),
             Message::Reclaim { node: number, lookups, identity, hint, handle, flags } => {
                 let Some(remote) = node.claiming() else { return Message::Unknown {} };
-                let hint = std::path::Path::new(std::ffi::OsStr::from_bytes(hint.as_slice()));
+                let hint = std::ffi::OsStr::from_bytes(hint.as_slice()).into();
                 let open = (handle != 0).then_some((handle, flags.cast_signed()));
-                match remote.reclaim((number, lookups), &identity, hint, open) {
+                match remote.reclaim(&FileReclaim { node: number, lookups, identity, hint, open }) {
                     Ok(()) => Message::Done {},
-                    Err(errno) => Message::failed(errno, "a file that was open is not there any more"),
+                    Err(errno) => Message::failed(errno.0, "a file that was open is not there any more"),
                 }
             }
             Message::ReclaimLock { head } => self.reclaim_lock(node, head.as_slice()),
@@ -228,8 +228,7 @@ impl<S> Names<S> {
 const TOO_LATE: &str = "the locks of this node may be somebody else's by now";
 
 fn takes_lock(envelope: &Envelope, head: &[u8]) -> bool {
-    matches!(envelope.opcode, Some(Opcode::Setlk | Opcode::Setlkw))
-        && LockView::parse(head).is_some_and(|view| view.takes())
+    LockChange::of(envelope, head).is_some_and(|change| change.takes())
 }
 
 /// Returns whether a node asks this as an agent does, about files that it has written.
@@ -290,7 +289,7 @@ impl Drop for Told {
 
 const _: () = assert!(PIECE_BYTES_MAX.is_multiple_of(4));
 
-impl<S: Service> Service for Names<S> {
+impl<S: Service> Service for NameService<S> {
     type Session = ClientSession<S::Session>;
 
     fn begin(&self, session: &[u8; 16], store: &str, agent: &str) -> Result<Self::Session, (i32, String)> {

@@ -11,8 +11,9 @@ use agent::{Agent, PolicyTable};
 use config::Policy;
 use file_cache::{FileCache, Settings};
 use global_store::posix::{PosixStore, StoreOptions};
+use posix_namespace::PosixNamespace;
 use proptest::prelude::*;
-use relay_server::{ClientSession, Names, RecoveryRecords};
+use relay_server::{ClientSession, NameService, RecoveryRecords};
 use testkit::{TempTree, in_private_namespace};
 use transport::{Service, Targets};
 use wire::{Message, Piece, Text, pace};
@@ -64,16 +65,21 @@ impl Stand {
         let store = PosixStore::new(root, StoreOptions::default()).unwrap();
         let cache = FileCache::open(Settings::new(tree.path("bb"), Arc::new(store.clone()), "test")).unwrap();
         let policies = PolicyTable::new(Policy::default());
-        Stand { tree, agent: Arc::new(Agent::new(Arc::new(cache), store, policies).unwrap()) }
+        Stand {
+            tree,
+            agent: Arc::new(
+                Agent::new(Arc::new(cache), Arc::new(PosixNamespace::new(store).unwrap()), policies).unwrap(),
+            ),
+        }
     }
 
-    fn server(&self) -> Names<NoData> {
+    fn server(&self) -> NameService<NoData> {
         self.server_with_grace(relay_server::limits::GRACE)
     }
 
-    fn server_with_grace(&self, grace: Duration) -> Names<NoData> {
+    fn server_with_grace(&self, grace: Duration) -> NameService<NoData> {
         let recovery_records = RecoveryRecords::open(self.tree.path("lockers"), grace).unwrap();
-        Names::new(NoData, "", Arc::clone(&self.agent), recovery_records, 1)
+        NameService::new(NoData, "", Arc::clone(&self.agent), recovery_records, 1)
     }
 }
 
@@ -105,7 +111,7 @@ fn init() -> Vec<u8> {
 
 /// A node that is attached.
 struct Node<'a> {
-    server: &'a Names<NoData>,
+    server: &'a NameService<NoData>,
     session: ClientSession<()>,
     last: u64,
     /// Lowest request that the node is not done with; `None`: the last one.
@@ -115,11 +121,11 @@ struct Node<'a> {
 }
 
 impl<'a> Node<'a> {
-    fn new(server: &'a Names<NoData>) -> Node<'a> {
+    fn new(server: &'a NameService<NoData>) -> Node<'a> {
         Node::named(server, 0)
     }
 
-    fn named(server: &'a Names<NoData>, name: u8) -> Node<'a> {
+    fn named(server: &'a NameService<NoData>, name: u8) -> Node<'a> {
         let mut node = Node::begun(server, name);
         let answer = node.ask(attach(std::env::consts::ARCH));
         assert!(matches!(answer, Message::Relayed { .. }), "{answer:?}");
@@ -127,13 +133,13 @@ impl<'a> Node<'a> {
     }
 
     /// Returns a node that is not attached yet.
-    fn begun(server: &'a Names<NoData>, name: u8) -> Node<'a> {
+    fn begun(server: &'a NameService<NoData>, name: u8) -> Node<'a> {
         let session = server.begin(&[name; 16], "", "a test").unwrap();
         Node { server, session, last: 0, oldest: None, identity: None }
     }
 
     /// Returns a node that is attached with the answer of a former server.
-    fn again(server: &'a Names<NoData>, name: u8) -> Node<'a> {
+    fn again(server: &'a NameService<NoData>, name: u8) -> Node<'a> {
         let mut node = Node::begun(server, name);
         let (machine, init) = (Text::cut(std::env::consts::ARCH), Piece::new(init()).unwrap());
         let answer = node.ask(Message::AttachAgain { machine, init });

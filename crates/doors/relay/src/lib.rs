@@ -21,9 +21,7 @@
 
 mod changes;
 mod deferred;
-mod held;
 pub mod limits;
-mod locked;
 mod manner;
 mod open;
 mod parked;

@@ -12,9 +12,9 @@ mod reclaim;
 
 use std::cell::RefCell;
 use std::collections::HashSet;
+use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -22,19 +22,19 @@ use std::time::Duration;
 use agent::Caller;
 use concurrency::{Instant, JoinHandle, Mutex};
 use fuse_protocol::view::{WriteView, is_success};
-use fuse_protocol::{Envelope, Errno, Given, NodeId, Opcode, Pages, Parked, Raw, is_dying, was_killed};
+use fuse_protocol::{
+    AboutFile, Envelope, Errno, Given, KernelState, LockChange, LockOutcome, NodeId, Opcode, Pages, Parked, Raw,
+    is_dying, was_killed,
+};
 use remote::Written;
 use transport::{Answer, Call, CallError, Client, SessionInstance};
-use types::Identity;
 use wire::limits::PIECE_BYTES_MAX;
 use wire::{Message, Piece};
 
 use self::agreement::Agreement;
 use crate::changes::Changes;
 use crate::deferred::{DeferredRequest, DeferredRequests};
-use crate::held::{HeldFile, Holdings};
 use crate::limits::{ANSWER_BYTES, DETACH, GRACE_POLL, GROUPS_MAX, HEAD_BYTES};
-use crate::locked::LockOutcome;
 use crate::manner::{self, Manner};
 use crate::open::OpenRequests;
 use crate::parked::Waiting;
@@ -47,7 +47,7 @@ pub struct Relay {
     open: OpenRequests,
     waiting: Waiting,
     deferred: DeferredRequests,
-    held: Holdings,
+    kernel: KernelState,
     changes: Changes,
     /// Files that were written, and are to be staged out.
     written: Written,
@@ -84,12 +84,9 @@ fn with_room(run: impl FnOnce(&mut [u8])) {
     ROOM.set(room);
 }
 
-/// Identity and path of the file that an answer is about.
-type About = Option<(Identity, wire::Path)>;
-
 /// Result of asking the server once.
 enum Got {
-    Answer(Vec<u8>, usize, About),
+    Answer(Vec<u8>, usize),
     /// The server will answer later; this is its session instance.
     Later(SessionInstance),
     /// The server does not know this kernel, or was replaced before its answer was noted.
@@ -139,7 +136,7 @@ impl Relay {
             open: OpenRequests::default(),
             waiting: Waiting::default(),
             deferred: DeferredRequests::default(),
-            held: Holdings::default(),
+            kernel: KernelState::default(),
             changes: Changes::default(),
             written: Written::default(),
             pages: Pages::default(),
@@ -230,7 +227,9 @@ impl Relay {
         let Answer { message, data_bytes, memory } = self.client.call(call)?;
         let (head, about) = match message {
             Message::Relayed { head } => (head, None),
-            Message::RelayedOf { head, identity, hint } => (head, Some((identity, hint))),
+            Message::RelayedOf { head, identity, hint } => {
+                (head, Some((identity, OsStr::from_bytes(hint.as_slice()).into())))
+            }
             Message::Pending {} => return Ok(Got::Later(memory)),
             Message::Unknown {} => return Ok(Got::Nothing),
             Message::Grace {} => return Ok(Got::Grace),
@@ -239,9 +238,13 @@ impl Relay {
         if is_success(head.as_slice()) {
             self.changes.done(sent, memory, asked.envelope, asked.message);
         }
-        // Noted here, so that the lock is claimed from the next server, or the answer is void.
-        match self.held.lock_answered(asked.envelope.unique, LockOutcome::of(head.as_slice()), memory) {
-            true => Ok(Got::Answer(head.as_slice().to_vec(), data_bytes, about)),
+        let head = head.as_slice().to_vec();
+        // Before the open file is noted, and outside its table's lock: claims for the next server that come in between
+        // would end a write that has not begun.
+        self.begin_writes(asked.envelope, &head, about.as_ref());
+        // Noted here, so that what was given is claimed from the next server, or the answer is void.
+        match self.kernel.answered(asked.envelope, &head, about, memory) {
+            true => Ok(Got::Answer(head, data_bytes)),
             false => Ok(Got::Nothing),
         }
     }
@@ -280,12 +283,7 @@ impl Relay {
 
     /// Answers a request, or arranges for a later answer.
     fn relay(&self, envelope: &Envelope, message: &[u8], reply: Parked) {
-        let writes = self.held.writes(envelope.first);
-        if matches!(envelope.opcode, Some(Opcode::Release | Opcode::Releasedir)) {
-            // Noted at once, whether or not the server receives the release now.
-            self.closed(self.held.remove(envelope.first));
-            self.changes.closed(envelope.node, envelope.first);
-        }
+        let writes = self.kernel.writes(envelope.first);
         if envelope.opcode == Some(Opcode::Write) && !manner::is_cached(message) && self.changes.tells(envelope) {
             self.waiting.end(envelope.unique);
             return reply.error(Errno::EIO);
@@ -300,12 +298,16 @@ impl Relay {
         let otherwise = manner::changes_otherwise(envelope, message);
         let otherwise = otherwise.or_else(|| manner::cuts(envelope).then_some(envelope.node));
         otherwise.into_iter().for_each(|node| self.pages.changed(node));
-        let change = manner::locks(envelope, message);
+        let change = LockChange::of(envelope, message);
         // A close has already written the pages.
-        if change.is_some_and(|change| change.kind.is_none()) && envelope.opcode != Some(Opcode::Flush) {
+        if change.is_some_and(|change| !change.takes()) && envelope.opcode != Some(Opcode::Flush) {
             self.drop_pages_of(envelope);
         }
-        change.into_iter().for_each(|change| self.held.lock_begins(envelope.unique, envelope.node, change));
+        // A release is noted at once, whether or not the server receives it now.
+        self.closed(self.kernel.sends(envelope, message));
+        if envelope.releases() {
+            self.changes.closed(envelope.node, envelope.first);
+        }
         let manner = manner::of(envelope, message, writes);
         let (unique, number) = (envelope.unique, self.open.begin());
         let asked = RelayedRequest { envelope, number, groups: self.groups_of(envelope), message, data: &[], manner };
@@ -314,12 +316,11 @@ impl Relay {
             let dies = || (reply.interrupted() && is_dying(envelope.pid)) || closes && was_killed(envelope.pid);
             let over = || reply.is_over() || dies();
             let outcome =
-                self.ask_attached(&asked, room, &over, &|| reply.interrupted() && !self.held.lock_gave(unique));
+                self.ask_attached(&asked, room, &over, &|| reply.interrupted() && !self.kernel.gave_lock(unique));
             match outcome {
-                Ok(Got::Answer(head, bytes, about)) => {
-                    let opened = self.note(envelope, &head, about);
+                Ok(Got::Answer(head, bytes)) => {
                     self.waiting.end(unique);
-                    let takes = change.is_some_and(|change| change.kind.is_some());
+                    let takes = change.is_some_and(|change| change.takes());
                     self.follow_pages(envelope, message, &head, &room[..bytes]);
                     if is_success(&head) && (takes || envelope.opcode == Some(Opcode::Fsync)) {
                         self.pages.shared(envelope.node);
@@ -331,14 +332,9 @@ impl Relay {
                         self.open.end(number);
                         return reply.error(Errno::EIO);
                     }
-                    if reply.bytes(&head, &room[..bytes]) || Given::by(envelope, &head).is_none() {
+                    if reply.bytes(&head, &room[..bytes]) || !self.takes_back(envelope, &head) {
                         self.open.end(number);
                     } else {
-                        self.forgets(envelope, &head);
-                        if let Some((node, handle)) = opened {
-                            self.closed(self.held.remove(handle));
-                            self.changes.closed(node, handle);
-                        }
                         self.deferred.add(DeferredRequest::Withdraw(number));
                     }
                 }
@@ -346,12 +342,12 @@ impl Relay {
                     self.open.end(number);
                     self.waiting.park(reply, envelope.pid, message, at);
                     // A reclaim that happened meanwhile did not see this request waiting.
-                    if self.held.memory() != at {
+                    if self.kernel.holder() != at {
                         self.deferred.add(DeferredRequest::Await(unique));
                     }
                 }
                 Ok(Got::Unsent | Got::Nothing | Got::Grace) => {
-                    self.held.lock_ends(unique, LockOutcome::Unsent);
+                    self.kernel.ends(unique, LockOutcome::Unsent);
                     self.open.end(number);
                     match self.waiting.end(unique) {
                         Some(granted) => _ = reply.bytes(&granted, &[]),
@@ -366,13 +362,12 @@ impl Relay {
     /// No answer has come, or none that can be believed.
     fn give_up(&self, envelope: &Envelope, message: &[u8], (number, reply): (u64, Parked), error: &CallError) {
         let unheard = matches!(error, CallError::TimedOut | CallError::Interrupted);
-        let tells = matches!(envelope.opcode, Some(Opcode::Release | Opcode::Releasedir));
-        let gives = manner::locks(envelope, message).is_some() || envelope.opcode.is_some_and(Given::may_be);
+        let gives = LockChange::of(envelope, message).is_some() || envelope.opcode.is_some_and(Given::may_be);
         if unheard && gives && !self.has_ended() {
             self.deferred.add(DeferredRequest::Withdraw(number));
             self.undo_lock(envelope.unique);
         } else {
-            self.held.lock_ends(envelope.unique, LockOutcome::Refused);
+            self.kernel.ends(envelope.unique, LockOutcome::Refused);
             self.open.end(number);
         }
         // A lock that was granted meanwhile is noted, and nothing is undone.
@@ -380,7 +375,7 @@ impl Relay {
             reply.bytes(&granted, &[]);
             return;
         }
-        if unheard && tells {
+        if unheard && envelope.releases() {
             self.deferred.add(DeferredRequest::Release(message.to_vec()));
             return reply.done();
         }
@@ -390,34 +385,26 @@ impl Relay {
         reply.error(Errno(error.errno()));
     }
 
-    /// Notes the lookups, open files and writes of an answer. Returns node and handle of the file that it opened, if
-    /// any.
-    fn note(&self, envelope: &Envelope, answer: &[u8], about: About) -> Option<(u64, u64)> {
-        let given = Given::by(envelope, answer);
-        if let Some(given) = given.as_ref().filter(|given| given.looked_up != 0) {
-            self.held.looked_up(given.looked_up, about.clone().filter(|_| given.opened.is_none()));
-        }
-        let (identity, hint) = about?;
-        let path = Path::new(std::ffi::OsStr::from_bytes(hint.as_slice()));
+    /// Notes the file that an answer has opened for writing, or cut.
+    fn begin_writes(&self, envelope: &Envelope, answer: &[u8], about: Option<&AboutFile>) {
+        let Some((identity, path)) = about else { return };
         if envelope.sets_size() {
-            self.begin_write(&identity, path);
-            self.written.end(&identity);
-            return None;
+            self.begin_write(identity, path);
+            self.written.end(identity);
+        } else if envelope.opens_for_writing()
+            && let Some((node, handle)) = Given::by(envelope, answer).and_then(|given| given.opened)
+        {
+            self.begin_write(identity, path);
+            self.changes.opened(node, handle, envelope.open_flags() & libc::O_TRUNC != 0);
         }
-        let (node, handle) = given?.opened?;
-        let (writes, flags) = (manner::opens_for_writing(envelope), envelope.open_flags());
-        if writes {
-            self.begin_write(&identity, path);
-            self.changes.opened(node, handle, flags & libc::O_TRUNC != 0);
-        }
-        self.held.add(handle, HeldFile { node, identity, hint, flags, writes });
-        Some((node, handle))
     }
 
-    /// Takes back a lookup that the kernel never received.
-    fn forgets(&self, envelope: &Envelope, answer: &[u8]) {
-        let given = Given::by(envelope, answer).filter(|given| given.looked_up != 0);
-        given.iter().for_each(|given| self.held.forgets(given.looked_up, 1, || ()));
+    /// Takes back what an answer gave that the kernel never received. Returns false if the answer gave nothing.
+    fn takes_back(&self, envelope: &Envelope, answer: &[u8]) -> bool {
+        let Some(given) = Given::by(envelope, answer) else { return false };
+        self.closed(self.kernel.takes_back(&given));
+        given.opened.into_iter().for_each(|(node, handle)| self.changes.closed(node, handle));
+        true
     }
 }
 
@@ -437,7 +424,7 @@ impl Raw for Relay {
     }
 
     fn forget(&self, node: NodeId, count: u64) {
-        self.held.forgets(node, count, || {
+        self.kernel.forgets(node, count, || {
             self.pages.forgotten(node);
             self.deferred.add(DeferredRequest::Forget(vec![(node, count)]));
         });
@@ -459,7 +446,7 @@ impl Raw for Relay {
         if let Err(error) = self.client.call(call) {
             tracing::info!(%error, "the server did not hear that this node has unmounted");
         }
-        self.held.clear().into_iter().for_each(|held| self.closed(Some(held)));
+        self.kernel.clear().into_iter().for_each(|held| self.closed(Some(held)));
         self.end();
         self.waiting.end_all(Errno(libc::ENODEV));
     }

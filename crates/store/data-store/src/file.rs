@@ -80,15 +80,6 @@ pub struct Overlay {
     pub below: Option<Timestamp>,
 }
 
-/// A time to set.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NewTime {
-    /// The time given.
-    At(Timestamp),
-    /// The time at which the call is executed.
-    Now,
-}
-
 /// Something that happened to a file, or is about to.
 #[derive(Clone, Copy)]
 pub enum FileChange<'a> {

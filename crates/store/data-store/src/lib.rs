@@ -17,7 +17,7 @@ mod status;
 mod store;
 
 pub use command::{Cleaned, CommandOutcome, DrainProgress, Keep, ORPHANED, StoreCommand, Stuck, Which};
-pub use file::{FileChange, FileState, NewTime, Overlay, Residency};
+pub use file::{FileChange, FileState, Overlay, Residency};
 pub use interruption::{Interruption, is_interrupted, patiently, set_interruption};
 pub use open::{
     AcknowledgedBytes, DataVersion, Fared, FindMissing, Foresee, InPlace, InPlaceAs, OpenData, OpenHow, Passthrough,
@@ -31,3 +31,4 @@ pub use store::{
 };
 
 pub use global_store::Anchor;
+pub use types::NewTime;

@@ -9,9 +9,10 @@ use global_store::Anchor;
 use types::{ByteRange, Fingerprint, Identity, Timestamp, Version};
 
 use crate::command::{CommandOutcome, DrainProgress, StoreCommand, Stuck};
-use crate::file::{FileChange, FileState, NewTime, Overlay};
+use crate::file::{FileChange, FileState, Overlay};
 use crate::open::{OpenData, OpenHow, WindowFile};
 use crate::status::{StatusScope, StoreStatus};
+use types::NewTime;
 
 /// Holder of the data of files, by their identities. With a server in between, every method may also fail because the
 /// server is unreachable.

@@ -146,7 +146,8 @@ impl Store {
         LAST.fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    pub(crate) fn new() -> Store {
+    /// Registers a store. Calls to it are told apart from those to others.
+    pub fn register() -> Store {
         Store(Store::mint())
     }
 
@@ -281,7 +282,7 @@ mod tests {
 
     #[test] // S51
     fn a_call_that_does_not_come_back_is_seen_and_what_was_given_up_changes_nothing() {
-        let store = Store::new();
+        let store = Store::register();
         let request = RequestId { asker: Store::mint(), number: 2 };
         let (inside, entered) = mpsc::channel();
         let (go, on) = mpsc::channel::<()>();
@@ -303,7 +304,7 @@ mod tests {
         entered.recv().unwrap();
         assert_eq!(request.working().unwrap().call, Some("lookup"));
         assert_eq!(store.outstanding().len(), 1);
-        assert!(Store::new().outstanding().is_empty(), "another store's");
+        assert!(Store::register().outstanding().is_empty(), "another store's");
         request.label("a/file");
         assert_eq!(store.outstanding()[0].label.as_deref(), Some("a/file"));
         request.give_up();

@@ -16,6 +16,7 @@ use config::{Lock, Policy, PolicySet};
 use data_store::{DataStore, StoreCommand};
 use file_cache::{FileCache, OpenError, Settings};
 use global_store::posix::{PosixStore, StoreOptions};
+use posix_namespace::PosixNamespace;
 use types::Shown;
 
 use placement::served::{directory_of, remember_directory};
@@ -151,11 +152,12 @@ fn prepared(
     how: &How,
     identity: &str,
 ) -> Result<Prepared, Failure> {
-    let mut agent = Agent::new(Arc::clone(&cache), store, policies)
-        .map_err(|e| Failure::io(format_args!("use {}", place.dir.shown()), &e))?;
+    let names = PosixNamespace::new(store.clone());
+    let agent = names.and_then(|names| Agent::new(Arc::clone(&cache), Arc::new(names), policies));
+    let mut agent = agent.map_err(|e| Failure::io(format_args!("use {}", place.dir.shown()), &e))?;
     // Several nodes share the data.
     if how.server.is_some() || how.in_place {
-        agent.lock_in_store();
+        agent.lock_in_store(&store);
     }
     let alive = windows(place, &agent, how, identity)?;
     // Not earlier: windows that a killed agent left name files by their identities. So do nodes of a server, even of

@@ -19,7 +19,7 @@
 //! 5. Files with locks are claimed before all others, and each with all its locks or not at all.
 //! 6. A grant counts only if the session instance that gave it still has the client's state.
 //!
-//! The crate `simulation` runs all of this over a network that loses, delays and restarts (docs/adr/0020).
+//! The crate `simulation` runs all of this over a network that loses, delays and restarts (docs/adr/0021).
 
 // Locks, clocks and threads are those of the crate `concurrency` (clippy.toml); tests may take the system's.
 #![cfg_attr(not(test), deny(clippy::disallowed_types, clippy::disallowed_methods))]

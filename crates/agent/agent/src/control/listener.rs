@@ -9,13 +9,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 
 use concurrency::{JoinHandle, Mutex};
+use namespace::with_umask;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{AtFlags, Mode, OFlags};
 
 use super::commands::{Commands, Say};
 use super::{ControlRequest, Reply, SOCKET, short_path};
 use crate::agent::Agent;
-use crate::caller::with_umask;
 use crate::limits;
 
 /// A served control socket. The socket file is removed on drop.

@@ -7,13 +7,13 @@ use std::sync::{Arc, mpsc};
 
 use concurrency::Instant;
 use data_store::{CommandOutcome, FileState, Residency, StoreCommand};
+use namespace::{AnchorFor, Caller};
 use types::{Identity, Shown};
 
 use super::commands::{Say, find, item, refused};
 use super::paths::{Named, Paths, Visit};
 use super::{Counts, Item, Reply, Verb, stuck_item};
 use crate::agent::Agent;
-use crate::caller::Caller;
 use crate::limits;
 use crate::node::Node;
 use crate::policy_table::inside;
@@ -113,7 +113,7 @@ impl Staging {
             return Err(io::Error::other("is a directory: what is below it is meant with --recursive"));
         }
         let mut names = Vec::new();
-        self.agent.open_directory(&Caller::own(), node)?.read(0, |entry| {
+        self.agent.open_directory(&Caller::own(), node)?.read(0, &mut |entry| {
             if entry.name != "." && entry.name != ".." {
                 names.push((entry.ino, path.join(&entry.name)));
             }
@@ -132,7 +132,10 @@ impl Staging {
         let unknown = |error: io::Error| Box::new(item(path.clone(), "unknown", Some(error.to_string())));
         let (data, identity) = (self.agent.data(), &self.agent.identity_of(node).map_err(unknown)?);
         let stage_in = || {
-            let anchor = node.anchor_found(&self.agent.store, &inside(&path).map_err(refused)?)?;
+            let anchor = {
+                let place = inside(&path).map_err(refused)?;
+                node.anchor(&*self.agent.names, AnchorFor::FoundAt(&place))?
+            };
             data.command(StoreCommand::StageIn(&anchor, &self.agent.policy_for(node)))
         };
         let outcome = self.agent.apply_window(node).and_then(|()| match self.verb {

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use config::{Policy, PolicySet};
 use file_cache::{FileCache, Settings};
 use global_store::posix::{PosixStore, StoreOptions};
+use posix_namespace::PosixNamespace;
 use rustix::fs::{Mode, OFlags};
 
 use super::*;
@@ -28,7 +29,8 @@ impl Stand {
         let store = PosixStore::new(root, StoreOptions::default()).unwrap();
         let cache = FileCache::open(Settings::new(&buffer, Arc::new(store.clone()), "test")).unwrap();
         let policies = PolicyTable::load(Policy::default(), buffer.join("policies.toml")).unwrap();
-        let agent = Arc::new(Agent::new(Arc::new(cache), store, policies).unwrap());
+        let agent =
+            Arc::new(Agent::new(Arc::new(cache), Arc::new(PosixNamespace::new(store).unwrap()), policies).unwrap());
         let asked_to_end = Arc::new(AtomicU32::new(0));
         let counter = asked_to_end.clone();
         let on_shutdown = Box::new(move |force| {

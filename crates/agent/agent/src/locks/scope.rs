@@ -1,7 +1,5 @@
 //! Scope of locks.
 
-use global_store::GlobalStore;
-
 /// Scope of a lock: the programs that it excludes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LockScope {
@@ -14,12 +12,8 @@ pub enum LockScope {
 }
 
 impl LockScope {
-    /// Returns the scope of an agent that keeps its data on this node.
-    pub(crate) fn of_node(store: &impl GlobalStore) -> LockScope {
-        if store.is_shared() {
-            LockScope::NodeAlone("each node has a burst buffer of its own".into())
-        } else {
-            LockScope::Node
-        }
+    /// Returns the scope of an agent that keeps its data on this node. `is_shared`: other nodes use the names too.
+    pub(crate) fn of_node(is_shared: bool) -> LockScope {
+        if is_shared { LockScope::NodeAlone("each node has a burst buffer of its own".into()) } else { LockScope::Node }
     }
 }

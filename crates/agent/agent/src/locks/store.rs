@@ -18,9 +18,9 @@ use std::time::Duration;
 use concurrency::{Condvar, Instant, Mutex};
 use global_store::posix::{FileLocks, LockedRange, PosixStore};
 use rustix::io::Errno;
-use types::Identity;
+use types::{Identity, LockKind, LockOwner, RangeLock, RangeLocks};
 
-use super::{LockKind, LockOwner, LockRequest, OnGranted, RangeLock, RangeLocks, client_of, owner};
+use super::{LockRequest, OnGranted, client_of, owner};
 use crate::limits;
 use crate::node::Node;
 
@@ -272,7 +272,8 @@ impl StoreLocks {
     }
 
     fn open(&self, node: &Node) -> Result<FileLocks, Errno> {
-        let opened = self.store.open_for_locks(node.fd());
+        let fd = node.inode().descriptor().ok_or(Errno::NOLCK)?;
+        let opened = self.store.open_for_locks(fd);
         opened.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::NOLCK))
     }
 

@@ -4,13 +4,15 @@ use std::os::fd::OwnedFd;
 use std::sync::mpsc::channel;
 
 use global_store::posix::StoreOptions;
+use namespace::Names;
+use posix_namespace::PosixNamespace;
 use testkit::{PATIENCE, wait_until};
 
 use super::*;
 use crate::locks::owner;
 
 struct World {
-    directory: tempfile::TempDir,
+    _directory: tempfile::TempDir,
     store: PosixStore,
 }
 
@@ -19,12 +21,13 @@ impl World {
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join("file"), "").unwrap();
         let root: OwnedFd = std::fs::File::open(directory.path()).unwrap().into();
-        World { directory, store: PosixStore::new(root, StoreOptions::default()).unwrap() }
+        World { _directory: directory, store: PosixStore::new(root, StoreOptions::default()).unwrap() }
     }
 
     fn node(&self) -> Arc<Node> {
-        let file = std::fs::File::open(self.directory.path().join("file")).unwrap();
-        Arc::new(Node::new(&self.store, file.into(), libc::S_IFREG, 1).unwrap())
+        let names = PosixNamespace::new(self.store.clone()).unwrap();
+        let root = names.root().unwrap();
+        Arc::new(Node::new(names.lookup(&root, "file".as_ref()).unwrap().inode))
     }
 
     fn agent(&self) -> Arc<StoreLocks> {

@@ -12,9 +12,9 @@ use std::collections::{HashMap, HashSet, VecDeque};
 
 use concurrency::{Condvar, Instant, Mutex, MutexGuard};
 use rustix::io::Errno;
-use types::Identity;
+use types::{Identity, LockKind, LockOwner, RangeLock, RangeLocks};
 
-use super::{LockKind, LockOwner, RangeLock, RangeLocks, WholeLocks, client_of};
+use super::{WholeLocks, client_of};
 use crate::limits;
 
 /// Callback for the outcome of a lock that had to wait: granted, `EINTR` when cancelled, or `EDEADLK`. Called once.

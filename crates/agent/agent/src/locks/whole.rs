@@ -1,6 +1,6 @@
 //! The flocks of one file.
 
-use super::{LockKind, LockOwner};
+use types::{LockKind, LockOwner};
 
 /// Whole-file locks. Invariant: one exclusive holder or any number of shared ones, and each owner at most once.
 #[derive(Debug, Default)]

@@ -9,7 +9,6 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
 use catalogue::{Catalogue, Change, Durability, Error, FjallCatalogue, Record};
-use global_store::GlobalStore;
 use rustix::thread::CapabilitySet;
 use types::Identity;
 
@@ -121,7 +120,7 @@ fn a_file_that_was_renamed_is_found_where_the_store_finds_none_by_identity() {
             sets.effective.remove(CapabilitySet::DAC_READ_SEARCH);
             rustix::thread::set_capabilities(None, sets).unwrap();
             let agent = agent_over(root, &[]);
-            assert!(!agent.store.finds_by_identity(), "the test is worth nothing");
+            assert!(!agent.names.store().finds_by_identity(), "the test is worth nothing");
             let left = recovered(&agent, &buffer).unwrap();
             agent.data().shutdown();
             left

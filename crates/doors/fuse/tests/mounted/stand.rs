@@ -11,6 +11,7 @@ use config::{Policy, PolicySet};
 use file_cache::{FileCache, Settings};
 use fuse_protocol::mount;
 use global_store::posix::{PosixStore, StoreOptions};
+use posix_namespace::PosixNamespace;
 use rustix::mount::{OpenTreeFlags, UnmountFlags, mount_bind, open_tree, unmount};
 use rustix::process::Signal;
 use testkit::{PATIENCE, ProcessGuard, TempTree, kernel_has, wait_until};
@@ -151,7 +152,8 @@ fn serve() {
     cache.begin_publishing();
     let rule = std::env::var(RULE).ok();
     let policies = PolicyTable::new(PolicySet::parse(rule.as_deref()).unwrap().apply(Policy::default()));
-    let agent = Arc::new(Agent::new(Arc::new(cache.clone()), store, policies).unwrap());
+    let agent =
+        Arc::new(Agent::new(Arc::new(cache.clone()), Arc::new(PosixNamespace::new(store).unwrap()), policies).unwrap());
     let windows = WindowSettings::new(root.join("windows"), root.join("burst-buffer")).unwrap();
     agent.serve_windows(WindowSettings { session: SESSION.into(), ..windows }).unwrap();
     let serves = agent.clone();

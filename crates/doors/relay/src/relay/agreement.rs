@@ -57,7 +57,7 @@ impl Relay {
         agreement.answer = head.as_slice().to_vec();
         self.meet(interrupted)?;
         match seen {
-            0 => self.held.meets(answer.memory),
+            0 => self.kernel.meets(answer.memory),
             _ => self.reclaim(answer.memory, interrupted)?,
         }
         self.attached.fetch_add(1, Ordering::SeqCst);

@@ -6,14 +6,13 @@ use std::sync::atomic::Ordering;
 
 use concurrency::Instant;
 use fuse_protocol::view::{AnswerView, is_success};
-use fuse_protocol::{Errno, InUse, LockArgs, forgets, interrupt, name_to_forget, set_lock};
+use fuse_protocol::{Errno, InUse, LockChange, LockOutcome, forgets, interrupt, name_to_forget};
 use transport::{Answer, Call, CallError, SessionInstance};
 use wire::{Message, Piece, pace};
 
 use super::{Relay, piece};
 use crate::deferred::DeferredRequest;
 use crate::limits::{ANSWER_BYTES, ERRAND, ERRAND_POLL, GRACE_POLL, INTERRUPT_AGAIN};
-use crate::locked::LockOutcome;
 
 fn is_again(answer: &[u8]) -> bool {
     AnswerView::parse(answer).is_some_and(|answer| answer.failed_with(libc::EAGAIN))
@@ -70,7 +69,7 @@ impl Relay {
         if is_success(answer) {
             self.waiting.node(unique).into_iter().for_each(|node| self.drop_pages(node));
         }
-        self.waiting.answer(unique, answer, || self.held.lock_comes(unique, LockOutcome::of(answer), by));
+        self.waiting.answer(unique, answer, || self.kernel.answered_late(unique, answer, by));
     }
 
     /// Whoever asked for a lock was killed, or for the end of one: whatever the server has done of it, he has none.
@@ -89,9 +88,8 @@ impl Relay {
 
     /// Returns the request that undoes a request for a lock, or `None` if nothing has to be undone.
     fn unlock_of(&self, unique: u64) -> Option<DeferredRequest> {
-        let (node, change) = self.held.lock_ends(unique, LockOutcome::Died)?;
-        let unlock = set_lock(node, change.handle, &LockArgs { kind: libc::F_UNLCK, ..change.args() });
-        Some(DeferredRequest::Unlock(unique, unlock))
+        let (node, change) = self.kernel.ends(unique, LockOutcome::Died)?;
+        Some(DeferredRequest::Unlock(unique, LockChange { kind: None, ..change }.message(node)))
     }
 
     pub(super) fn run_errands(&self) {
@@ -140,8 +138,8 @@ impl Relay {
         }
         // It waits nowhere yet, as in a grace period. Undone, because whoever was asked last may have heard it; not where what its owner had
         // before is given up, or would be undone with it.
-        let undoable = || !self.held.lock_gave(unique) && !self.held.lock_holds_there(unique);
-        if early && undoable() && self.waiting.message(unique, self.held.memory()).is_some() {
+        let undoable = || !self.kernel.gave_lock(unique) && !self.kernel.holds_lock_there(unique);
+        if early && undoable() && self.waiting.message(unique, self.kernel.holder()).is_some() {
             self.waiting.end_one(unique, Errno::EINTR, |unique| self.undo_lock_now(unique));
         }
         if self.waiting.is_open(unique) {
@@ -153,7 +151,7 @@ impl Relay {
 
     /// Asks a new server for a lock that an earlier one was asked for.
     fn wait_again(&self, unique: u64) -> bool {
-        let Some(message) = self.waiting.message(unique, self.held.memory()) else { return true };
+        let Some(message) = self.waiting.message(unique, self.kernel.holder()) else { return true };
         match self.tell_message(&message, pace::QUICK) {
             None => return false,
             Some((Message::Pending {}, memory)) => self.waiting.waits_at(unique, memory),
@@ -164,8 +162,7 @@ impl Relay {
             Some((Message::Relayed { head }, memory)) => self.answer_late(unique, head.as_slice(), memory),
             Some((other, _)) => {
                 tracing::warn!(answer = other.name(), "a lock cannot be waited for any more");
-                self.waiting
-                    .end_one(unique, Errno::EIO, |unique| _ = self.held.lock_ends(unique, LockOutcome::Refused));
+                self.waiting.end_one(unique, Errno::EIO, |unique| _ = self.kernel.ends(unique, LockOutcome::Refused));
             }
         }
         true

@@ -4,13 +4,13 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 
 use data_store::{DrainProgress, Stuck};
+use fuse_protocol::HeldFile;
 use remote::Drainer;
 use transport::Call;
 use types::Identity;
 use wire::Message;
 
 use super::Relay;
-use crate::held::HeldFile;
 
 impl Relay {
     fn drainer(&self) -> Drainer<'_> {

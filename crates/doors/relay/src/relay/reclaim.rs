@@ -1,16 +1,16 @@
 //! Reclaim of the kernel's nodes, open files and locks at a server that has forgotten them. docs/adr/0011 lists the
 //! steps, and the state after a crash in each.
 
-use fuse_protocol::{release, set_lock};
+use std::os::unix::ffi::OsStringExt;
+
+use fuse_protocol::{FileReclaim, LockChange, release};
 use peer::{ClaimAnswer, LockedClaims, LostClaim, Reclaim, ReclaimStep};
 use transport::{Call, CallError, SessionInstance};
 use wire::Message;
 
 use super::{Relay, piece, unexpected};
 use crate::deferred::DeferredRequest;
-use crate::held::FileReclaim;
-use crate::limits::ATTACH;
-use crate::locked::LockChange;
+use crate::limits::{ATTACH, LOCKS_CLAIMED_MAX};
 
 /// One claim: a directory or open file, or a lock on a node.
 enum Claim {
@@ -24,9 +24,10 @@ impl Claim {
             Claim::File(claim) => {
                 let FileReclaim { node, lookups, identity, hint, open } = claim.clone();
                 let (handle, flags) = open.unwrap_or_default();
+                let hint = wire::Path::new(hint.into_os_string().into_vec()).unwrap_or_default();
                 Message::Reclaim { node, lookups, identity, hint, handle, flags: flags.cast_unsigned() }
             }
-            Claim::Lock(node, change) => on_kernel(&set_lock(*node, change.handle, &change.args())),
+            Claim::Lock(node, change) => on_kernel(&change.message(*node)),
         }
     }
 
@@ -63,7 +64,7 @@ impl Relay {
     pub(super) fn reclaim(&self, memory: SessionInstance, interrupted: &dyn Fn() -> bool) -> Result<(), CallError> {
         let mut withdrawn = Vec::new();
         // Deferred requests had a meaning only for the former session instance.
-        let claims = self.held.claims(memory, || withdrawn = self.deferred.clear());
+        let claims = self.kernel.claims(memory, LOCKS_CLAIMED_MAX, || withdrawn = self.deferred.clear());
         withdrawn.into_iter().for_each(|number| self.open.end(number));
         // Requests that wait continue to wait. They are queued now: if this call is interrupted after the server lets
         // the kernel in, no further reclaim would do it.
@@ -89,7 +90,7 @@ impl Relay {
             lost += match reclaim.apply(answer?) {
                 Some(LostClaim::File(node)) => self.lose(node),
                 Some(LostClaim::One(claim)) => {
-                    self.closed(claim.handle().and_then(|handle| self.held.remove(handle)));
+                    self.closed(claim.handle().and_then(|handle| self.kernel.loses_open(handle)));
                     1
                 }
                 None => 0,
@@ -107,7 +108,7 @@ impl Relay {
 
     /// Gives up a file whose claims were undone. Returns the number of its open files.
     fn lose(&self, node: u64) -> usize {
-        let lost = self.held.lose(node);
+        let lost = self.kernel.loses_file(node);
         let count = lost.len();
         lost.into_iter().for_each(|held| self.closed(Some(held)));
         count

@@ -6,12 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
-use agent::locks::{LockKind, LockRequest, LockTable, LockTicket, RangeLock, owner};
+use agent::locks::{LockRequest, LockTable, LockTicket, owner};
 use concurrency::{Condvar, Instant, Mutex};
 use data_store::WriteWhere;
-use fuse_protocol::view::{FlushView, LockView, WriteView};
-use fuse_protocol::{Envelope, Given, LockArgs, Opcode};
+use fuse_protocol::view::WriteView;
+use fuse_protocol::{Envelope, Given, LockChange, Opcode};
 use relay_server::RecoveryRecords;
+use types::RangeLock;
 
 use crate::disk::{Disk, Machine, OpenOnDisk, identity};
 use crate::messages::{answer, flock_of_release, interrupted, opened};
@@ -70,14 +71,6 @@ impl Drop for Attached {
     }
 }
 
-fn kind_of(lock: &LockArgs) -> Option<LockKind> {
-    match lock.kind {
-        libc::F_RDLCK => Some(LockKind::Shared),
-        libc::F_WRLCK => Some(LockKind::Exclusive),
-        _ => None,
-    }
-}
-
 impl Attached {
     pub fn reclaim(&self, file: u64, handle: u64) -> io::Result<()> {
         if handle != 0 && !self.opens.lock().contains_key(&handle) {
@@ -101,7 +94,8 @@ impl Attached {
             (Some(Opcode::Write), Some(file)) => done(self.write(&file, head)),
             (Some(Opcode::Fsync), Some(file)) => done(file.sync_all().map(|()| Vec::new())),
             (Some(Opcode::Flush), Some(file)) => {
-                let owner = owner(self.client, FlushView::parse(head).map_or(0, |flush| flush.owner()));
+                let number = LockChange::of(&envelope, head).map_or(0, |change| change.owner);
+                let owner = owner(self.client, number);
                 self.process.locks.close_descriptor(&identity(file.file), owner, envelope.first);
                 done(Ok(Vec::new()))
             }
@@ -110,8 +104,8 @@ impl Attached {
                 done(Ok(Vec::new()))
             }
             (Some(opcode @ (Opcode::Setlk | Opcode::Setlkw)), Some(file)) => {
-                let Some(lock) = LockView::parse(head) else { return answer(libc::EPROTO, unique, &[]) };
-                self.lock((file.file, unique, lock.handle()), &lock.lock(), opcode == Opcode::Setlkw)
+                let Some(lock) = LockChange::of(&envelope, head) else { return answer(libc::EPROTO, unique, &[]) };
+                self.lock((file.file, unique), &lock, opcode == Opcode::Setlkw)
             }
             (Some(Opcode::Interrupt), _) => self.interrupt(unique, head),
             (Some(Opcode::BatchForget | Opcode::Forget), _) => Vec::new(),
@@ -139,19 +133,20 @@ impl Attached {
         self.process.locks.release_handle(&file, handle);
     }
 
-    fn lock(&self, (file, unique, handle): (u8, u64, u64), lock: &LockArgs, waits: bool) -> Vec<u8> {
+    fn lock(&self, (file, unique): (u8, u64), lock: &LockChange, waits: bool) -> Vec<u8> {
         let (table, owner, at) = (&self.process.locks, owner(self.client, lock.owner), identity(file));
-        let Some(kind) = kind_of(lock) else {
+        let (start, end) = lock.range;
+        let Some(kind) = lock.kind else {
             if lock.flock {
                 table.unlock_flock(&at, owner)
             } else {
-                table.unlock(&at, owner, lock.start, lock.end)
+                table.unlock(&at, owner, start, end)
             }
             return answer(0, unique, &[]);
         };
-        let range = RangeLock { start: lock.start, end: lock.end, kind, owner, pid: lock.pid, handle };
+        let range = RangeLock { start, end, kind, owner, pid: lock.pid, handle: lock.handle };
         let request = LockRequest { range, flock: lock.flock };
-        let claimed = Claimed::new((file, self.node, lock.owner), lock.flock, kind, (lock.start, lock.end));
+        let claimed = Claimed::new((file, self.node, lock.owner), lock.flock, kind, lock.range);
         if !waits {
             return match table.try_lock(&at, request) {
                 Ok(()) if self.process.grants(claimed) => answer(0, unique, &[]),

@@ -7,8 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use concurrency::{Condvar, Mutex};
-use fuse_protocol::view::LockView;
-use fuse_protocol::{Envelope, Given, Opcode};
+use fuse_protocol::{Envelope, Given, LockChange, Opcode};
 use relay_server::Locker;
 use server::Files;
 use transport::{InFile, Service, Targets};
@@ -85,8 +84,7 @@ pub enum Session {
 }
 
 fn takes_lock(envelope: &Envelope, head: &[u8]) -> bool {
-    matches!(envelope.opcode, Some(Opcode::Setlk | Opcode::Setlkw))
-        && LockView::parse(head).is_some_and(|view| view.takes())
+    LockChange::of(envelope, head).is_some_and(|change| change.takes())
 }
 
 impl Kernels {

@@ -1,6 +1,6 @@
 //! Messages of a kernel, as its node sends them.
 
-use agent::locks::LockKind;
+use types::LockKind;
 
 pub const OPEN: u32 = 14;
 pub const WRITE: u32 = 16;

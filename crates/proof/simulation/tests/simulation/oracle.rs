@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use agent::locks::LockKind;
 use concurrency::Mutex;
+use types::LockKind;
 
 /// A lock as a program asks for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use agent::locks::LockKind;
 use concurrency::{Instant, below};
 use config::Policy;
 use data_store::{DataStore, OpenData, OpenHow, SyncScope, WriteWhere};
 use fuse_protocol::{Envelope, Parked, Raw};
 use relay::Relay;
 use remote::RemoteStore;
+use types::LockKind;
 
 use crate::disk::{BYTES, Machine, OnlyIdentity, Place, identity};
 use crate::messages;

@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn zeros_serve_where_a_store_has_no_holes() {
-        let file = PosixFile::new(Store::new(), tempfile::tempfile().unwrap(), false);
+        let file = PosixFile::new(Store::register(), tempfile::tempfile().unwrap(), false);
         let len = 3 * ZERO_BYTES as u64;
         file.write_at(&vec![7; len as usize], 0).unwrap();
         file.write_zeros(ByteRange::new(5, len - 5)).unwrap();

@@ -121,7 +121,7 @@ impl PosixStore {
         let opens_handles = handles && readable.as_ref().is_some_and(|fd| opens_handles(fd.as_fd()));
         let (replaces, fine_times) = (sharing::replaces(kind), sharing::has_fine_times(kind));
         let link = RwLock::default();
-        let calls = Store::new();
+        let calls = Store::register();
         let identified = Mutex::default();
         let (fd, refuses_nothing) = (root, AtomicBool::new(false));
         let root = Root {

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 
 use agent::control::ControlListener;
-use relay_server::{Names, RecoveryRecords};
+use relay_server::{NameService, RecoveryRecords};
 use server::{BootVerifier, Files};
 use transport::{Address, AllowedPeers, Server};
 use types::Shown;
@@ -58,7 +58,8 @@ pub fn run(args: &ServeArgs) -> Result<u8, Failure> {
     let departed = place.burst_buffer.join(serving::DEPARTED);
     let files = Files::new(Arc::new(cache), store, identity.clone(), &departed, &boot_verifier)
         .map_err(|e| Failure::io("serve its files", &e))?;
-    let service = Names::new(files, identity, Arc::clone(&prepared.agent), recovery_records, boot_verifier.number());
+    let service =
+        NameService::new(files, identity, Arc::clone(&prepared.agent), recovery_records, boot_verifier.number());
     let server = Server::start(service, &args.listen, access).map_err(|e| cannot_listen(&e))?;
     for address in server.addresses() {
         say!("forebay: serving {} at {address}", place.dir.shown());

@@ -1,4 +1,4 @@
-//! Flags of opens and of writes, as the kernel passes them.
+//! Flags of opens, as the kernel passes them.
 
 /// Mode of an open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -9,7 +9,7 @@ pub struct Mode {
     pub write: bool,
     /// Opened by the kernel for execution. The user need not have read permission.
     pub execute: bool,
-    /// Opened with `O_APPEND`. The program may change this later, so each write carries its own flag ([`WriteHow`]).
+    /// Opened with `O_APPEND`. The program may change this later, so each write carries its own flag.
     pub append: bool,
     /// Whether every write is durable when it returns (`O_SYNC`, `O_DSYNC`).
     pub sync: bool,
@@ -21,20 +21,6 @@ pub struct Mode {
     pub truncate: bool,
     /// With `truncate`: the caller may not keep the set-id bits.
     pub clear_set_id: bool,
-}
-
-/// Flags of one write. They may differ from those of the open, because programs change flags (`F_SETFL`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct WriteHow {
-    /// Append at the end, whatever the offset.
-    pub append: bool,
-    /// Make the write durable before it returns.
-    pub sync: bool,
-    /// The writer may not keep the set-id bits.
-    pub clear_set_id: bool,
-    /// The kernel writes back pages that programs stored through mappings, by any writer's descriptor. The data comes
-    /// once, and no program sees the result.
-    pub cached: bool,
 }
 
 /// The kernel's `__FMODE_EXEC`, which it does not remove from the flags.
@@ -58,7 +44,7 @@ impl Mode {
     }
 
     /// Whether every write through this open file appends, and no mapping can store into the file.
-    pub(crate) fn appends_alone(&self) -> bool {
+    pub fn appends_alone(&self) -> bool {
         self.write && self.append && !self.read
     }
 }

@@ -14,14 +14,14 @@ fn flock(owner: u64, kind: Option<LockKind>) -> LockChange {
     LockChange { flock: true, ..range(owner, 0, i64::MAX as u64, kind) }
 }
 
-fn done(locked: &mut Locked, change: LockChange) {
+fn done(locked: &mut KernelLocks, change: LockChange) {
     locked.begins(2, FILE, change);
     assert_eq!(locked.ends(2, LockOutcome::Done), Some((FILE, change)));
 }
 
 #[test] // S49
 fn what_was_granted_and_not_released_is_claimed() {
-    let mut locked = Locked::default();
+    let mut locked = KernelLocks::default();
     done(&mut locked, range(1, 0, 99, TAKE));
     done(&mut locked, range(1, 40, 59, None));
     done(&mut locked, flock(3, SHARE));
@@ -46,7 +46,7 @@ fn what_was_granted_and_not_released_is_claimed() {
 
 #[test] // S49
 fn what_somebody_asks_to_release_or_to_share_is_not_claimed_from_then_on() {
-    let mut locked = Locked::default();
+    let mut locked = KernelLocks::default();
     done(&mut locked, range(1, 0, 99, TAKE));
     done(&mut locked, flock(3, SHARE));
     locked.begins(4, FILE, range(1, 90, 200, None));
@@ -70,7 +70,7 @@ fn what_somebody_asks_to_release_or_to_share_is_not_claimed_from_then_on() {
 
 #[test] // S49
 fn what_one_owner_asked_for_at_once_is_in_doubt_until_it_has_released_all() {
-    let mut locked = Locked::default();
+    let mut locked = KernelLocks::default();
     locked.begins(2, FILE, range(1, 0, 9, TAKE));
     locked.begins(4, FILE, range(1, 10, 19, TAKE));
     locked.begins(6, FILE, range(2, 0, 9, None));
@@ -99,7 +99,7 @@ fn what_one_owner_asked_for_at_once_is_in_doubt_until_it_has_released_all() {
 fn what_is_in_doubt_ends_with_the_open_files_that_it_went_through() {
     let through = |handle, kind| LockChange { handle, ..range(1, 0, 9, kind) };
     for order in [[10, 11, 12], [10, 12, 11]] {
-        let mut locked = Locked::default();
+        let mut locked = KernelLocks::default();
         done(&mut locked, range(1, 100, 199, TAKE));
         locked.begins(2, FILE, through(11, TAKE));
         locked.begins(4, FILE, through(12, None));
@@ -111,7 +111,7 @@ fn what_is_in_doubt_ends_with_the_open_files_that_it_went_through() {
         }
         assert_eq!(locked.claims(FILE), Some(vec![]));
     }
-    let mut locked = Locked::default();
+    let mut locked = KernelLocks::default();
     locked.begins(6, FILE, flock(3, SHARE));
     locked.begins(8, FILE, flock(3, None));
     locked.ends(6, LockOutcome::Done);
@@ -124,7 +124,7 @@ fn what_is_in_doubt_ends_with_the_open_files_that_it_went_through() {
 
 #[test]
 fn a_lock_that_is_taken_again_ends_with_the_open_file_that_it_was_taken_through_last() {
-    let mut locked = Locked::default();
+    let mut locked = KernelLocks::default();
     let again = LockChange { handle: 11, ..range(1, 0, 99, TAKE) };
     done(&mut locked, range(1, 0, 99, TAKE));
     done(&mut locked, again);
@@ -136,7 +136,7 @@ fn a_lock_that_is_taken_again_ends_with_the_open_file_that_it_was_taken_through_
 
 #[test] // S49
 fn what_its_owner_holds_where_more_is_asked_for_would_be_undone_with_that() {
-    let mut locked = Locked::default();
+    let mut locked = KernelLocks::default();
     let mut holds = |held: LockChange, asked: LockChange| {
         done(&mut locked, held);
         locked.begins(4, FILE, asked);
@@ -159,7 +159,7 @@ fn what_its_owner_holds_where_more_is_asked_for_would_be_undone_with_that() {
 
 #[test]
 fn a_program_that_was_killed_while_it_waited_holds_nothing() {
-    let mut locked = Locked::default();
+    let mut locked = KernelLocks::default();
     done(&mut locked, range(1, 0, 99, TAKE));
     locked.begins(4, FILE, range(1, 50, 199, TAKE));
     assert_eq!(locked.ends(4, LockOutcome::Died), Some((FILE, range(1, 50, 199, TAKE))));

@@ -1,6 +1,24 @@
-//! The POSIX byte-range locks of one file.
+//! Kinds and owners of locks, and the POSIX byte-range locks of one file.
 
-use super::{LockKind, LockOwner};
+/// Kind of a lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LockKind {
+    /// Any number of owners at once.
+    Shared,
+    /// One owner alone.
+    Exclusive,
+}
+
+impl LockKind {
+    /// Returns whether two owners cannot hold locks of these kinds at once.
+    pub fn conflicts(self, other: LockKind) -> bool {
+        self == LockKind::Exclusive || other == LockKind::Exclusive
+    }
+}
+
+/// Owner of a lock. The low 64 bits are the number by which a kernel knows the process or the open file. The high 64
+/// bits number that kernel's machine, 0 for this one, because two kernels may use the same number.
+pub type LockOwner = u128;
 
 /// A held range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

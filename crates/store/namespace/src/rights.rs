@@ -1,6 +1,5 @@
 //! Supplementary groups and capabilities of a process, as shown by `/proc`.
 
-use std::io;
 use std::sync::Arc;
 
 use crate::caller::Caller;
@@ -9,29 +8,29 @@ use crate::caller::Caller;
 /// `CAP_DAC_OVERRIDE`, `CAP_DAC_READ_SEARCH`, `CAP_FOWNER`, `CAP_FSETID`, `CAP_LINUX_IMMUTABLE` and `CAP_MKNOD`.
 const OF_FILES: u32 = 0b1_1111 | 1 << 9 | 1 << 27;
 
-/// `_LINUX_CAPABILITY_VERSION_3`
-const VERSION: u32 = 0x2008_0522;
-
 /// Supplementary groups and capabilities.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Rights {
-    pub(crate) groups: Arc<[u32]>,
+pub struct Rights {
+    /// Supplementary groups.
+    pub groups: Arc<[u32]>,
     /// Bits of the capabilities for files, numbered as `CAP_*`.
-    pub(crate) capabilities: u32,
+    pub capabilities: u32,
 }
 
 impl Rights {
-    pub(crate) fn of_groups(groups: Arc<[u32]>) -> Rights {
+    /// Returns rights of these groups alone.
+    pub fn of_groups(groups: Arc<[u32]>) -> Rights {
         Rights { groups, capabilities: 0 }
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
+    /// Whether there are neither groups nor capabilities.
+    pub fn is_empty(&self) -> bool {
         self.groups.is_empty() && self.capabilities == 0
     }
 }
 
-/// Reads the current rights of a caller. Empty if the process is not visible from here, or has other ids by now.
-pub(crate) fn read(caller: &Caller) -> Rights {
+/// Returns the rights that a caller has now. Empty if the process is not visible from here, or has other ids by now.
+pub fn rights_of(caller: &Caller) -> Rights {
     if caller.pid == 0 {
         return Rights::default();
     }
@@ -61,26 +60,6 @@ fn is_of_our_users(pid: u32) -> bool {
     namespace("self").is_some_and(|ours| Some(ours) == namespace(&pid.to_string()))
 }
 
-/// Raises those of the given capabilities that the thread is permitted.
-pub(crate) fn raise(capabilities: u32) -> io::Result<()> {
-    if capabilities == 0 {
-        return Ok(());
-    }
-    let header = [VERSION, 0];
-    // Each of the two sets has 32 bits of effective, permitted and inheritable capabilities.
-    let mut data = [[0u32; 3]; 2];
-    // SAFETY: the kernel reads a header of two words and writes two sets of three words.
-    if unsafe { libc::syscall(libc::SYS_capget, header.as_ptr(), data.as_mut_ptr()) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    data[0][0] |= capabilities & data[0][1];
-    // SAFETY: as above; this thread's sets alone change.
-    if unsafe { libc::syscall(libc::SYS_capset, header.as_ptr(), data.as_ptr()) } != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -90,11 +69,11 @@ mod tests {
         let own = Caller::own();
         assert!(parse(&std::fs::read_to_string("/proc/self/status").unwrap(), &own).is_some());
         assert_eq!(
-            read(&Caller { uid: own.uid + 1, ..own }),
+            rights_of(&Caller { uid: own.uid + 1, ..own }),
             Rights::default(),
             "another process has the number by now"
         );
-        assert_eq!(read(&Caller { pid: 0, ..own }), Rights::default());
+        assert_eq!(rights_of(&Caller { pid: 0, ..own }), Rights::default());
     }
 
     #[test]

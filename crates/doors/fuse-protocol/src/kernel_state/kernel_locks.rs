@@ -1,87 +1,18 @@
-//! Locks that programs of this node hold: they are claimed from a server that has forgotten them.
+//! Locks that programs hold through one kernel: they are claimed from a successor of the holder that granted them.
 //!
 //! K1. A lock is claimed if it was granted and its owner has not asked since to release it. A release counts from
-//! when it is sent, a grant from when it is answered. A grant counts only if it was noted before the server that
-//! answered was forgotten.
+//! when it is sent, a grant from when it is answered. A grant counts only if it was noted before the claims
+//! for a successor of the holder that granted it were gathered.
 //! K2. Two overlapping requests of one owner that were under way at once may have been executed in either order. From
 //! then on that owner's locks on the file are in doubt. The doubt ends when the owner has released all of them by a
 //! request that no other overlapped. It also ends when the open files of both requests are closed.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 
-use agent::locks::{LockKind, LockOwner, RangeLock, RangeLocks};
-use fuse_protocol::LockArgs;
-use fuse_protocol::view::is_success;
+use types::{LockKind, LockOwner, RangeLock, RangeLocks};
 
-/// Change of one owner's locks by a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct LockChange {
-    /// Lock owner, as the kernel numbers owners.
-    pub owner: u64,
-    pub handle: u64,
-    pub pid: u32,
-    /// Whether the lock is for the whole file, as flock(2) takes it.
-    pub flock: bool,
-    /// First and last byte.
-    pub range: (u64, u64),
-    /// Kind of the lock to take. `None`: releases the owner's locks in the range.
-    pub kind: Option<LockKind>,
-}
-
-/// Outcome of a request that changes locks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum LockOutcome {
-    Done,
-    /// The server did not grant the request.
-    Refused,
-    /// The request was sent to no server.
-    Unsent,
-    /// The caller was killed, and any effect of the request is to be undone.
-    Died,
-}
-
-impl LockOutcome {
-    /// Returns the outcome that an answer or event of the server states.
-    pub fn of(answer: &[u8]) -> LockOutcome {
-        if is_success(answer) { LockOutcome::Done } else { LockOutcome::Refused }
-    }
-}
-
-impl LockChange {
-    fn who(&self) -> (u64, bool) {
-        (self.owner, self.flock)
-    }
-
-    fn meets(&self, other: &LockChange) -> bool {
-        self.who() == other.who() && self.range.0 <= other.range.1 && other.range.0 <= self.range.1
-    }
-
-    /// Returns whether `held` belongs to the same owner and overlaps the range.
-    fn is_over(&self, held: &RangeLock) -> bool {
-        held.owner == LockOwner::from(self.owner) && held.start <= self.range.1 && self.range.0 <= held.end
-    }
-
-    fn releases_all(&self) -> bool {
-        self.kind.is_none() && (self.flock || (self.range.0 == 0 && self.range.1 >= i64::MAX as u64))
-    }
-
-    /// Returns the lock that the change takes.
-    fn lock(&self, kind: LockKind) -> RangeLock {
-        let (start, end) = self.range;
-        RangeLock { start, end, kind, owner: self.owner.into(), pid: self.pid, handle: self.handle }
-    }
-
-    /// Converts the change to the kernel's arguments.
-    pub fn args(&self) -> LockArgs {
-        let kind = match self.kind {
-            Some(LockKind::Shared) => libc::F_RDLCK,
-            Some(LockKind::Exclusive) => libc::F_WRLCK,
-            None => libc::F_UNLCK,
-        };
-        let (start, end) = self.range;
-        LockArgs { start, end, kind, pid: self.pid, owner: self.owner, flock: self.flock }
-    }
-}
+use super::lock_change::{LockChange, LockOutcome};
+use crate::NodeId;
 
 #[derive(Debug, Clone, Default)]
 struct OfFile {
@@ -155,7 +86,7 @@ impl OfFile {
 }
 
 struct UnderWay {
-    node: u64,
+    node: NodeId,
     change: LockChange,
     /// Whether no other request overlapped this one.
     alone: bool,
@@ -165,15 +96,15 @@ struct UnderWay {
 
 /// Locks of all files, by node number.
 #[derive(Default)]
-pub(crate) struct Locked {
-    files: HashMap<u64, OfFile>,
+pub(crate) struct KernelLocks {
+    files: BTreeMap<NodeId, OfFile>,
     /// Requests that are under way, by the kernel's number.
-    under_way: HashMap<u64, UnderWay>,
+    under_way: BTreeMap<u64, UnderWay>,
 }
 
-impl Locked {
+impl KernelLocks {
     /// Notes that a request is about to be sent.
-    pub fn begins(&mut self, unique: u64, node: u64, change: LockChange) {
+    pub fn begins(&mut self, unique: u64, node: NodeId, change: LockChange) {
         let mut alone = true;
         for other in self.under_way.values_mut().filter(|other| other.node == node && other.change.meets(&change)) {
             (other.alone, alone) = (false, false);
@@ -186,9 +117,9 @@ impl Locked {
 
     /// Ends a request that was answered or that nobody waits for any more. Returns its file and change. Returns `None`
     /// if the request is unknown, or if its caller was killed while its owner already held the lock.
-    pub fn ends(&mut self, unique: u64, outcome: LockOutcome) -> Option<(u64, LockChange)> {
+    pub fn ends(&mut self, unique: u64, outcome: LockOutcome) -> Option<(NodeId, LockChange)> {
         let UnderWay { node, change, alone, .. } = self.under_way.remove(&unique)?;
-        if change.kind.is_some() && outcome == LockOutcome::Done {
+        if change.takes() && outcome == LockOutcome::Done {
             self.files.entry(node).or_default();
         }
         if let Some(file) = self.files.get_mut(&node) {
@@ -210,7 +141,7 @@ impl Locked {
 
     /// Returns whether a request under way takes a lock.
     pub fn takes(&self, unique: u64) -> bool {
-        self.under_way.get(&unique).is_some_and(|under_way| under_way.change.kind.is_some())
+        self.under_way.get(&unique).is_some_and(|under_way| under_way.change.takes())
     }
 
     /// Returns whether the owner holds a lock in the range for which a request asks more. Undoing the request would
@@ -227,7 +158,7 @@ impl Locked {
     }
 
     /// Removes the locks and doubts of an open file that is closed for good.
-    pub fn closes(&mut self, node: u64, handle: u64) {
+    pub fn closes(&mut self, node: NodeId, handle: u64) {
         if let Some(file) = self.files.get_mut(&node) {
             file.ranges.release_handle(handle);
             file.flocks.release_handle(handle);
@@ -236,13 +167,13 @@ impl Locked {
     }
 
     /// Forgets a file of which nothing is open any more.
-    pub fn forgets(&mut self, node: u64) {
+    pub fn forgets(&mut self, node: NodeId) {
         self.files.remove(&node);
     }
 
     /// Returns the locks to claim of a file. From then on these are all that count as held. Returns `None` if they
     /// are in doubt.
-    pub fn claims(&mut self, node: u64) -> Option<Vec<LockChange>> {
+    pub fn claims(&mut self, node: NodeId) -> Option<Vec<LockChange>> {
         let Some(file) = self.files.get_mut(&node) else { return Some(Vec::new()) };
         if !file.doubts.is_empty() {
             return None;
@@ -265,5 +196,5 @@ impl Locked {
 }
 
 #[cfg(test)]
-#[path = "locked_tests.rs"]
+#[path = "kernel_locks_tests.rs"]
 mod tests;

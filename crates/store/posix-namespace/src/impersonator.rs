@@ -1,4 +1,4 @@
-//! Credentials of callers, and acting as them in the global store.
+//! Acting as callers in the global store.
 //!
 //! Linux keeps credentials per thread at the system call's level. The wrappers of glibc change the whole process, so
 //! raw calls are used. Groups that a thread assumed for one caller are replaced before it acts for another. For a root
@@ -14,82 +14,46 @@ use std::sync::Arc;
 
 use rustix::fs::{self, AtFlags, StatxFlags};
 
-use crate::node::Node;
-use crate::rights::{self, Rights};
+use namespace::{Caller, Inode, Rights, rights_of};
 
-/// The process that sent a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Caller {
-    /// File-system user id.
-    pub uid: u32,
-    /// File-system group id.
-    pub gid: u32,
-    /// Thread id; 0 if the process is not visible from here.
-    pub pid: u32,
-}
+use crate::descriptor_of;
 
-impl Caller {
-    /// The agent itself.
-    pub fn own() -> Caller {
-        Caller {
-            uid: rustix::process::geteuid().as_raw(),
-            gid: rustix::process::getegid().as_raw(),
-            pid: std::process::id(),
-        }
-    }
-}
-
-/// Returns the caller's current supplementary groups from `/proc`. Empty if the process is not visible from here.
-pub fn groups_of(caller: &Caller) -> Arc<[u32]> {
-    rights::read(caller).groups
-}
+/// `_LINUX_CAPABILITY_VERSION_3`
+const CAPABILITY_VERSION: u32 = 0x2008_0522;
 
 /// The attributes that decide whether a caller has permission.
 #[derive(Clone, Copy)]
 pub(crate) enum Judge<'a> {
-    /// The mode of a node. The bits name the permissions needed: read (4), write (2), search or execute (1).
-    Node(&'a Node, u32),
+    /// The mode of a file. The bits name the permissions needed: read (4), write (2), search or execute (1).
+    Inode(&'a Inode, u32),
     /// The caller's groups or capabilities. They must be read first, because without them the result would differ
     /// instead of being refused.
     Groups,
 }
 
 /// Permission to change names in a directory.
-pub(crate) fn names_in(directory: &Node) -> Judge<'_> {
-    Judge::Node(directory, 3)
-}
-
-/// Sets the groups of callers that this thread acts for, in place of those in `/proc`: the callers are on another
-/// machine. `None`: groups are read from `/proc` again.
-pub fn set_groups_of_callers(groups: Option<Arc<[u32]>>) {
-    TOLD_GROUPS.set(groups);
+pub(crate) fn names_in(directory: &Inode) -> Judge<'_> {
+    Judge::Inode(directory, 3)
 }
 
 /// Turns the calling thread into a caller, for one operation.
-pub struct Impersonator {
+pub(crate) struct Impersonator {
     /// Whether the agent runs as root. If not, everything is done as the agent's own user, who is then the only caller.
     privileged: bool,
 }
 
 thread_local! {
     static THREAD_GROUPS: RefCell<Option<Arc<[u32]>>> = const { RefCell::new(None) };
-    static TOLD_GROUPS: RefCell<Option<Arc<[u32]>>> = const { RefCell::new(None) };
-}
-
-impl Default for Impersonator {
-    fn default() -> Impersonator {
-        Impersonator::new()
-    }
 }
 
 impl Impersonator {
     /// Uses the credentials that the process has now.
-    pub fn new() -> Impersonator {
+    pub(crate) fn new() -> Impersonator {
         Impersonator { privileged: rustix::process::geteuid().is_root() }
     }
 
     /// Whether this can act as any user.
-    pub fn is_privileged(&self) -> bool {
+    pub(crate) fn is_privileged(&self) -> bool {
         self.privileged
     }
 
@@ -109,18 +73,18 @@ impl Impersonator {
             let _as_caller = assume(caller, rights)?;
             act()
         };
-        if let Some(groups) = TOLD_GROUPS.with_borrow(Option::clone) {
+        if let Some(groups) = namespace::groups_set() {
             return act_with(&Rights::of_groups(groups));
         }
         if caller.uid != 0 && is_open(judge, caller) {
-            return act_with(&rights::read(caller));
+            return act_with(&rights_of(caller));
         }
         let acted = act_with(&Rights::default());
         let refused = |error: &io::Error| matches!(error.raw_os_error(), Some(libc::EACCES | libc::EPERM));
         if caller.uid == 0 || !acted.as_ref().is_err_and(refused) {
             return acted;
         }
-        let rights = rights::read(caller);
+        let rights = rights_of(caller);
         if rights.is_empty() { acted } else { act_with(&rights) }
     }
 }
@@ -129,9 +93,10 @@ impl Impersonator {
 /// So this matters only for changes in the global store since then. Where the mode allows everybody, groups that it
 /// excludes are not read.
 fn is_open(judge: Judge<'_>, caller: &Caller) -> bool {
-    let Judge::Node(node, wanted) = judge else { return true };
+    let Judge::Inode(inode, wanted) = judge else { return true };
+    let Ok(fd) = descriptor_of(inode) else { return true };
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-    let Ok(known) = fs::statx(node.fd(), "", flags, StatxFlags::BASIC_STATS) else { return true };
+    let Ok(known) = fs::statx(fd, "", flags, StatxFlags::BASIC_STATS) else { return true };
     let has = |shift: u32| u32::from(known.stx_mode) >> shift & wanted == wanted;
     known.stx_uid != caller.uid && !has(0) && !(known.stx_gid == caller.gid && has(3))
 }
@@ -147,9 +112,29 @@ fn assume(caller: &Caller, rights: &Rights) -> io::Result<Assumed> {
         set_fs_id(libc::SYS_setfsuid, caller.uid)?;
         assumed.uid = true;
         // The kernel has removed all capabilities from the thread, and restores them with the user id.
-        rights::raise(rights.capabilities)?;
+        raise(rights.capabilities)?;
     }
     Ok(assumed)
+}
+
+/// Raises those of the given capabilities that the thread is permitted.
+fn raise(capabilities: u32) -> io::Result<()> {
+    if capabilities == 0 {
+        return Ok(());
+    }
+    let header = [CAPABILITY_VERSION, 0];
+    // Each of the two sets has 32 bits of effective, permitted and inheritable capabilities.
+    let mut data = [[0u32; 3]; 2];
+    // SAFETY: the kernel reads a header of two words and writes two sets of three words.
+    if unsafe { libc::syscall(libc::SYS_capget, header.as_ptr(), data.as_mut_ptr()) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    data[0][0] |= capabilities & data[0][1];
+    // SAFETY: as above; this thread's sets alone change.
+    if unsafe { libc::syscall(libc::SYS_capset, header.as_ptr(), data.as_ptr()) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
 }
 
 /// Impersonation of a caller by this thread, which ends on drop. Must stay on its thread.
@@ -197,35 +182,11 @@ fn set_thread_groups(groups: Arc<[u32]>) -> io::Result<()> {
     })
 }
 
-thread_local! {
-    static OWN_UMASK: bool = {
-        // SAFETY: unshare with CLONE_FS gives this thread its own umask and working directory and touches no memory.
-        unsafe { libc::unshare(libc::CLONE_FS) == 0 }
-    };
-}
-
-/// Runs a creation under the caller's umask, so that the store applies the umask, or a default ACL instead. `create`
-/// gets the mode to use. The umask is this thread's own; where a thread cannot have its own, the mode is masked.
-pub fn with_umask<T>(mode: u32, umask: u32, create: impl FnOnce(u32) -> T) -> T {
-    struct Restore(libc::mode_t);
-    impl Drop for Restore {
-        fn drop(&mut self) {
-            // SAFETY: umask cannot fail and is this thread's own.
-            unsafe { libc::umask(self.0) };
-        }
-    }
-    if !OWN_UMASK.with(|own| *own) {
-        return create(mode & !(umask & 0o777));
-    }
-    // SAFETY: as above.
-    let _restore = Restore(unsafe { libc::umask(umask & 0o777) });
-    create(mode)
-}
-
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::MetadataExt;
-    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+
+    use namespace::set_groups_of_callers;
 
     use super::*;
 
@@ -260,20 +221,6 @@ mod tests {
         let write = || std::fs::write(directory.path().join("theirs"), b"x");
         let refused = impersonator.act(&Caller { uid: 1234, gid: 4321, pid: 0 }, Judge::Groups, write).unwrap_err();
         assert_eq!(refused.kind(), io::ErrorKind::PermissionDenied);
-    }
-
-    #[test]
-    fn the_umask_is_the_threads_own() {
-        let directory = tempfile::tempdir().unwrap();
-        let (inside, outside) = (directory.path().join("inside"), directory.path().join("outside"));
-        let other = with_umask(0o666, 0o077, |_| {
-            std::fs::write(&inside, b"").unwrap();
-            let outside = outside.clone();
-            std::thread::spawn(move || with_umask(0o666, 0o002, |_| std::fs::write(outside, b"").unwrap())).join()
-        });
-        other.unwrap();
-        assert_eq!(std::fs::metadata(inside).unwrap().mode() & 0o777, 0o600);
-        assert_eq!(std::fs::metadata(outside).unwrap().mode() & 0o777, 0o664);
     }
 
     #[test] // S48

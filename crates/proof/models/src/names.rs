@@ -1,0 +1,336 @@
+//! A namespace in memory.
+
+mod attributes;
+mod directory;
+mod tree;
+
+use std::ffi::OsStr;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use concurrency::{Mutex, MutexGuard};
+use global_store::calls::Store;
+use global_store::hidden::is_hidden;
+use global_store::memory::MemoryStore as GlobalMemory;
+use global_store::{Anchor, GlobalStore};
+use namespace::{
+    AnchorFor, Caller, Found, Hold, Inode, KnownSince, NameKind, Names, Namespace, NewFile, NewMode, NewName,
+    OpenDirectory, plain,
+};
+use rustix::fs::{FileType, RenameFlags};
+use rustix::io::Errno;
+use types::Identity;
+
+use tree::{Content, ROOT, Tree, WRITE, may, owns};
+
+/// A namespace in memory. The bytes of its files are in a global store in memory, under their inode numbers.
+///
+/// Users and groups, modes, set-group-id and sticky directories count. ACLs and the flags of chattr(1) do not exist.
+pub struct MemoryNamespace {
+    store: GlobalMemory,
+    calls: Store,
+    tree: Mutex<Tree>,
+}
+
+/// Number of a file, as [`Hold::Other`].
+struct Number(u64);
+
+impl MemoryNamespace {
+    /// Creates an empty namespace, whose root belongs to a user and a group.
+    pub fn new(uid: u32, gid: u32) -> MemoryNamespace {
+        let calls = Store::register();
+        MemoryNamespace { store: GlobalMemory::new(), calls, tree: Mutex::new(Tree::new(uid, gid)) }
+    }
+
+    /// Returns the bytes of a file in the global store.
+    pub fn bytes(&self, path: &Path) -> io::Result<Vec<u8>> {
+        let mut number = ROOT;
+        for name in path {
+            number = self.tree().find(number, name)?.ok_or(Errno::NOENT)?;
+        }
+        self.store.read(number.to_string())
+    }
+
+    fn tree(&self) -> MutexGuard<'_, Tree> {
+        self.tree.lock()
+    }
+
+    fn inode(tree: &Tree, number: u64) -> io::Result<Inode> {
+        let entry = tree.get(number)?;
+        let identity = match &entry.content {
+            Content::File(anchor) => anchor.identity().clone(),
+            _ => Identity::new([b"name".as_slice(), &number.to_le_bytes()].concat()).expect("twelve bytes"),
+        };
+        Ok(Inode::new(identity, entry.kind, number, Hold::Other(Arc::new(Number(number)))))
+    }
+
+    fn found(tree: &Tree, number: u64) -> io::Result<Found> {
+        Ok(Found { inode: MemoryNamespace::inode(tree, number)?, attributes: tree.attributes(number)? })
+    }
+
+    /// Creates the bytes of a regular file and its entry.
+    fn new_file(&self, tree: &mut Tree, dress: (u32, u32, u32)) -> io::Result<u64> {
+        let path = |number: u64| number.to_string();
+        let number = tree.add(FileType::RegularFile, dress, Content::Special);
+        self.store.create(path(number));
+        tree.get_mut(number)?.content = Content::File(self.store.anchor(path(number))?);
+        self.store.set_mode(path(number), dress.0)?;
+        Ok(number)
+    }
+
+    /// Removes the bytes of a file whose last name is gone, as far as nobody has it open.
+    fn forget_bytes(&self, tree: &Tree, number: u64) -> io::Result<()> {
+        let entry = tree.get(number)?;
+        if entry.links == 0 && entry.kind == FileType::RegularFile {
+            self.store.unlink(number.to_string())?;
+        }
+        Ok(())
+    }
+}
+
+/// Returns the number of a file of this namespace. `ESTALE` for one of another.
+fn number_of(inode: &Inode) -> Result<u64, Errno> {
+    match inode.hold() {
+        Hold::Other(held) => held.downcast_ref().map(|Number(number)| *number).ok_or(Errno::STALE),
+        Hold::Descriptor(_) => Err(Errno::STALE),
+    }
+}
+
+fn masked(new: NewMode) -> u32 {
+    new.mode & 0o7777 & !(new.umask & 0o777)
+}
+
+impl Names for MemoryNamespace {
+    fn root(&self) -> io::Result<Inode> {
+        MemoryNamespace::inode(&self.tree(), ROOT)
+    }
+
+    fn lookup(&self, parent: &Inode, name: &OsStr) -> io::Result<Found> {
+        if is_hidden(name) {
+            return Err(Errno::NOENT.into());
+        }
+        let (tree, name) = (self.tree(), plain(name)?);
+        MemoryNamespace::found(&tree, tree.find(number_of(parent)?, name)?.ok_or(Errno::NOENT)?)
+    }
+
+    fn create(&self, caller: &Caller, parent: &Inode, new: NewFile<'_>) -> io::Result<(Found, Arc<dyn Anchor>)> {
+        let (mut tree, directory) = (self.tree(), number_of(parent)?);
+        let name = new.name.map(plain).transpose()?;
+        match name.map(|name| tree.may_make(caller, directory, name)) {
+            Some(Err(Errno::EXIST)) if !new.exclusive => return Err(Errno::STALE.into()),
+            Some(may_make) => may_make?,
+            None => {
+                tree.names(directory)?;
+                tree.may_write_names(caller, directory)?;
+            }
+        }
+        let dress = tree.dressed(caller, directory, FileType::RegularFile, masked(new.mode))?;
+        let number = self.new_file(&mut tree, dress)?;
+        match name {
+            Some(name) => tree.put(directory, name, number)?,
+            None => {
+                tree.get_mut(number)?.linkable = !new.exclusive;
+                self.forget_bytes(&tree, number)?;
+            }
+        }
+        let Content::File(anchor) = &tree.get(number)?.content else { return Err(Errno::STALE.into()) };
+        Ok((MemoryNamespace::found(&tree, number)?, Arc::clone(anchor)))
+    }
+
+    fn make(&self, caller: &Caller, parent: &Inode, name: &OsStr, new: NewName<'_>) -> io::Result<()> {
+        let (mut tree, directory, name) = (self.tree(), number_of(parent)?, plain(name)?);
+        if let NewName::Symlink(target) = new
+            && target.is_empty()
+        {
+            return Err(Errno::NOENT.into());
+        }
+        tree.may_make(caller, directory, name)?;
+        let (kind, mode) = match new {
+            NewName::Directory(mode) => (FileType::Directory, masked(mode)),
+            NewName::Special { kind, mode, .. } => (kind, masked(mode)),
+            NewName::Symlink(_) => (FileType::Symlink, 0o777),
+        };
+        if matches!(kind, FileType::BlockDevice | FileType::CharacterDevice) && caller.uid != 0 {
+            return Err(Errno::PERM.into());
+        }
+        let dress = tree.dressed(caller, directory, kind, mode)?;
+        let number = match new {
+            NewName::Directory(_) => {
+                let content = Content::Directory { names: Default::default(), parent: directory };
+                tree.add(kind, dress, content)
+            }
+            NewName::Special { kind: FileType::RegularFile, .. } => self.new_file(&mut tree, dress)?,
+            NewName::Special { device, .. } => {
+                let number = tree.add(kind, dress, Content::Special);
+                tree.get_mut(number)?.device = device;
+                number
+            }
+            NewName::Symlink(target) => tree.add(kind, dress, Content::Symlink(target.as_encoded_bytes().to_vec())),
+        };
+        Ok(tree.put(directory, name, number)?)
+    }
+
+    fn link(&self, caller: &Caller, inode: &Inode, parent: &Inode, name: &OsStr) -> io::Result<()> {
+        let (mut tree, number, directory) = (self.tree(), number_of(inode)?, number_of(parent)?);
+        let name = plain(name)?;
+        tree.may_search(caller, directory)?;
+        if tree.find(directory, name)?.is_some() {
+            return Err(Errno::EXIST.into());
+        }
+        let entry = tree.get(number)?;
+        // The sysctl protected_hardlinks, which distributions set.
+        let privileged = entry.mode & 0o4000 != 0 || entry.mode & 0o2010 == 0o2010;
+        let is_safe = entry.kind == FileType::RegularFile && !privileged && may(caller, entry, 6).is_ok();
+        if !owns(caller, entry) && !is_safe {
+            return Err(Errno::PERM.into());
+        }
+        tree.may_write_names(caller, directory)?;
+        if entry.kind == FileType::Directory {
+            return Err(Errno::PERM.into());
+        }
+        if entry.links == 0 {
+            if !entry.linkable {
+                return Err(Errno::NOENT.into());
+            }
+            self.store.name(inode.identity().clone(), number.to_string())?;
+            tree.get_mut(number)?.linkable = false;
+        }
+        Ok(tree.put(directory, name, number)?)
+    }
+
+    fn remove(&self, caller: &Caller, parent: &Inode, name: &OsStr, what: NameKind) -> io::Result<()> {
+        let (mut tree, directory, name) = (self.tree(), number_of(parent)?, plain(name)?);
+        tree.may_search(caller, directory)?;
+        let victim = tree.find(directory, name)?.ok_or(Errno::NOENT)?;
+        tree.may_remove(caller, directory, victim, what == NameKind::Directory)?;
+        if what == NameKind::Directory && !tree.names(victim)?.is_empty() {
+            return Err(Errno::NOTEMPTY.into());
+        }
+        tree.remove(directory, name)?;
+        self.forget_bytes(&tree, victim)
+    }
+
+    fn rename(&self, caller: &Caller, from: (&Inode, &OsStr), to: (&Inode, &OsStr), flags: u32) -> io::Result<()> {
+        let flags = RenameFlags::from_bits_retain(flags);
+        let known = RenameFlags::NOREPLACE | RenameFlags::EXCHANGE;
+        let (from, to) = ((number_of(from.0)?, plain(from.1)?), (number_of(to.0)?, plain(to.1)?));
+        if !known.contains(flags) || flags == known {
+            return Err(Errno::INVAL.into());
+        }
+        let mut tree = self.tree();
+        tree.may_search(caller, from.0)?;
+        tree.may_search(caller, to.0)?;
+        let source = tree.find(from.0, from.1)?.ok_or(Errno::NOENT)?;
+        let target = tree.find(to.0, to.1)?;
+        let exchange = flags.contains(RenameFlags::EXCHANGE);
+        match target {
+            Some(_) if flags.contains(RenameFlags::NOREPLACE) => return Err(Errno::EXIST.into()),
+            None if exchange => return Err(Errno::NOENT.into()),
+            _ => {}
+        }
+        if tree.is_within(to.0, source) {
+            return Err(Errno::INVAL.into());
+        }
+        if target.is_some_and(|target| tree.is_within(from.0, target)) {
+            return Err(if exchange { Errno::INVAL } else { Errno::NOTEMPTY }.into());
+        }
+        if target == Some(source) {
+            return Ok(());
+        }
+        let is_directory = |number: u64| Ok::<_, Errno>(tree.get(number)?.kind == FileType::Directory);
+        let moves = is_directory(source)?;
+        tree.may_remove(caller, from.0, source, moves)?;
+        match target {
+            None => tree.may_write_names(caller, to.0)?,
+            Some(target) if exchange => tree.may_remove(caller, to.0, target, is_directory(target)?)?,
+            Some(target) => tree.may_remove(caller, to.0, target, moves)?,
+        }
+        if from.0 != to.0 {
+            for moved in [Some(source), target.filter(|_| exchange)].into_iter().flatten() {
+                if is_directory(moved)? {
+                    may(caller, tree.get(moved)?, WRITE)?;
+                }
+            }
+        }
+        if let Some(target) = target.filter(|_| !exchange) {
+            if moves && !tree.names(target)?.is_empty() {
+                return Err(Errno::NOTEMPTY.into());
+            }
+            tree.remove(to.0, to.1)?;
+            self.forget_bytes(&tree, target)?;
+        }
+        tree.take(from.0, from.1)?;
+        if let Some(target) = target.filter(|_| exchange) {
+            tree.take(to.0, to.1)?;
+            tree.put(from.0, from.1, target)?;
+        }
+        Ok(tree.put(to.0, to.1, source)?)
+    }
+
+    fn read_symlink(&self, inode: &Inode) -> io::Result<Vec<u8>> {
+        match &self.tree().get(number_of(inode)?)?.content {
+            Content::Symlink(target) => Ok(target.clone()),
+            _ => Err(Errno::INVAL.into()),
+        }
+    }
+
+    fn open_directory(&self, caller: &Caller, inode: &Inode) -> io::Result<Box<dyn OpenDirectory>> {
+        directory::open(&self.tree(), caller, number_of(inode)?)
+    }
+
+    fn find(&self, identity: &Identity, _hint: &Path, _since: KnownSince) -> io::Result<Option<Inode>> {
+        let tree = self.tree();
+        for (number, _) in tree.entries.iter().filter(|(_, entry)| entry.links > 0) {
+            let inode = MemoryNamespace::inode(&tree, *number)?;
+            if inode.identity() == identity {
+                return Ok(Some(inode));
+            }
+        }
+        Ok(None)
+    }
+
+    fn path_of(&self, inode: &Inode) -> Option<PathBuf> {
+        let (tree, mut at, mut path) = (self.tree(), number_of(inode).ok()?, PathBuf::new());
+        while at != ROOT {
+            let named = |directory: &u64| {
+                let names = tree.names(*directory).ok()?;
+                names.iter().find(|(_, number)| **number == at).map(|(name, _)| (*directory, name.clone()))
+            };
+            let (directory, name) = tree.entries.keys().find_map(named)?;
+            path = if path.as_os_str().is_empty() { name.into() } else { Path::new(&name).join(path) };
+            at = directory;
+        }
+        Some(path)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.store.sync()
+    }
+}
+
+impl Namespace for MemoryNamespace {
+    fn anchor(&self, inode: &Inode, _: AnchorFor<'_>) -> io::Result<Arc<dyn Anchor>> {
+        match &self.tree().get(number_of(inode)?)?.content {
+            Content::File(anchor) => Ok(Arc::clone(anchor)),
+            Content::Directory { .. } => Err(Errno::ISDIR.into()),
+            _ => Err(Errno::INVAL.into()),
+        }
+    }
+
+    fn identify(&self, _: &Inode, _: &dyn Fn(&[u8]) -> bool) -> io::Result<bool> {
+        Ok(true)
+    }
+
+    fn calls(&self) -> Store {
+        self.calls
+    }
+
+    fn acts_for_all(&self) -> bool {
+        true
+    }
+
+    fn store(&self) -> &dyn GlobalStore {
+        &self.store
+    }
+}

@@ -1,0 +1,105 @@
+//! A file of the namespace, whatever its names.
+
+use std::any::Any;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, OnceLock};
+
+use rustix::fs::FileType;
+use types::Identity;
+
+/// A file, directory, symbolic link or special file, held so that it stays itself when names change.
+///
+/// Made by a [`Names`](crate::Names), and meant for that one alone.
+pub struct Inode {
+    who: Who,
+    kind: FileType,
+    ino: u64,
+    hold: Hold,
+}
+
+/// The means to find a file, for the implementation that made its [`Inode`].
+pub enum Hold {
+    /// An `O_PATH` descriptor of the file in the global store.
+    Descriptor(Arc<OwnedFd>),
+    /// Something of an implementation whose files need not be in the global store.
+    Other(Arc<dyn Any + Send + Sync>),
+}
+
+/// Identification of a file.
+enum Who {
+    Lasting(Identity),
+    Provisional { key: Identity, known: OnceLock<Known> },
+}
+
+/// The lasting identity of a file that began with a provisional one, and what is dropped with it.
+struct Known {
+    identity: Identity,
+    _guard: Box<dyn Any + Send + Sync>,
+}
+
+impl Inode {
+    /// Creates an inode with its lasting identity.
+    pub fn new(identity: Identity, kind: FileType, ino: u64, hold: Hold) -> Inode {
+        Inode { who: Who::Lasting(identity), kind, ino, hold }
+    }
+
+    /// Creates an inode whose lasting identity is not known yet. `key` tells the file from every other in use.
+    pub fn provisional(key: Identity, kind: FileType, ino: u64, hold: Hold) -> Inode {
+        Inode { who: Who::Provisional { key, known: OnceLock::new() }, kind, ino, hold }
+    }
+
+    /// Sets the lasting identity, unless one is known. `guard` is dropped with the inode.
+    pub fn identify_as(&self, identity: Identity, guard: Box<dyn Any + Send + Sync>) {
+        if let Who::Provisional { known, .. } = &self.who {
+            // Another thread may have been faster, with the same answer.
+            let _ = known.set(Known { identity, _guard: guard });
+        }
+    }
+
+    /// Returns the key that tells this file from every other file in use, by whatever name it was found.
+    pub fn key(&self) -> &Identity {
+        match &self.who {
+            Who::Lasting(identity) => identity,
+            Who::Provisional { key, .. } => key,
+        }
+    }
+
+    /// Returns the identity; for a file whose lasting identity is not known, its key.
+    pub fn identity(&self) -> &Identity {
+        match &self.who {
+            Who::Lasting(identity) => identity,
+            Who::Provisional { key, known } => known.get().map_or(key, |known| &known.identity),
+        }
+    }
+
+    /// Whether [`identity`](Inode::identity) returns the lasting identity.
+    pub fn is_identified(&self) -> bool {
+        match &self.who {
+            Who::Lasting(_) => true,
+            Who::Provisional { known, .. } => known.get().is_some(),
+        }
+    }
+
+    /// Inode number, as programs see it.
+    pub fn ino(&self) -> u64 {
+        self.ino
+    }
+
+    /// Type of the file.
+    pub fn kind(&self) -> FileType {
+        self.kind
+    }
+
+    /// Returns the means to find the file.
+    pub fn hold(&self) -> &Hold {
+        &self.hold
+    }
+
+    /// Returns the descriptor that holds the file in the global store, if there is one.
+    pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        match &self.hold {
+            Hold::Descriptor(fd) => Some(fd.as_fd()),
+            Hold::Other(_) => None,
+        }
+    }
+}
