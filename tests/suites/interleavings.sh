@@ -5,7 +5,8 @@
 # Then, in thousands of orders and not in all, what is under locks: `shuttle`. The stories: a file's windows, which programs
 # attach, fill, switch off and close while others use the file through the kernel (windows/src/tests/stories.rs), and what
 # a server remembers of requests that are sent again (transport/src/duplicate_requests.rs).
-# FOREBAY_ORDERS: how many of each story of windows.
+# Last, by seed: clients and a server over a simulated network (crates/proof/simulation), in two processes of so many seeds each.
+# FOREBAY_ORDERS: how many of each story of windows. FOREBAY_SIM_SEEDS: how many seeds for each process.
 #
 #   tests/suites/interleavings.sh
 cd "$(dirname "$0")/../.." || exit 1
@@ -14,4 +15,13 @@ CARGO_TARGET_DIR=target/loom RUSTFLAGS="--cfg loom" cargo test --locked --packag
 for package in windows transport; do
   cargo test --locked --package $package --features shuttle --lib stories || status=1
 done
+# The server's notes are synced for each story, which costs nothing in memory.
+[ -d /dev/shm ] && export TMPDIR=/dev/shm
+simulate() { FOREBAY_SIM_SEED=$1 FOREBAY_SIM_SEEDS=$seeds cargo test --locked --package simulation --features shuttle "${@:2}"; }
+seeds=${FOREBAY_SIM_SEEDS:-4000}
+simulate 1 --no-run || exit 1
+simulate $((seeds + 1)) --test simulation nothing_that_clients_were_told &
+second=$!
+simulate 1 || status=1
+wait $second || status=1
 exit $status

@@ -12,7 +12,7 @@ use crate::ratchet::{FILE, Findings};
 use crate::sources::Sources;
 
 /// Crates that a program's data goes through.
-const DATA_PATH: [&str; 21] = [
+const DATA_PATH: [&str; 22] = [
     "agent",
     "remote",
     "window",
@@ -27,6 +27,7 @@ const DATA_PATH: [&str; 21] = [
     "file-cache",
     "catalogue",
     "wire",
+    "peer",
     "transport",
     "namespace",
     "posix-namespace",

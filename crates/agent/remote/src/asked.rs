@@ -1,9 +1,9 @@
 //! Requests about an open file, and handling of their answers.
 
 use std::io;
-use std::sync::atomic::Ordering;
 
 use concurrency::Instant;
+use peer::TellWith;
 use transport::{Call, CallError, Data};
 use types::Timestamp;
 use wire::Message;
@@ -75,28 +75,17 @@ impl RemoteHandle {
 
     /// Notes a change that is not known to be on the server's medium.
     pub fn made(&self, boot_verifier: Option<u64>) {
-        if !self.retained && self.opened.mates().unsynced.changed(boot_verifier) {
+        if !self.retained && self.opened.mates().state.lock().unsynced.changed(boot_verifier) {
             self.opened.tell_loss();
         }
     }
 
-    /// Fails with `EIO` until the loss is reported: written data may have been lost with the server's machine.
-    pub fn lost(&self) -> io::Result<()> {
-        let is_told = self.told.load(Ordering::Acquire) == self.opened.mates().unsynced.losses();
-        if is_told || !self.writes() { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::EIO)) }
-    }
-
-    /// Reports a loss as [`RemoteHandle::lost`] does, but once for each loss that no sync has reported.
-    pub fn refuse_once(&self) -> io::Result<()> {
-        let Err(error) = self.lost() else { return Ok(()) };
-        let losses = self.opened.mates().unsynced.losses();
-        if self.refused.swap(losses, Ordering::AcqRel) == losses { Ok(()) } else { Err(error) }
-    }
-
-    /// Reports a loss as [`RemoteHandle::lost`] does, and marks it as reported.
-    pub fn tell_losses(&self) -> io::Result<()> {
-        let losses = self.opened.mates().unsynced.losses();
-        self.lost().inspect_err(|_| self.told.store(losses, Ordering::Release))
+    /// Fails with `EIO` if the program must be told with this request that written data may have been lost with the
+    /// server's machine.
+    pub fn refuse_for_loss(&self, with: TellWith) -> io::Result<()> {
+        let losses = self.opened.mates().state.lock().unsynced.losses();
+        let told = self.writes() && self.told.lock().tells(with, losses);
+        if told { Err(io::Error::from_raw_os_error(libc::EIO)) } else { Ok(()) }
     }
 
     /// Sends a change that is answered by `Done`. Returns the boot verifier of its execution, if known.
@@ -114,11 +103,11 @@ impl RemoteHandle {
 
     pub fn sync_there(&self, data_only: bool, acknowledged: bool) -> io::Result<()> {
         let mates = self.opened.mates();
-        let changes = mates.unsynced.changes();
+        let changes = mates.state.lock().unsynced.changes();
         // If the boot is unknown, the sync may have missed what an earlier crash of the machine lost. So it is
         // repeated.
         while self.done(Message::Sync { handle: self.opened.number, data_only, acknowledged })?.is_none() {}
-        mates.unsynced.synced(changes);
+        mates.state.lock().unsynced.synced(changes);
         Ok(())
     }
 

@@ -11,6 +11,7 @@ use data_store::{
     SyncScope, WindowTarget, WindowUsage, WriteResult, WriteWhere, read_ahead_bytes,
 };
 use global_store::Anchor;
+use peer::{LossReports, TellWith};
 use transport::{CallError, Data};
 use types::{ByteRange, Gathered, Timestamp};
 use wire::limits::DATA_BYTES_MAX;
@@ -44,10 +45,8 @@ pub(crate) struct RemoteHandle {
     keep: (u64, Duration),
     /// Whether the server syncs the file at each close of a descriptor.
     durable_at_close: bool,
-    /// Number of losses, by crashes of the server's machine, that a sync has reported.
-    pub(crate) told: AtomicU64,
-    /// Number of losses for which a write was refused.
-    pub(crate) refused: AtomicU64,
+    /// Losses, by crashes of the server's machine, that the program was told of.
+    pub(crate) told: Mutex<LossReports>,
     /// Whether writes through this handle are kept here until they are synced.
     pub(crate) retained: bool,
 }
@@ -76,8 +75,7 @@ impl RemoteHandle {
             wanted: Mutex::default(),
             keep: (read_ahead_bytes(&how.policy), how.policy.revalidate),
             durable_at_close: how.policy.durable_at_close,
-            told: AtomicU64::new(0),
-            refused: AtomicU64::new(0),
+            told: Mutex::new(LossReports::after(0)),
             retained: windows == Some(WindowUsage::Serve(true)),
         };
         let _opening = handle.writes().then(|| {
@@ -93,8 +91,8 @@ impl RemoteHandle {
             other => other?,
         }
         handle.opened.join(handle.patience);
-        let before = handle.opened.mates().unsynced.losses();
-        [&handle.told, &handle.refused].into_iter().for_each(|mark| mark.store(before, Ordering::Release));
+        let before = handle.opened.mates().state.lock().unsynced.losses();
+        *handle.told.lock() = LossReports::after(before);
         if how.truncate {
             handle.made(Some(handle.opened.boot_verifier()));
         }
@@ -307,11 +305,11 @@ impl OpenData for RemoteHandle {
 
     fn sync(&self, scope: SyncScope) -> io::Result<bool> {
         match scope {
-            SyncScope::All => self.sync_there(false, false).and_then(|()| self.tell_losses())?,
-            SyncScope::Data => self.sync_there(true, false).and_then(|()| self.tell_losses())?,
-            SyncScope::OfWrite => self.sync_there(true, false).and_then(|()| self.refuse_once())?,
+            SyncScope::All => self.sync_there(false, false).and_then(|()| self.refuse_for_loss(TellWith::Sync))?,
+            SyncScope::Data => self.sync_there(true, false).and_then(|()| self.refuse_for_loss(TellWith::Sync))?,
+            SyncScope::OfWrite => self.sync_there(true, false).and_then(|()| self.refuse_for_loss(TellWith::Write))?,
             SyncScope::Acknowledged(data_only) => self.sync_there(data_only, true)?,
-            SyncScope::LossOnly => self.refuse_once()?,
+            SyncScope::LossOnly => self.refuse_for_loss(TellWith::Write)?,
             SyncScope::IfKept => return Ok(false),
         }
         Ok(true)
@@ -322,14 +320,14 @@ impl OpenData for RemoteHandle {
         if !self.writes() {
             return Ok(());
         }
-        let unsynced = &self.opened.mates().unsynced;
-        let changes = unsynced.changes();
+        let mates = self.opened.mates();
+        let changes = mates.state.lock().unsynced.changes();
         let boot_verifier = self.done(Message::Flush { handle: self.opened.number })?;
         if self.durable_at_close && boot_verifier.is_some() {
-            unsynced.synced(changes);
+            mates.state.lock().unsynced.synced(changes);
         }
         // The result of a close may be ignored, as at an exec in a child. So the loss stays unreported until a sync.
-        self.lost()
+        self.refuse_for_loss(TellWith::Close)
     }
 
     fn passthrough(&self) -> Option<&dyn Passthrough> {
@@ -375,7 +373,7 @@ impl WindowTarget for RemoteHandle {
 
     /// A restarted server does not find a file without a name.
     fn removed(&self) -> Removed {
-        match self.opened.gone.load(Ordering::Acquire) {
+        match self.opened.is_gone() {
             false => Removed::No,
             true if self.opened.inner.written.knows(&self.opened.identity) => Removed::Elsewhere,
             true => Removed::Here,
@@ -383,7 +381,7 @@ impl WindowTarget for RemoteHandle {
     }
 
     fn report_loss(&self) -> io::Result<()> {
-        self.refuse_once()
+        self.refuse_for_loss(TellWith::Write)
     }
 }
 

@@ -1,16 +1,16 @@
 //! Deferred notices to the server that no caller waits for. One thread sends them in order, while there are any.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
-use concurrency::Mutex;
+use concurrency::{Instant, Mutex};
+use peer::{NextNotice, Notices};
 use transport::{Call, Client};
 use wire::Message;
 
 #[derive(Default)]
 struct Queue {
     /// Notices: at most one for each file that was open or removed while the server was unreachable.
-    messages: VecDeque<Message>,
+    messages: Notices<Message>,
     /// Whether a thread sends the notices.
     told: bool,
 }
@@ -23,7 +23,7 @@ impl DeferredMessages {
     /// Sends a notice to the server when it is reachable.
     pub fn tell(&self, client: &Arc<Client>, message: Message) {
         let mut queue = self.0.lock();
-        queue.messages.push_back(message);
+        queue.messages.add(message);
         if queue.told {
             return;
         }
@@ -45,8 +45,10 @@ impl DeferredMessages {
         loop {
             let message = {
                 let mut queue = self.0.lock();
-                queue.told = !queue.messages.is_empty();
-                let Some(message) = queue.messages.pop_front() else { return };
+                let NextNotice::Send(message) = queue.messages.next(Instant::now()) else {
+                    queue.told = false;
+                    return;
+                };
                 message
             };
             // Waits however long. A refused notice would be refused again, so it is not repeated.

@@ -26,11 +26,9 @@ mod pace;
 mod scatter;
 mod shared;
 mod store;
-mod unsynced;
 mod width;
 mod written;
 
 pub use drains::Drainer;
 pub use store::RemoteStore;
-pub use unsynced::Unsynced;
 pub use written::Written;

@@ -6,11 +6,11 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use concurrency::{Instant, Mutex};
+use peer::{OpenVersion, ReopenEnd, ReopenableFile, ReopenableGroup};
 use transport::{Call, CallError, SessionInstance};
 use types::{Identity, Shown};
 use wire::{Message, Text, open};
@@ -19,17 +19,7 @@ use crate::ahead::{self, Reading};
 use crate::convert::hint_of;
 use crate::convert::unexpected;
 use crate::shared::RemoteShared;
-use crate::unsynced::Unsynced;
 use data_store::is_interrupted;
-
-/// Open version of a file's data, as numbered by a server in one session instance.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-struct KnownVersion {
-    memory: SessionInstance,
-    version: u64,
-    /// Boot verifier of the server's machine.
-    boot_verifier: u64,
-}
 
 /// An open file at the server.
 pub(crate) struct RemoteFile {
@@ -39,25 +29,17 @@ pub(crate) struct RemoteFile {
     pub hint: PathBuf,
     pub flags: u32,
     pub policy: Text,
-    told: Mutex<KnownVersion>,
-    /// Version in the session instance before: an answer from it may be handled only now.
-    before: Mutex<KnownVersion>,
-    /// Whether the server said that the file no longer exists.
-    pub gone: AtomicBool,
+    state: Mutex<ReopenableFile>,
     /// Read-ahead data, from the first read that may benefit.
     pub ahead: Mutex<Option<Reading>>,
-    closed: AtomicBool,
     mates: OnceLock<Arc<Mates>>,
 }
 
 /// Open files of one file that share the same bytes.
 #[derive(Default)]
 pub(crate) struct Mates {
-    told: Mutex<KnownVersion>,
+    pub(crate) state: Mutex<ReopenableGroup>,
     members: Mutex<Vec<Weak<RemoteFile>>>,
-    /// Session instance to which the members were last moved.
-    followed: Mutex<SessionInstance>,
-    pub(crate) unsynced: Unsynced,
 }
 
 /// Groups of open files that share bytes, by file.
@@ -73,23 +55,20 @@ impl RemoteFile {
             hint,
             flags,
             policy,
-            told: Mutex::default(),
-            before: Mutex::default(),
-            gone: AtomicBool::new(false),
+            state: Mutex::default(),
             ahead: Mutex::new(None),
-            closed: AtomicBool::new(false),
             mates: OnceLock::new(),
         }
     }
 
     /// Version number given by the server.
     pub fn version(&self) -> u64 {
-        self.told.lock().version
+        self.state.lock().at().version
     }
 
     /// Boot verifier of the server's machine at the last open.
     pub fn boot_verifier(&self) -> u64 {
-        self.told.lock().boot_verifier
+        self.state.lock().at().boot_verifier
     }
 
     /// Returns the boot verifier for an answer given in the session instance `memory`. Another thread may have reopened
@@ -101,18 +80,20 @@ impl RemoteFile {
         within: Option<Duration>,
         patience: Duration,
     ) -> Option<u64> {
-        let by = |told: &Mutex<KnownVersion>| {
-            Some(*told.lock()).filter(|told| told.memory == memory).map(|told| told.boot_verifier)
-        };
-        let known = || by(&self.told).or_else(|| by(&self.before));
+        let known = || self.state.lock().boot_of(memory);
         known().or_else(|| {
             let _ = self.open_anew(within, patience);
             known()
         })
     }
 
+    /// Returns whether the server said that the file no longer exists.
+    pub fn is_gone(&self) -> bool {
+        self.state.lock().is_gone()
+    }
+
     fn meets(&self, boot_verifier: u64) {
-        if self.mates.get().is_some_and(|mates| mates.unsynced.meets(boot_verifier)) {
+        if self.mates.get().is_some_and(|mates| mates.state.lock().unsynced.meets(boot_verifier)) {
             self.tell_loss();
         }
     }
@@ -146,12 +127,7 @@ impl RemoteFile {
             Message::Opened { version, boot_verifier } => {
                 // Losses are counted first, so that whoever finds the file reopened sees them.
                 self.meets(boot_verifier);
-                let now = KnownVersion { memory: answer.memory, version, boot_verifier };
-                let former = std::mem::replace(&mut *self.told.lock(), now);
-                if former.memory != now.memory {
-                    *self.before.lock() = former;
-                }
-                self.gone.store(false, Ordering::Release);
+                self.state.lock().opened(OpenVersion { instance: answer.memory, version, boot_verifier });
                 // The version may differ, and other nodes may have closed the file since it was read here.
                 *self.ahead.lock() = None;
                 self.inner.ahead.changed(&self.identity, ahead::ALL);
@@ -163,41 +139,43 @@ impl RemoteFile {
 
     /// Joins the open files that share the same bytes. Called after the first open.
     pub fn join(self: &Arc<RemoteFile>, within: Duration) {
-        let told = *self.told.lock();
-        let mates = self.inner.mates.of(&self.identity, told);
+        let at = self.state.lock().at();
+        let mates = self.inner.mates.of(&self.identity, at);
         mates.admit(self);
-        mates.follow(told.memory, within);
+        mates.follow(at.instance, within);
         let _ = self.mates.set(mates);
-        self.meets(told.boot_verifier);
+        self.meets(at.boot_verifier);
     }
 
     /// Reopens a file that the server no longer knows, and those that share its bytes.
     pub fn open_anew(&self, within: Option<Duration>, patience: Duration) -> Result<(), CallError> {
         self.open_again(within)?;
         if let Some(mates) = self.mates.get() {
-            let told = *self.told.lock();
-            mates.are_at(told);
-            mates.follow(told.memory, patience);
+            let at = self.state.lock().at();
+            mates.state.lock().arrives(at);
+            mates.follow(at.instance, patience);
         }
         Ok(())
     }
 
     fn open_again(&self, within: Option<Duration>) -> Result<(), CallError> {
         self.open_as(0, within).inspect_err(|error| {
-            self.gone.fetch_or(error.errno() == libc::ESTALE, Ordering::AcqRel);
+            if error.errno() == libc::ESTALE {
+                self.state.lock().is_not_found();
+            }
         })
     }
 
     /// Closes the file once more if it was closed while it was being reopened.
     fn close_again(&self) {
-        if self.closed.load(Ordering::SeqCst) {
+        if self.state.lock().must_close_again() {
             self.close();
         }
     }
 
     /// Closes the file at the server. A server that never hears of it would keep the file open and never stage it out.
     pub fn close(&self) {
-        self.closed.store(true, Ordering::SeqCst);
+        self.state.lock().closes();
         self.inner.tell(Message::Close { handle: self.number });
     }
 }
@@ -214,11 +192,11 @@ impl Mates {
     /// `memory`.
     fn changed(&self, memory: SessionInstance, within: Duration) {
         let all: Vec<Weak<RemoteFile>> = self.members.lock().clone();
-        let is_open = |one: &Arc<RemoteFile>| !one.closed.load(Ordering::SeqCst);
+        let is_open = |one: &Arc<RemoteFile>| !one.state.lock().is_closed();
         let Some(one) = all.iter().filter_map(Weak::upgrade).find(is_open) else { return };
         let boot_verifier = one.boot_verifier_of(memory, Some(within), within);
         one.close_again();
-        if self.unsynced.changed(boot_verifier) {
+        if self.state.lock().unsynced.changed(boot_verifier) {
             one.tell_loss();
         }
     }
@@ -231,36 +209,27 @@ impl Mates {
         members.push(Arc::downgrade(opened));
     }
 
-    /// Notes a version that a member was given. The first one in each session instance counts.
-    fn are_at(&self, told: KnownVersion) {
-        let mut of_all = self.told.lock();
-        if of_all.memory != told.memory {
-            *of_all = told;
-        }
-    }
-
     /// Reopens the members whose version is from another session instance, within a common time limit. The first caller
     /// does this, or the next one if that was interrupted. A member that fails is reopened when it is used.
     fn follow(&self, memory: SessionInstance, within: Duration) {
-        if std::mem::replace(&mut *self.followed.lock(), memory) == memory {
+        if !self.state.lock().begins_to_follow(memory) {
             return;
         }
         let until = Instant::now() + within;
         let members: Vec<Weak<RemoteFile>> = self.members.lock().clone();
         for member in members.iter().filter_map(Weak::upgrade) {
-            if member.told.lock().memory == memory || member.closed.load(Ordering::SeqCst) {
+            if !member.state.lock().must_follow(memory) {
                 continue;
             }
             let opened = member.open_again(Some(until.saturating_duration_since(Instant::now())));
             member.close_again();
-            match opened {
-                Ok(()) | Err(CallError::Failed { .. }) => {}
-                Err(error) => {
-                    if matches!(error, CallError::Interrupted) {
-                        *self.followed.lock() = SessionInstance::default();
-                    }
-                    break; // the server is unreachable, or the time is over
-                }
+            let end = match opened {
+                Ok(()) | Err(CallError::Failed { .. }) => ReopenEnd::Answered,
+                Err(CallError::Interrupted) => ReopenEnd::Interrupted,
+                Err(_) => ReopenEnd::Unreachable,
+            };
+            if !self.state.lock().reopened(end) {
+                break;
             }
         }
     }
@@ -268,20 +237,21 @@ impl Mates {
 
 impl AllMates {
     /// Returns the group of open files at this version, or one that will be at it after a reopen.
-    fn of(&self, identity: &Identity, told: KnownVersion) -> Arc<Mates> {
+    fn of(&self, identity: &Identity, at: OpenVersion) -> Arc<Mates> {
         let mut files = self.0.lock();
         let of_file = files.entry(identity.clone()).or_default();
         of_file.retain(|mates| mates.strong_count() > 0);
         // The newest comes first: the kernel finds it by the file's current name.
         let all: Vec<Arc<Mates>> = of_file.iter().rev().filter_map(Weak::upgrade).collect();
-        let like = |wanted: &dyn Fn(KnownVersion) -> bool| all.iter().find(|mates| wanted(*mates.told.lock())).cloned();
-        let same = like(&|of_mates| of_mates == told);
-        let mates = same.or_else(|| like(&|of_mates| of_mates.memory != told.memory)).unwrap_or_else(|| {
+        let like =
+            |wanted: &dyn Fn(OpenVersion) -> bool| all.iter().find(|mates| wanted(mates.state.lock().at())).cloned();
+        let same = like(&|of_mates| of_mates == at);
+        let mates = same.or_else(|| like(&|of_mates| of_mates.instance != at.instance)).unwrap_or_else(|| {
             let mates = Arc::<Mates>::default();
             of_file.push(Arc::downgrade(&mates));
             mates
         });
-        mates.are_at(told);
+        mates.state.lock().arrives(at);
         mates
     }
 

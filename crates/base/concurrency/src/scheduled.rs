@@ -13,6 +13,8 @@ use shuttle::rand::Rng;
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::sync as inner;
 
+use crate::simulated::{self, Waiters};
+
 /// Simulated time that one look at the clock takes.
 const LOOK: Duration = Duration::from_micros(10);
 /// Time of day at which a scenario begins, since 1970.
@@ -20,7 +22,7 @@ const FIRST_DAY: Duration = Duration::from_secs(1_000_000_000);
 /// Attempts of a bounded wait for a lock before the wait times out.
 const TRIES: u32 = 3;
 /// Bytes of a thread's stack; draining needs deep stacks.
-const STACK_BYTES: usize = 1 << 20;
+pub(crate) const STACK_BYTES: usize = 1 << 20;
 /// Depth of `PctScheduler`, used for the second half of the orders: the number of points at which a thread is held up
 /// for long.
 const DEPTH: usize = 3;
@@ -31,6 +33,9 @@ thread_local! {
 }
 
 fn pass(time: Duration) -> Duration {
+    if simulated::is_on() {
+        return simulated::now(time);
+    }
     NOW.replace(NOW.get().saturating_add(time)).saturating_add(time)
 }
 
@@ -53,6 +58,12 @@ pub fn explore(orders: usize, story: impl Fn() + Send + Sync + 'static) {
     let again = std::sync::Arc::clone(&story);
     shuttle::Runner::new(RandomScheduler::new(orders / 2), settings()).run(move || story());
     shuttle::Runner::new(PctScheduler::new(DEPTH, orders / 2), settings()).run(move || again());
+}
+
+/// Fills `bytes` with numbers chosen by the scheduler.
+pub fn random_bytes(bytes: &mut [u8]) -> io::Result<()> {
+    shuttle::rand::thread_rng().fill(bytes);
+    Ok(())
 }
 
 /// Returns a random number below `bound`, chosen by the scheduler.
@@ -115,8 +126,16 @@ pub fn yield_now() {
 
 /// Lets the scheduler run other threads, and advances the simulated time by `time`.
 pub fn sleep(time: Duration) {
+    if simulated::is_on() {
+        return simulated::sleep(time);
+    }
     yield_now();
     pass(time);
+}
+
+/// Waits between two of [`TRIES`] attempts to get a lock within `time`.
+fn pause(time: Duration) {
+    sleep(time / TRIES);
 }
 
 /// Sleeps for `most`, the case that no wake-up arrives. `_wait` is not called.
@@ -190,9 +209,8 @@ impl<T> Mutex<T> {
             if let Some(guard) = self.try_lock() {
                 return Some(guard);
             }
-            yield_now();
+            pause(time);
         }
-        pass(time);
         None
     }
 
@@ -244,7 +262,10 @@ impl<T> DerefMut for MutexGuard<'_, T> {
 
 /// A condition variable with the interface of `parking_lot::Condvar`.
 #[derive(Debug, Default)]
-pub struct Condvar(inner::Condvar);
+pub struct Condvar {
+    scheduled: inner::Condvar,
+    simulated: Waiters,
+}
 
 /// Result of a bounded wait.
 #[derive(Debug, Clone, Copy)]
@@ -260,20 +281,34 @@ impl WaitTimeoutResult {
 impl Condvar {
     /// Creates a condition variable that nobody waits for.
     pub const fn new() -> Condvar {
-        Condvar(inner::Condvar::new())
+        Condvar { scheduled: inner::Condvar::new(), simulated: Waiters::new() }
     }
 
     /// Unlocks the mutex and waits for a notification.
     pub fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
-        guard.held = guard.held.take().map(|guard| self.0.wait(guard).unwrap());
+        if simulated::is_on() {
+            self.wait_simulated(guard, None);
+            return;
+        }
+        guard.held = guard.held.take().map(|guard| self.scheduled.wait(guard).unwrap());
     }
 
-    /// Waits for a notification. Times out only if `until` had passed before the call.
+    fn wait_simulated<T>(&self, guard: &mut MutexGuard<'_, T>, until: Option<Instant>) -> WaitTimeoutResult {
+        let mutex = guard.mutex;
+        let is_notified = self.simulated.wait(until.map(|until| until.0), || guard.held = None);
+        guard.held = Some(mutex.lock().unwrap());
+        WaitTimeoutResult(!is_notified)
+    }
+
+    /// Waits for a notification. Times out only if `until` had passed before the call, or at its time in a simulation.
     ///
     /// A scenario that depends on the timeout of a lost notification therefore never ends, and the test fails.
     pub fn wait_until<T>(&self, guard: &mut MutexGuard<'_, T>, until: Instant) -> WaitTimeoutResult {
         if Instant::now() >= until {
             return WaitTimeoutResult(true);
+        }
+        if simulated::is_on() {
+            return self.wait_simulated(guard, Some(until));
         }
         self.wait(guard);
         WaitTimeoutResult(false)
@@ -287,12 +322,12 @@ impl Condvar {
 
     /// Wakes one waiting thread.
     pub fn notify_one(&self) {
-        self.0.notify_one();
+        if simulated::is_on() { self.simulated.notify(1) } else { self.scheduled.notify_one() }
     }
 
     /// Wakes all waiting threads.
     pub fn notify_all(&self) {
-        self.0.notify_all();
+        if simulated::is_on() { self.simulated.notify(usize::MAX) } else { self.scheduled.notify_all() }
     }
 }
 
@@ -335,9 +370,8 @@ impl<T> RwLock<T> {
             if let Some(guard) = self.try_write() {
                 return Some(guard);
             }
-            yield_now();
+            pause(time);
         }
-        pass(time);
         None
     }
 }

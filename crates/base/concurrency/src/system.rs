@@ -3,7 +3,8 @@
 //! Aliases and functions stand here, not re-exports. Clippy takes a re-export for the raw item, which `clippy.toml`
 //! forbids on the data path.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::time::{Duration, SystemTime};
 
 /// A mutex without poisoning.
@@ -26,6 +27,11 @@ pub type JoinHandle<T> = std::thread::JoinHandle<T>;
 /// Returns the time of day, which somebody may set back.
 pub fn wall_clock() -> SystemTime {
     SystemTime::now()
+}
+
+/// Fills `bytes` with random numbers that nobody can guess.
+pub fn random_bytes(bytes: &mut [u8]) -> io::Result<()> {
+    File::open("/dev/urandom")?.read_exact(bytes)
 }
 
 /// Blocks the thread for `time`.

@@ -8,6 +8,7 @@ mod identity;
 mod lock;
 mod order;
 mod range;
+mod session;
 mod shown;
 
 pub use fingerprint::{Fingerprint, Moved, NewTime, Timestamp};
@@ -16,4 +17,5 @@ pub use identity::{Identity, IdentityError};
 pub use lock::{LockKind, LockOwner, RangeLock, RangeLocks};
 pub use order::{Epoch, Version};
 pub use range::{ByteRange, RangeSet};
+pub use session::SessionInstance;
 pub use shown::{Shown, word};

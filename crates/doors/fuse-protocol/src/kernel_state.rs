@@ -10,19 +10,17 @@ mod claims;
 mod kernel_locks;
 mod lock_change;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use concurrency::Mutex;
-use types::Identity;
+use peer::StateHolder;
+use types::{Identity, SessionInstance};
 
 pub use self::claims::{Claims, FileReclaim, HeldFile, LockedFile};
 use self::kernel_locks::KernelLocks;
 pub use self::lock_change::{LockChange, LockOutcome};
 use crate::{Envelope, Given, Handle, NodeId};
-
-/// Random number of one life of what answers the kernel and holds its state. Relays use a server's session instance.
-pub type StateHolder = [u8; 16];
 
 /// Identity of a file and the path at which it was last seen, told with an answer about it.
 pub type AboutFile = (Identity, PathBuf);
@@ -37,8 +35,8 @@ struct Looked {
 #[derive(Default)]
 struct Table {
     holder: StateHolder,
-    nodes: HashMap<NodeId, Looked>,
-    opens: HashMap<Handle, HeldFile>,
+    nodes: BTreeMap<NodeId, Looked>,
+    opens: BTreeMap<Handle, HeldFile>,
     locks: KernelLocks,
 }
 
@@ -63,7 +61,7 @@ impl Table {
 
     fn loses(&mut self, node: NodeId) -> Vec<HeldFile> {
         self.locks.forgets(node);
-        self.opens.extract_if(|_, held| held.node == node).map(|(_, held)| held).collect()
+        self.opens.extract_if(.., |_, held| held.node == node).map(|(_, held)| held).collect()
     }
 
     /// Notes the lookup and the open file of an answer.
@@ -107,9 +105,9 @@ impl KernelState {
     /// file that was opened, or the directory that was found. Returns false if the request takes a lock and `by` no
     /// longer holds this state. Such an answer is void: nothing is claimed from it, and another client may have got
     /// the lock since.
-    pub fn answered(&self, envelope: &Envelope, answer: &[u8], about: Option<AboutFile>, by: StateHolder) -> bool {
+    pub fn answered(&self, envelope: &Envelope, answer: &[u8], about: Option<AboutFile>, by: SessionInstance) -> bool {
         let mut table = self.0.lock();
-        if table.holder != by && table.locks.takes(envelope.unique) {
+        if !table.holder.may_grant(by) && table.locks.takes(envelope.unique) {
             return false;
         }
         table.locks.ends(envelope.unique, LockOutcome::of(answer));
@@ -119,9 +117,9 @@ impl KernelState {
 
     /// Notes the late answer of `by` to a wait for a lock. Returns false if the answer is void. That is so if `by` no
     /// longer holds this state, or if the request has ended and is being undone.
-    pub fn answered_late(&self, unique: u64, answer: &[u8], by: StateHolder) -> bool {
+    pub fn answered_late(&self, unique: u64, answer: &[u8], by: SessionInstance) -> bool {
         let mut table = self.0.lock();
-        table.holder == by && table.locks.ends(unique, LockOutcome::of(answer)).is_some()
+        table.holder.may_grant(by) && table.locks.ends(unique, LockOutcome::of(answer)).is_some()
     }
 
     /// Ends a request whose answer nobody awaits. Returns its file and lock change, if it changes locks. Returns `None`
@@ -161,22 +159,22 @@ impl KernelState {
     }
 
     /// Notes the first holder of this state.
-    pub fn meets(&self, holder: StateHolder) {
-        self.0.lock().holder = holder;
+    pub fn meets(&self, holder: SessionInstance) {
+        self.0.lock().holder.moves_to(holder);
     }
 
     /// Returns who holds, or is receiving, this state.
-    pub fn holder(&self) -> StateHolder {
-        self.0.lock().holder
+    pub fn holder(&self) -> SessionInstance {
+        self.0.lock().holder.instance()
     }
 
     /// Moves this state to `holder`, which has forgotten it or never had it. Returns the claims to make, with at most
     /// `locks_max` locks, and the files that are lost. Runs `and` before the kernel can give anything back.
-    pub fn claims(&self, holder: StateHolder, locks_max: usize, and: impl FnOnce()) -> Claims {
+    pub fn claims(&self, holder: SessionInstance, locks_max: usize, and: impl FnOnce()) -> Claims {
         let mut table = self.0.lock();
-        table.holder = holder;
-        let (mut claims, mut files, mut locks) = (Claims::default(), HashMap::new(), 0);
-        let nodes: HashSet<NodeId> = table.opens.values().map(|held| held.node).collect();
+        table.holder.moves_to(holder);
+        let (mut claims, mut files, mut locks) = (Claims::default(), BTreeMap::new(), 0);
+        let nodes: BTreeSet<NodeId> = table.opens.values().map(|held| held.node).collect();
         for node in nodes {
             match table.locks.claims(node) {
                 Some(held) if locks + held.len() <= locks_max => {
@@ -214,7 +212,7 @@ impl KernelState {
 
     /// Forgets all open files, after the end of the mount, and returns them.
     pub fn clear(&self) -> Vec<HeldFile> {
-        self.0.lock().opens.drain().map(|(_, held)| held).collect()
+        std::mem::take(&mut self.0.lock().opens).into_values().collect()
     }
 }
 

@@ -6,8 +6,8 @@ use super::*;
 use crate::Opcode;
 use crate::abi::{EntryOut, OpenOut, OutHeader, bytes_of};
 
-const LATER: StateHolder = [1; 16];
-const FORMER: StateHolder = [0; 16];
+const LATER: SessionInstance = [1; 16];
+const FORMER: SessionInstance = [0; 16];
 const LOCKS_MAX: usize = 1 << 14;
 
 fn identity(node: NodeId) -> Identity {
@@ -123,7 +123,7 @@ fn grant(state: &KernelState, node: NodeId, change: LockChange) {
     assert!(state.ends(2, LockOutcome::Done).is_some());
 }
 
-fn is_answered(state: &KernelState, unique: u64, errno: i32, by: StateHolder) -> bool {
+fn is_answered(state: &KernelState, unique: u64, errno: i32, by: SessionInstance) -> bool {
     state.answered(&request(Opcode::Setlkw, unique, 1, 0), &answer(errno, &[]), None, by)
 }
 

@@ -39,9 +39,7 @@ pub use envelope::{Envelope, Given, drops_pages, forgets, interrupt, part_of_wri
 pub use filesystem::Filesystem;
 pub use in_use::InUse;
 pub use init::{InitReply, KernelConfig};
-pub use kernel_state::{
-    AboutFile, Claims, FileReclaim, HeldFile, KernelState, LockChange, LockOutcome, LockedFile, StateHolder,
-};
+pub use kernel_state::{AboutFile, Claims, FileReclaim, HeldFile, KernelState, LockChange, LockOutcome, LockedFile};
 pub use notify::{Notifier, name_to_forget};
 pub use pages::Pages;
 pub use raw::Raw;

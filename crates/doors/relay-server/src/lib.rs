@@ -22,4 +22,4 @@ mod node;
 mod recovery_records;
 
 pub use names::{ClientSession, NameService};
-pub use recovery_records::RecoveryRecords;
+pub use recovery_records::{LockHold, Locker, Name, RecoveryRecords};

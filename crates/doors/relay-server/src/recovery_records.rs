@@ -28,13 +28,15 @@ use types::Shown;
 use crate::limits::CROSS_OUT_AGAIN;
 
 /// Name of a node: random, and the same for every server.
-pub(crate) type Name = [u8; 16];
+pub type Name = [u8; 16];
 
 /// Node as this server knows it: its name, and its client number. The number is not 0, and changes after the node was
 /// forgotten.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Locker {
+pub struct Locker {
+    /// Name of the node.
     pub name: Name,
+    /// Client number of the node.
     pub client: u64,
 }
 
@@ -42,7 +44,7 @@ pub(crate) struct Locker {
 const FORMER: u64 = 0;
 
 /// Locks of a node, held until dropped.
-pub(crate) type LockHold = Arc<dyn Any + Send + Sync>;
+pub type LockHold = Arc<dyn Any + Send + Sync>;
 
 #[derive(Default)]
 struct State {
@@ -143,13 +145,13 @@ impl RecoveryRecords {
     }
 
     /// Returns whether the grace period lasts, in which nobody gets a new lock.
-    pub(crate) fn is_grace(&self) -> bool {
+    pub fn is_grace(&self) -> bool {
         !self.settled().awaited.is_empty()
     }
 
     /// Records a node before its first lock (L1). Returns false if it must wait. Errors: the record cannot be
     /// written, and the node must not get a lock.
-    pub(crate) fn admit(&self, node: &Locker) -> io::Result<bool> {
+    pub fn admit(&self, node: &Locker) -> io::Result<bool> {
         let mut state = self.settled();
         if !state.awaited.is_empty() {
             return Ok(false);
@@ -164,12 +166,12 @@ impl RecoveryRecords {
     }
 
     /// Returns whether a node may claim the locks that it held. If so, nobody else can have had them meanwhile.
-    pub(crate) fn may_claim(&self, node: &Locker) -> bool {
+    pub fn may_claim(&self, node: &Locker) -> bool {
         self.settled().has(node)
     }
 
     /// Notes that a node has claimed all its locks. Returns false if it is too late, and the node holds none.
-    pub(crate) fn has_claimed(&self, node: &Locker) -> bool {
+    pub fn has_claimed(&self, node: &Locker) -> bool {
         let mut state = self.settled();
         let has = state.has(node);
         if has {
@@ -179,7 +181,7 @@ impl RecoveryRecords {
     }
 
     /// Notes that a node is gone. `held`: its locks, which are released only after its record is removed (L2).
-    pub(crate) fn gone(&self, node: &Locker, held: Option<LockHold>) {
+    pub fn gone(&self, node: &Locker, held: Option<LockHold>) {
         let mut state = self.state.lock();
         if state.ended || !state.has(node) {
             return;
@@ -197,7 +199,7 @@ impl RecoveryRecords {
 
     /// Tries again to remove the records of nodes that are gone, unless the last try was just now. Releases their
     /// locks.
-    pub(crate) fn try_again(&self) {
+    pub fn try_again(&self) {
         let mut state = self.state.lock();
         if state.gone.is_empty() || state.tried.is_some_and(|tried| tried.elapsed() < CROSS_OUT_AGAIN) {
             return;
@@ -227,7 +229,7 @@ impl RecoveryRecords {
     }
 
     /// Ends the changes of records: they stay for the next server.
-    pub(crate) fn end(&self) {
+    pub fn end(&self) {
         let mut state = self.state.lock();
         state.ended = true;
         let gone = std::mem::take(&mut state.gone);

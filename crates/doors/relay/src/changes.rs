@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use concurrency::Mutex;
 use fuse_protocol::{Envelope, Opcode};
-use remote::Unsynced;
+use peer::{Boots, LossReports, TellWith, Unsynced};
 use transport::SessionInstance;
 
 use crate::manner;
@@ -14,20 +14,7 @@ use crate::manner;
 struct File {
     unsynced: Unsynced,
     /// Files that are open for writing by handle, with the losses that were reported through each.
-    told: HashMap<u64, LossCount>,
-}
-
-/// Numbers of losses reported through one open file, by syncs and by writes.
-struct LossCount {
-    by_sync: u64,
-    by_write: u64,
-}
-
-/// Session instance of a server, and the boot verifier of its machine.
-#[derive(Default, Clone, Copy)]
-struct Met {
-    server: SessionInstance,
-    boot_verifier: u64,
+    told: HashMap<u64, LossReports>,
 }
 
 /// Unsynced changes of all files that are open for writing.
@@ -36,8 +23,7 @@ pub(crate) struct Changes(Mutex<Table>);
 
 #[derive(Default)]
 struct Table {
-    /// The server that was met last, and the one before.
-    met: [Met; 2],
+    boots: Boots,
     files: HashMap<u64, File>,
 }
 
@@ -58,24 +44,20 @@ impl Changes {
     /// Notes the server that will get the next requests. Returns the number of files that may have lost changes.
     pub fn meets(&self, server: SessionInstance, boot_verifier: u64) -> usize {
         let mut table = self.0.lock();
-        if table.met[0].server != server {
-            table.met[1] = table.met[0];
-        }
-        table.met[0] = Met { server, boot_verifier };
-        table.files.values().filter(|file| file.unsynced.meets(boot_verifier)).count()
+        table.boots.meets(server, boot_verifier);
+        table.files.values_mut().map(|file| usize::from(file.unsynced.meets(boot_verifier))).sum()
     }
 
     /// Notes that a file was opened for writing. `cut`: the open also truncated it.
     pub fn opened(&self, node: u64, handle: u64, cut: bool) {
         let mut table = self.0.lock();
-        let boot_verifier = table.met[0].boot_verifier;
+        let boot_verifier = table.boots.last();
         let file = table.files.entry(node).or_default();
         file.unsynced.meets(boot_verifier);
         if cut {
             file.unsynced.changed(Some(boot_verifier));
         }
-        let losses = file.unsynced.losses();
-        file.told.insert(handle, LossCount { by_sync: losses, by_write: losses });
+        file.told.insert(handle, LossReports::after(file.unsynced.losses()));
     }
 
     /// Notes that an open file was closed.
@@ -99,35 +81,28 @@ impl Changes {
     pub fn done(&self, Sent(changes): Sent, server: SessionInstance, envelope: &Envelope, message: &[u8]) {
         let syncs = envelope.opcode == Some(Opcode::Fsync);
         let Some(node) = changed(envelope, message).or_else(|| syncs.then_some(envelope.node)) else { return };
-        let table = self.0.lock();
-        let boot_verifier = table.met.iter().find(|met| met.server == server).map(|met| met.boot_verifier);
-        match table.files.get(&node) {
+        let mut table = self.0.lock();
+        let (boot_verifier, last) = (table.boots.of(server), table.boots.last());
+        match table.files.get_mut(&node) {
             None => {}
             Some(file) if !syncs => _ = file.unsynced.changed(boot_verifier),
             // The sync may not cover changes lost with an earlier boot, which are counted as losses.
-            Some(file) => {
-                file.unsynced.synced(if boot_verifier == Some(table.met[0].boot_verifier) { changes } else { 0 })
-            }
+            Some(file) => file.unsynced.synced(if boot_verifier == Some(last) { changes } else { 0 }),
         }
     }
 
-    /// Returns whether the program must be told with this request that changes may be lost. Each open file reports a
-    /// loss once by a sync. Until then one write reports it, before it is executed: the program may ignore the
-    /// result. Each close reports it too, since many programs do not look at a close's result.
+    /// Returns whether the program must be told with this request that changes may be lost.
     pub fn tells(&self, envelope: &Envelope) -> bool {
-        if !matches!(envelope.opcode, Some(Opcode::Write | Opcode::Fsync | Opcode::Flush)) {
-            return false;
-        }
+        let with = match envelope.opcode {
+            Some(Opcode::Write) => TellWith::Write,
+            Some(Opcode::Fsync) => TellWith::Sync,
+            Some(Opcode::Flush) => TellWith::Close,
+            _ => return false,
+        };
         let files = &mut self.0.lock().files;
         let Some(file) = files.get_mut(&envelope.node) else { return false };
         let losses = file.unsynced.losses();
-        let Some(told) = file.told.get_mut(&envelope.first) else { return false };
-        let untold = told.by_sync != losses;
-        match envelope.opcode {
-            Some(Opcode::Write) => std::mem::replace(&mut told.by_write, losses) != losses && untold,
-            Some(Opcode::Fsync) => std::mem::replace(&mut told.by_sync, losses) != losses,
-            _ => untold,
-        }
+        file.told.get_mut(&envelope.first).is_some_and(|told| told.tells(with, losses))
     }
 }
 

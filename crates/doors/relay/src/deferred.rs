@@ -1,9 +1,10 @@
 //! Deferred requests: notices to the server that no caller waits for, repeated until the server has them. They are
 //! interrupts, lookups given back, releases, withdrawn requests, and locks to be waited for or undone.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::BTreeMap;
 
 use concurrency::{Condvar, Instant, Mutex};
+use peer::{NextNotice, Notices};
 
 use crate::limits::{ERRAND_POLL, FORGETS_PER_MESSAGE};
 
@@ -27,10 +28,9 @@ pub(crate) enum DeferredRequest {
 
 #[derive(Default)]
 struct Todo {
-    /// Interrupts and waits, each with the time before which it is not due.
-    timed: VecDeque<(DeferredRequest, Instant)>,
-    others: VecDeque<DeferredRequest>,
-    forgets: HashMap<u64, u64>,
+    /// All but lookups. Interrupts and waits have a time before which they are not due.
+    notices: Notices<DeferredRequest>,
+    forgets: BTreeMap<u64, u64>,
     ended: bool,
 }
 
@@ -42,19 +42,13 @@ pub(crate) struct DeferredRequests {
 }
 
 impl Todo {
-    fn next(&mut self) -> Option<DeferredRequest> {
-        if self.timed.front().is_some_and(|(_, due)| *due <= Instant::now()) {
-            return self.timed.pop_front().map(|(deferred_request, _)| deferred_request);
+    fn next(&mut self) -> NextNotice<DeferredRequest> {
+        let next = self.notices.next(Instant::now());
+        if matches!(next, NextNotice::Send(_)) || self.forgets.is_empty() {
+            return next;
         }
-        if let Some(deferred_request) = self.others.pop_front() {
-            return Some(deferred_request);
-        }
-        if self.forgets.is_empty() {
-            return None;
-        }
-        let some: Vec<u64> = self.forgets.keys().copied().take(FORGETS_PER_MESSAGE).collect();
-        let ones = some.into_iter().filter_map(|node| self.forgets.remove(&node).map(|count| (node, count)));
-        Some(DeferredRequest::Forget(ones.collect()))
+        let some = std::iter::from_fn(|| self.forgets.pop_first());
+        NextNotice::Send(DeferredRequest::Forget(some.take(FORGETS_PER_MESSAGE).collect()))
     }
 }
 
@@ -67,14 +61,14 @@ impl DeferredRequests {
     pub fn add_at(&self, deferred_request: DeferredRequest, due: Instant) {
         let mut todo = self.todo.lock();
         match deferred_request {
-            DeferredRequest::Interrupt(_) | DeferredRequest::Await(_) => todo.timed.push_back((deferred_request, due)),
+            DeferredRequest::Interrupt(_) | DeferredRequest::Await(_) => todo.notices.add_at(deferred_request, due),
             DeferredRequest::Forget(ones) => {
                 for (node, count) in ones {
                     let known = todo.forgets.entry(node).or_default();
                     *known = known.saturating_add(count);
                 }
             }
-            other => todo.others.push_back(other),
+            other => todo.notices.add(other),
         }
         drop(todo);
         self.more.notify_one();
@@ -85,7 +79,7 @@ impl DeferredRequests {
     pub fn put_back(&self, deferred_request: DeferredRequest) {
         match deferred_request {
             other @ (DeferredRequest::Withdraw(_) | DeferredRequest::Unlock(..) | DeferredRequest::Release(_)) => {
-                self.todo.lock().others.push_front(other)
+                self.todo.lock().notices.put_back(other)
             }
             other => self.add_at(other, Instant::now() + ERRAND_POLL),
         }
@@ -98,15 +92,13 @@ impl DeferredRequests {
         if todo.ended {
             return Err(());
         }
-        if let Some(deferred_request) = todo.next() {
-            return Ok(Some(deferred_request));
-        }
-        match todo.timed.front().map(|(_, due)| *due) {
-            Some(due) => _ = self.more.wait_until(&mut todo, due),
+        match todo.next() {
+            NextNotice::Send(deferred_request) => return Ok(Some(deferred_request)),
+            NextNotice::NotBefore(due) => _ = self.more.wait_until(&mut todo, due),
             // Without a timed request the thread sleeps until something is added.
-            None => self.more.wait(&mut todo),
+            NextNotice::Nothing => self.more.wait(&mut todo),
         }
-        Ok(todo.next())
+        Ok(None)
     }
 
     /// Drops the requests that mean nothing to the next server, after the last one has forgotten this node. Unlocks
@@ -115,18 +107,16 @@ impl DeferredRequests {
     /// withdrawn.
     pub fn clear(&self) -> Vec<u64> {
         let mut todo = self.todo.lock();
-        todo.timed.retain(|(deferred_request, _)| matches!(deferred_request, DeferredRequest::Interrupt(_)));
         todo.forgets.clear();
-        let (kept, gone) = std::mem::take(&mut todo.others).into_iter().partition(|deferred_request| {
-            matches!(deferred_request, DeferredRequest::Unlock(..) | DeferredRequest::Release(_))
+        let dropped = todo.notices.forgotten(|deferred_request| {
+            use DeferredRequest::{Interrupt, Release, Unlock};
+            matches!(deferred_request, Interrupt(_) | Unlock(..) | Release(_))
         });
-        todo.others = kept;
-        let gone: VecDeque<DeferredRequest> = gone;
         let number = |deferred_request| match deferred_request {
             DeferredRequest::Withdraw(number) => Some(number),
             _ => None,
         };
-        gone.into_iter().filter_map(number).collect()
+        dropped.into_iter().filter_map(number).collect()
     }
 
     /// Ends the queue: [`DeferredRequests::next`] fails from now on.
@@ -170,7 +160,11 @@ mod tests {
         ];
         all.into_iter().for_each(|deferred_request| deferred.add(deferred_request));
         assert_eq!(deferred.clear(), [9]);
-        let told: Vec<_> = std::iter::from_fn(|| deferred.todo.lock().next()).collect();
+        let told: Vec<_> = std::iter::from_fn(|| match deferred.todo.lock().next() {
+            NextNotice::Send(deferred_request) => Some(deferred_request),
+            _ => None,
+        })
+        .collect();
         assert_eq!(
             told,
             [DeferredRequest::Interrupt(6), DeferredRequest::Unlock(4, vec![]), DeferredRequest::Release(vec![2])]

@@ -1,6 +1,6 @@
 //! The kernel's requests that are being executed, and those that are answered later: waits for locks.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use concurrency::Mutex;
 use fuse_protocol::{Envelope, Errno, NodeId, Parked, is_dying};
@@ -23,7 +23,7 @@ enum State {
 
 /// Unanswered requests of the kernel, by the kernel's number.
 #[derive(Default)]
-pub(crate) struct Waiting(Mutex<HashMap<u64, State>>);
+pub(crate) struct Waiting(Mutex<BTreeMap<u64, State>>);
 
 impl Waiting {
     /// Notes that a request about a file is being executed.
@@ -124,7 +124,7 @@ impl Waiting {
                 State::Waits { reply, thread, .. } => ends(reply, *thread),
                 _ => false,
             };
-            all.extract_if(ends).map(|(_, state)| state).collect()
+            all.extract_if(.., ends).map(|(_, state)| state).collect()
         };
         for state in ended {
             if let State::Waits { reply, .. } = state {

@@ -71,7 +71,17 @@ type Pass = Box<dyn Fn(&[u8]) -> io::Result<()> + Send + Sync>;
 
 thread_local! {
     /// Buffer for an answer's data. Pages that no answer touches cost no memory.
-    static ROOM: RefCell<Vec<u8>> = RefCell::new(vec![0; ANSWER_BYTES]);
+    static ROOM: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Runs `run` with this thread's buffer, which is out of its place meanwhile.
+fn with_room(run: impl FnOnce(&mut [u8])) {
+    let mut room = ROOM.take();
+    if room.is_empty() {
+        room = vec![0; ANSWER_BYTES];
+    }
+    run(&mut room);
+    ROOM.set(room);
 }
 
 /// Result of asking the server once.
@@ -301,7 +311,7 @@ impl Relay {
         let manner = manner::of(envelope, message, writes);
         let (unique, number) = (envelope.unique, self.open.begin());
         let asked = RelayedRequest { envelope, number, groups: self.groups_of(envelope), message, data: &[], manner };
-        ROOM.with_borrow_mut(|room| {
+        with_room(|room| {
             let closes = envelope.opcode == Some(Opcode::Flush);
             let dies = || (reply.interrupted() && is_dying(envelope.pid)) || closes && was_killed(envelope.pid);
             let over = || reply.is_over() || dies();

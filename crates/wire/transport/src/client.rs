@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use concurrency::{Instant, Mutex};
+use types::SessionInstance;
 use wire::limits::DATA_BYTES_MAX;
 use wire::{Message, Text};
 
@@ -14,10 +15,10 @@ use crate::data::Data;
 use crate::frame::Framed;
 use crate::handshake::{self, Greeting, HandshakeFailure, Refused};
 use crate::limits::{CONNECT, RETRY};
+use crate::link::Dial;
 use crate::outstanding::{DoneWith, Number, OutstandingRequests};
 use crate::pool::{Connection, ConnectionPool, Lane, LaneSlot};
 use crate::secret::{Secret, random};
-use crate::session::SessionInstance;
 use crate::wait_limit::WaitLimit;
 
 /// Identity of a connecting client.
@@ -120,6 +121,7 @@ impl From<CallError> for io::Error {
 /// Session with a server. All methods may be called from any thread.
 pub struct Client {
     address: Address,
+    dial: Box<dyn Dial>,
     secret: Option<Secret>,
     greeting: Greeting,
     pool: Arc<ConnectionPool>,
@@ -159,11 +161,22 @@ impl Client {
     /// Creates a session and connects once within `wait`, so that a wrong address, secret or directory is reported at
     /// once.
     pub fn connect(address: Address, secret: Option<Secret>, who: Who, wait: Duration) -> Result<Client, CallError> {
+        Client::connect_over(Box::new(address.clone()), address, secret, who, wait)
+    }
+
+    /// Creates a session as [`Client::connect`] does, over links that `dial` makes. `address` is for messages.
+    pub fn connect_over(
+        dial: Box<dyn Dial>,
+        address: Address,
+        secret: Option<Secret>,
+        who: Who,
+        wait: Duration,
+    ) -> Result<Client, CallError> {
         let session = random().map_err(|e| CallError::Failed { errno: libc::EIO, reason: e.to_string() })?;
         let greeting = Greeting { session, store: Text::cut(who.store), agent: Text::cut(who.agent) };
         let (pool, outstanding) = (Arc::new(ConnectionPool::default()), OutstandingRequests::default());
         let (told, away) = (Mutex::default(), Mutex::default());
-        let client = Client { address, secret, greeting, pool, outstanding, told, away };
+        let client = Client { address, dial, secret, greeting, pool, outstanding, told, away };
         client.call(Call { within: Some(wait), ..Call::new(&Message::Ping {}) })?;
         Ok(client)
     }
@@ -289,7 +302,7 @@ impl Client {
     }
 
     fn connection(&self, patience: &WaitLimit<'_>) -> Result<Connection, Trouble> {
-        let link = self.address.connect(CONNECT, patience).map_err(|error| match error.raw_os_error() {
+        let link = self.dial.dial(CONNECT, patience).map_err(|error| match error.raw_os_error() {
             Some(libc::EINTR) => Trouble::of(error, patience),
             _ => Trouble::Connection(error),
         })?;

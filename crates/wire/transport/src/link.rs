@@ -2,8 +2,8 @@
 //! here.
 
 use std::io::{self, IoSlice, Read};
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
@@ -48,6 +48,28 @@ pub trait Link: Send {
     fn send_gathered(&mut self, data: &dyn Gathered, skip: usize) -> io::Result<usize>;
     /// Returns the peer at the other end.
     fn peer(&self) -> io::Result<Peer>;
+}
+
+/// Way to a server. Addresses are one; a simulated network is another.
+pub trait Dial: Send + Sync {
+    /// Makes a link, within about `wait` and while `patience` lasts.
+    fn dial(&self, wait: Duration, patience: &WaitLimit<'_>) -> io::Result<Box<dyn Link>>;
+}
+
+/// New connection at a server.
+pub struct NewConnection {
+    /// Link to the peer.
+    pub link: Box<dyn Link>,
+    /// Socket of the link, by which another thread can end it, if it has one.
+    pub socket: Option<OwnedFd>,
+    /// Network address of the peer. `None`: this machine.
+    pub from: Option<IpAddr>,
+}
+
+/// Source of a server's connections: a listening socket, or a simulated network.
+pub trait Listener: Send + Sync {
+    /// Waits for the next connection, at most a [`TICK`]. `None`: there is none yet.
+    fn next(&self) -> io::Result<Option<NewConnection>>;
 }
 
 fn send(socket: impl AsFd, parts: &[IoSlice<'_>], more: bool) -> io::Result<usize> {
@@ -171,9 +193,9 @@ fn connect_tcp(address: &SocketAddr, patience: &WaitLimit<'_>) -> io::Result<Tcp
     Ok(stream)
 }
 
-impl Address {
-    /// Connects to the server. Each IP address of a host name is tried for about `wait`, while `patience` lasts.
-    pub(crate) fn connect(&self, wait: Duration, patience: &WaitLimit<'_>) -> io::Result<Box<dyn Link>> {
+/// Each IP address of a host name is tried.
+impl Dial for Address {
+    fn dial(&self, wait: Duration, patience: &WaitLimit<'_>) -> io::Result<Box<dyn Link>> {
         match self {
             Address::Unix(path) => unix(connect_unix(path)?),
             Address::Tcp(place) => {
@@ -217,11 +239,11 @@ mod tests {
         let interrupted = || asked.swap(true, Ordering::SeqCst);
         let patience = WaitLimit { until: None, interrupted: &interrupted };
         let began = Instant::now();
-        let error = address.connect(Duration::from_secs(60), &patience).err().expect("no connection");
+        let error = address.dial(Duration::from_secs(60), &patience).err().expect("no connection");
         assert_eq!(error.raw_os_error(), Some(libc::EINTR));
         assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
         let never = WaitLimit { until: None, interrupted: &|| false };
-        let error = address.connect(Duration::from_millis(300), &never).err().expect("no connection");
+        let error = address.dial(Duration::from_millis(300), &never).err().expect("no connection");
         assert_eq!(error.raw_os_error(), Some(libc::ETIMEDOUT));
     }
 }

@@ -2,17 +2,13 @@
 
 use std::io;
 use std::net::TcpListener;
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::PermissionsExt;
-use std::os::unix::net::{UnixListener, UnixStream};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use concurrency::{Instant, JoinHandle};
-use rustix::event::{PollFd, PollFlags, poll};
 use wire::Message;
 
 use crate::address::Address;
@@ -22,10 +18,11 @@ use crate::duplicate_requests::Verdict;
 use crate::frame::{Frame, Framed};
 use crate::handshake::{self, HandshakeFailure, Refused};
 use crate::limits::{CONNECTIONS_MAX, FRAME, HANDSHAKE, IDLE, OPEN_MAX, STACK_BYTES, THREADS_ENDING_MAX, TICK};
-use crate::link::{self, Link, Peer};
+use crate::link::{Link, Listener, NewConnection, Peer};
 use crate::secret::Secret;
 use crate::session::{ClientEntry, Service, Sessions};
-use crate::strangers::{From, Strangers};
+use crate::socket::{Socket, bind_unix};
+use crate::strangers::Strangers;
 use crate::wait_limit::WaitLimit;
 
 /// Rule for which clients may connect.
@@ -37,12 +34,8 @@ pub struct AllowedPeers {
     pub anonymous: bool,
 }
 
-enum Socket {
-    Unix(UnixListener),
-    Tcp(TcpListener),
-}
-
 /// Running server. Ends when dropped.
+#[derive(Default)]
 pub struct Server {
     addresses: Vec<Address>,
     sockets: Vec<PathBuf>,
@@ -66,30 +59,51 @@ impl Server {
     /// Listens on all `addresses` and serves from now on. Errors name the address. `PermissionDenied`: for instance a
     /// TCP address without a secret, unless anonymous clients are allowed.
     pub fn start<V: Service>(service: V, addresses: &[Address], access: AllowedPeers) -> io::Result<Server> {
-        let end = Arc::new(AtomicBool::new(false));
+        let mut server = Server::default();
+        let mut listeners: Vec<Box<dyn Listener>> = Vec::new();
+        for address in addresses {
+            let named = |error: io::Error| io::Error::new(error.kind(), format!("{address}: {error}"));
+            listeners.push(Box::new(server.bind(address, &access).map_err(named)?));
+        }
+        server.serve(service, listeners, access)?;
+        Ok(server)
+    }
+
+    /// Serves connections from `listeners`, from now on.
+    pub fn start_on<V: Service>(
+        service: V,
+        listeners: Vec<Box<dyn Listener>>,
+        access: AllowedPeers,
+    ) -> io::Result<Server> {
+        let mut server = Server::default();
+        server.serve(service, listeners, access)?;
+        Ok(server)
+    }
+
+    fn serve<V: Service>(
+        &mut self,
+        service: V,
+        listeners: Vec<Box<dyn Listener>>,
+        access: AllowedPeers,
+    ) -> io::Result<()> {
+        let end = Arc::clone(&self.end);
         let shared = Arc::new(Shared {
             service,
             access,
             sessions: Sessions::default(),
-            end: Arc::clone(&end),
+            end,
             threads: AtomicUsize::new(0),
             connections: AtomicUsize::new(0),
             strangers: Strangers::default(),
         });
-        let mut server = Server { addresses: Vec::new(), sockets: Vec::new(), end, threads: Vec::new() };
-        let mut listening = Vec::new();
-        for address in addresses {
-            let named = |error: io::Error| io::Error::new(error.kind(), format!("{address}: {error}"));
-            listening.push(server.bind(address, &shared.access).map_err(named)?);
-        }
-        for socket in listening {
+        for listener in listeners {
             let shared = Arc::clone(&shared);
-            let accept = move || shared.accept(&socket);
-            server.threads.push(concurrency::spawn_joined("accept", accept)?);
+            let accept = move || shared.accept(&*listener);
+            self.threads.push(concurrency::spawn_joined("accept", accept)?);
         }
         let expire = move || shared.expire();
-        server.threads.push(concurrency::spawn_joined("sessions", expire)?);
-        Ok(server)
+        self.threads.push(concurrency::spawn_joined("sessions", expire)?);
+        Ok(())
     }
 
     fn bind(&mut self, address: &Address, access: &AllowedPeers) -> io::Result<Socket> {
@@ -132,63 +146,16 @@ impl Drop for Server {
     }
 }
 
-/// Binds a Unix socket with mode 0600. Replaces a socket file on which nobody listens any more.
-fn bind_unix(path: &Path) -> io::Result<UnixListener> {
-    let bound = match UnixListener::bind(path) {
-        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-            match UnixStream::connect(path) {
-                Err(refused) if refused.kind() == io::ErrorKind::ConnectionRefused => std::fs::remove_file(path)?,
-                _ => return Err(error),
-            }
-            UnixListener::bind(path)?
-        }
-        other => other?,
-    };
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
-    Ok(bound)
-}
-
-/// New connection: its link, a descriptor of its socket, and its origin.
-type Comer = (Box<dyn Link>, OwnedFd, From);
-
-impl Socket {
-    /// Waits for the next connection, at most a tick. Returns its link, a descriptor of its socket, and its origin.
-    fn next(&self) -> io::Result<Option<Comer>> {
-        let fd = match self {
-            Socket::Unix(socket) => socket.as_fd(),
-            Socket::Tcp(socket) => socket.as_fd(),
-        };
-        let tick = rustix::event::Timespec { tv_sec: 0, tv_nsec: TICK.as_nanos() as i64 };
-        if poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&tick))? == 0 {
-            return Ok(None);
-        }
-        match self {
-            Socket::Unix(socket) => {
-                let (stream, _) = socket.accept()?;
-                stream.set_nonblocking(false)?;
-                let fd = stream.as_fd().try_clone_to_owned()?;
-                Ok(Some((link::unix(stream)?, fd, None)))
-            }
-            Socket::Tcp(socket) => {
-                let (stream, from) = socket.accept()?;
-                stream.set_nonblocking(false)?;
-                let fd = stream.as_fd().try_clone_to_owned()?;
-                Ok(Some((link::tcp(stream)?, fd, Some(from.ip()))))
-            }
-        }
-    }
-}
-
 impl<V: Service> Shared<V> {
     fn ends(&self) -> bool {
         self.end.load(Ordering::Acquire)
     }
 
-    fn accept(self: &Arc<Self>, socket: &Socket) {
+    fn accept(self: &Arc<Self>, listener: &dyn Listener) {
         while !self.ends() {
-            match socket.next() {
+            match listener.next() {
                 Ok(None) => {}
-                Ok(Some((link, socket, from))) => self.start(link, socket, from),
+                Ok(Some(connection)) => self.start(connection),
                 // No descriptors are left, or the client disconnected at once. The next connection may succeed.
                 Err(error) => {
                     tracing::debug!(%error, "a connection could not be accepted");
@@ -198,7 +165,7 @@ impl<V: Service> Shared<V> {
         }
     }
 
-    fn start(self: &Arc<Self>, link: Box<dyn Link>, socket: OwnedFd, from: From) {
+    fn start(self: &Arc<Self>, NewConnection { link, socket, from }: NewConnection) {
         if self.threads.load(Ordering::Acquire) >= CONNECTIONS_MAX + THREADS_ENDING_MAX {
             tracing::debug!("too many connections: closed a new one");
             return;

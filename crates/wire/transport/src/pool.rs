@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use concurrency::{Condvar, Instant, Mutex};
 
+use types::SessionInstance;
 use wire::{Message, pace};
 
 use crate::frame::Framed;
 use crate::limits::{IDLE, LANE_CONNECTIONS, SMALL_BYTES, TICK};
-use crate::session::SessionInstance;
 use crate::wait_limit::WaitLimit;
 
 /// Group of connections for one kind of request. Quick requests never wait for large or slow ones.

@@ -100,7 +100,7 @@ pub(crate) fn equal(proof: &[u8; 32], wanted: &[u8; 32]) -> bool {
 /// Returns random bytes of the kernel.
 pub(crate) fn random<const N: usize>() -> io::Result<[u8; N]> {
     let mut bytes = [0; N];
-    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    concurrency::random_bytes(&mut bytes)?;
     Ok(bytes)
 }
 

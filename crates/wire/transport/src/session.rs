@@ -1,11 +1,12 @@
 //! The server's sessions: state of each client that outlasts its connections.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use concurrency::{Instant, Mutex};
+use types::SessionInstance;
 use wire::Message;
 
 use crate::data::InFile;
@@ -13,10 +14,6 @@ use crate::duplicate_requests::{DuplicateRequestCache, Targets};
 use crate::handshake::{Greeting, Refused};
 use crate::limits::{SESSION_IDLE, SESSIONS_MAX};
 use crate::secret::random;
-
-/// Random number of a session instance, made when a server begins to remember a client. A server that was started again, or has forgotten the
-/// client, has another.
-pub type SessionInstance = [u8; 16];
 
 /// Handler of a server's requests. The calls come from many threads.
 pub trait Service: Send + Sync + 'static {
@@ -81,7 +78,7 @@ struct Slot<S> {
 }
 
 /// State of all clients.
-pub(crate) struct Sessions<S>(Mutex<HashMap<[u8; 16], Slot<S>>>);
+pub(crate) struct Sessions<S>(Mutex<BTreeMap<[u8; 16], Slot<S>>>);
 
 impl<S> Default for Sessions<S> {
     fn default() -> Sessions<S> {
@@ -142,7 +139,7 @@ impl<S: Send + Sync> Sessions<S> {
             let is_gone = |_: &[u8; 16], slot: &mut Slot<S>| {
                 all || (slot.connections == 0 && slot.idle.elapsed() >= SESSION_IDLE)
             };
-            slots.extract_if(is_gone).map(|(_, slot)| slot).collect()
+            slots.extract_if(.., is_gone).map(|(_, slot)| slot).collect()
         };
         for slot in gone {
             slot.held.duplicate_requests.close();

@@ -21,8 +21,8 @@ struct Stranger {
     number: u64,
     from: From,
     since: Instant,
-    /// Socket of the connection, by which another thread can end it.
-    socket: OwnedFd,
+    /// Socket of the connection, by which another thread can end it, if it has one.
+    socket: Option<OwnedFd>,
     /// Whether the greeting was received.
     has_spoken: bool,
 }
@@ -30,7 +30,12 @@ struct Stranger {
 impl Stranger {
     /// Returns whether the greeting was received or is ready to be read.
     fn has_spoken(&self) -> bool {
-        self.has_spoken || ioctl_fionread(&self.socket).is_ok_and(|bytes| bytes > 0)
+        self.has_spoken || self.socket.as_ref().is_some_and(|it| ioctl_fionread(it).is_ok_and(|bytes| bytes > 0))
+    }
+
+    /// Ends the connection. Its thread sees the end; a failure has no further effect.
+    fn close(&self) {
+        self.socket.iter().for_each(|socket| _ = shutdown(socket, Shutdown::Both));
     }
 }
 
@@ -48,14 +53,13 @@ pub(crate) struct Strangers(Mutex<State>);
 impl Strangers {
     /// Adds a stranger and returns its number. May close another one to make room. Returns `None` if no slot can be
     /// freed now.
-    pub fn come(&self, from: From, socket: OwnedFd) -> Option<u64> {
+    pub fn come(&self, from: From, socket: Option<OwnedFd>) -> Option<u64> {
         let mut state = self.0.lock();
         if state.all.len() >= STRANGERS_MAX {
             let gone = state.one_too_many(from)?;
             let gone = state.all.remove(gone);
             tracing::debug!(from = ?gone.from, "too many connections in their handshake: closed one");
-            // The closed connection's thread sees the end; a failure has no further effect.
-            let _ = shutdown(&gone.socket, Shutdown::Both);
+            gone.close();
         }
         state.last += 1;
         let number = state.last;
@@ -75,7 +79,7 @@ impl Strangers {
 
     /// Closes all strangers' connections.
     pub fn close(&self) {
-        self.0.lock().all.iter().for_each(|one| _ = shutdown(&one.socket, Shutdown::Both));
+        self.0.lock().all.iter().for_each(Stranger::close);
     }
 }
 
@@ -114,7 +118,7 @@ mod tests {
         let (strangers, flood) = (Strangers::default(), Some(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1))));
         let come = |from| {
             let (near, far) = UnixStream::pair().unwrap();
-            (strangers.come(from, near.into()).unwrap(), far)
+            (strangers.come(from, Some(near.into())).unwrap(), far)
         };
         let mut first = come(flood);
         let mut others: Vec<_> =
@@ -135,7 +139,7 @@ mod tests {
         let come = || {
             let (near, far) = UnixStream::pair().unwrap();
             (&far).write_all(b"FB").unwrap();
-            (strangers.come(None, near.into()), far)
+            (strangers.come(None, Some(near.into())), far)
         };
         let mut clients: Vec<_> = (0..STRANGERS_MAX).map(|_| come()).collect();
         assert!(come().0.is_none(), "who comes later comes again");

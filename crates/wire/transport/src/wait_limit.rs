@@ -8,7 +8,7 @@ use concurrency::Instant;
 use crate::limits::TICK;
 
 /// Bound of a wait: an end, and a caller who may interrupt.
-pub(crate) struct WaitLimit<'a> {
+pub struct WaitLimit<'a> {
     /// `None`: for ever.
     pub(crate) until: Option<Instant>,
     /// Asked about every tick, and between the parts of a frame.
@@ -27,7 +27,7 @@ impl WaitLimit<'_> {
     }
 
     /// `ETIMEDOUT` or `EINTR` once it has ended.
-    pub(crate) fn check(&self) -> io::Result<()> {
+    pub fn check(&self) -> io::Result<()> {
         if (self.interrupted)() {
             return Err(io::Error::from_raw_os_error(libc::EINTR));
         }

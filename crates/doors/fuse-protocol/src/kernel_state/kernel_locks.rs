@@ -7,7 +7,7 @@
 //! then on that owner's locks on the file are in doubt. The doubt ends when the owner has released all of them by a
 //! request that no other overlapped. It also ends when the open files of both requests are closed.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 
 use types::{LockKind, LockOwner, RangeLock, RangeLocks};
 
@@ -97,9 +97,9 @@ struct UnderWay {
 /// Locks of all files, by node number.
 #[derive(Default)]
 pub(crate) struct KernelLocks {
-    files: HashMap<NodeId, OfFile>,
+    files: BTreeMap<NodeId, OfFile>,
     /// Requests that are under way, by the kernel's number.
-    under_way: HashMap<u64, UnderWay>,
+    under_way: BTreeMap<u64, UnderWay>,
 }
 
 impl KernelLocks {

@@ -3,7 +3,8 @@
 
 use std::os::unix::ffi::OsStringExt;
 
-use fuse_protocol::{FileReclaim, LockChange, LockedFile, release};
+use fuse_protocol::{FileReclaim, LockChange, release};
+use peer::{ClaimAnswer, LockedClaims, LostClaim, Reclaim, ReclaimStep};
 use transport::{Call, CallError, SessionInstance};
 use wire::Message;
 
@@ -11,15 +12,44 @@ use super::{Relay, piece, unexpected};
 use crate::deferred::DeferredRequest;
 use crate::limits::{ATTACH, LOCKS_CLAIMED_MAX};
 
-fn message(claim: &FileReclaim) -> Message {
-    let FileReclaim { node, lookups, identity, hint, open } = claim.clone();
-    let (handle, flags) = open.unwrap_or_default();
-    let hint = wire::Path::new(hint.into_os_string().into_vec()).unwrap_or_default();
-    Message::Reclaim { node, lookups, identity, hint, handle, flags: flags.cast_unsigned() }
+/// One claim: a directory or open file, or a lock on a node.
+enum Claim {
+    File(FileReclaim),
+    Lock(u64, LockChange),
 }
 
-fn lock(node: u64, change: &LockChange) -> Message {
-    Message::ReclaimLock { head: piece(&change.message(node)) }
+impl Claim {
+    fn message(&self) -> Message {
+        match self {
+            Claim::File(claim) => {
+                let FileReclaim { node, lookups, identity, hint, open } = claim.clone();
+                let (handle, flags) = open.unwrap_or_default();
+                let hint = wire::Path::new(hint.into_os_string().into_vec()).unwrap_or_default();
+                Message::Reclaim { node, lookups, identity, hint, handle, flags: flags.cast_unsigned() }
+            }
+            Claim::Lock(node, change) => on_kernel(&change.message(*node)),
+        }
+    }
+
+    /// Returns the request that gives back what was claimed.
+    fn undo(&self) -> Message {
+        match self {
+            Claim::File(claim) => on_kernel(&release(claim.node, self.handle().unwrap_or_default())),
+            Claim::Lock(node, change) => Claim::Lock(*node, LockChange { kind: None, ..*change }).message(),
+        }
+    }
+
+    /// Returns the handle of a claimed open file.
+    fn handle(&self) -> Option<u64> {
+        match self {
+            Claim::File(FileReclaim { open: Some((handle, _)), .. }) => Some(*handle),
+            _ => None,
+        }
+    }
+}
+
+fn on_kernel(message: &[u8]) -> Message {
+    Message::ReclaimLock { head: piece(message) }
 }
 
 /// Returns whether a claim that failed with this error may be granted later, since the server lacks a resource. A
@@ -39,35 +69,34 @@ impl Relay {
         // Requests that wait continue to wait. They are queued now: if this call is interrupted after the server lets
         // the kernel in, no further reclaim would do it.
         self.waiting.parked().into_iter().for_each(|unique| self.deferred.add(DeferredRequest::Await(unique)));
-        let (mut claimed, mut lost) = (0, claims.lost.len());
+        let mut lost = claims.lost.len();
         claims.lost.into_iter().for_each(|held| self.closed(Some(held)));
-        // Locked files are claimed first: other nodes wait for their locks, and only for the grace period.
-        let mut locked = Vec::new();
-        for file in claims.locked {
-            match self.claim_locked(&file, interrupted)? {
-                true => locked.push(file),
-                false => lost += self.lose(&file, interrupted)?,
-            }
+        let locked = claims.locked.into_iter().map(|file| LockedClaims {
+            file: file.node,
+            opens: file.opens.into_iter().map(Claim::File).collect(),
+            locks: file.locks.into_iter().map(|change| Claim::Lock(file.node, change)).collect(),
+        });
+        let others = claims.others.into_iter().map(Claim::File).collect();
+        let mut reclaim = Reclaim::new(locked.collect(), others);
+        while let Some(step) = reclaim.select() {
+            let answer = match step {
+                ReclaimStep::Claim(claim) => self.claim(&claim.message(), interrupted),
+                ReclaimStep::Undo(claim) => self.claim(&claim.undo(), interrupted),
+                ReclaimStep::LocksClaimed => self.claim(&Message::LocksReclaimed {}, interrupted),
+                // Not ended by a signal: the server then lets the kernel in, and a caller that does not know that
+                // would claim again.
+                ReclaimStep::AllClaimed => self.claim(&Message::Reclaimed {}, &|| self.has_ended()),
+            };
+            lost += match reclaim.apply(answer?) {
+                Some(LostClaim::File(node)) => self.lose(node),
+                Some(LostClaim::One(claim)) => {
+                    self.closed(claim.handle().and_then(|handle| self.kernel.loses_open(handle)));
+                    1
+                }
+                None => 0,
+            };
         }
-        let in_time = self.claim(&Message::LocksReclaimed {}, interrupted)?;
-        for file in locked {
-            match in_time {
-                true => claimed += file.opens.len(),
-                false => lost += self.lose(&file, interrupted)?,
-            }
-        }
-        for claim in &claims.others {
-            if self.claim(&message(claim), interrupted)? {
-                claimed += 1;
-            } else {
-                lost += 1;
-                self.closed(claim.open.and_then(|(handle, _)| self.kernel.loses_open(handle)));
-            }
-        }
-        // Not ended by a signal: the server now lets the kernel in, and a caller that does not know that would claim
-        // again.
-        self.claim(&Message::Reclaimed {}, &|| self.has_ended())?;
-        let server = self.client.address();
+        let (server, claimed) = (self.client.address(), reclaim.claimed());
         tracing::warn!(
             %server,
             claimed,
@@ -77,43 +106,25 @@ impl Relay {
         Ok(())
     }
 
-    /// Claims a file with all its locks. Returns false if any of them cannot be had again.
-    fn claim_locked(&self, file: &LockedFile, interrupted: &dyn Fn() -> bool) -> Result<bool, CallError> {
-        let locks = file.locks.iter().map(|change| lock(file.node, change));
-        for claim in file.opens.iter().map(message).chain(locks) {
-            if !self.claim(&claim, interrupted)? {
-                return Ok(false);
-            }
-        }
-        Ok(true)
-    }
-
-    /// Gives up a file: undoes its claimed opens and locks. Returns the number of its open files.
-    fn lose(&self, file: &LockedFile, interrupted: &dyn Fn() -> bool) -> Result<usize, CallError> {
-        let unlocks = file.locks.iter().map(|change| lock(file.node, &LockChange { kind: None, ..*change }));
-        let handles = file.opens.iter().filter_map(|claim| claim.open);
-        let closes = handles.map(|(handle, _)| Message::ReclaimLock { head: piece(&release(file.node, handle)) });
-        for undone in unlocks.chain(closes) {
-            // Undoing a claim that was never made has no effect.
-            self.claim(&undone, interrupted)?;
-        }
-        let lost = self.kernel.loses_file(file.node);
+    /// Gives up a file whose claims were undone. Returns the number of its open files.
+    fn lose(&self, node: u64) -> usize {
+        let lost = self.kernel.loses_file(node);
         let count = lost.len();
         lost.into_iter().for_each(|held| self.closed(Some(held)));
-        Ok(count)
+        count
     }
 
-    /// Makes one claim. Returns whether it was granted. Errors: `TimedOut` if it may be granted later.
-    fn claim(&self, message: &Message, interrupted: &dyn Fn() -> bool) -> Result<bool, CallError> {
+    /// Makes one claim. Errors: `TimedOut` if it may be granted later.
+    fn claim(&self, message: &Message, interrupted: &dyn Fn() -> bool) -> Result<ClaimAnswer, CallError> {
         match self.client.call(Call { within: Some(ATTACH), interrupted, ..Call::new(message) }) {
             Ok(answer) => match answer.message {
-                Message::Done {} => Ok(true),
+                Message::Done {} => Ok(ClaimAnswer::Granted),
                 Message::Unknown {} => Err(CallError::TimedOut),
                 other => Err(unexpected(&other)),
             },
             // The next reclaim makes all claims again.
             Err(CallError::Failed { errno, .. }) if passes(errno) => Err(CallError::TimedOut),
-            Err(CallError::Failed { .. }) => Ok(false),
+            Err(CallError::Failed { .. }) => Ok(ClaimAnswer::Refused),
             Err(error) => Err(error),
         }
     }
