@@ -29,7 +29,7 @@ quick: bootstrap ## the workspace's own tests only
 # time than emulation leaves.
 OLD_KERNEL_TESTS = fuse fuse-protocol agent/lib window/ wire/ config/ types/ relay/ relay-server/ transport/ cli/bin cli/run cli/mount cli/publish \
 	cli/refusals cli/rules cli/start cli/words cli/damage cli/differential catalogue/condense catalogue/files catalogue/model \
-	catalogue/exhaustion global-store/contract global-store/lib global-store/memory file-cache/at_once \
+	catalogue/exhaustion global-store/contract global-store/lib models/global file-cache/at_once \
 	file-cache/batches file-cache/descriptors file-cache/failures file-cache/full file-cache/lib file-cache/machine_crash file-cache/memory \
 	file-cache/model file-cache/read_ahead file-cache/removal file-cache/sta file-cache/taken_back file-cache/times file-cache/waiting
 

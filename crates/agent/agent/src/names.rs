@@ -177,10 +177,11 @@ fn is_stale(error: &io::Error) -> bool {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use catalogue::{Catalogue, MemoryCatalogue, State};
+    use catalogue::{Catalogue, State};
     use config::{Policy, PolicySet};
     use file_cache::{FileCache, Settings};
     use global_store::posix::{PosixStore, StoreOptions};
+    use models::MemoryCatalogue;
     use posix_namespace::PosixNamespace;
     use rustix::fs::{Mode, OFlags};
 

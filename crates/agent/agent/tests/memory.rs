@@ -10,7 +10,7 @@ use agent::{Agent, Caller, Mode, NewAttributes, NewMode, PolicyTable, WriteHow};
 use config::Policy;
 use data_store::{NewTime, Residency, StoreCommand};
 use global_store::posix::{PosixStore, StoreOptions};
-use models::{MemoryNamespace, MemoryStore};
+use models::{MemoryDataStore, MemoryNamespace};
 use namespace::Namespace;
 use posix_namespace::PosixNamespace;
 use testkit::TempTree;
@@ -33,7 +33,7 @@ fn in_both(story: impl Fn(&World)) {
     let tree = TempTree::new();
     let agent = |names: Arc<dyn Namespace>| {
         let policies = PolicyTable::load(Policy::default(), tree.path("policies.toml")).unwrap();
-        Agent::new(Arc::new(MemoryStore::default()), names, policies).unwrap()
+        Agent::new(Arc::new(MemoryDataStore::default()), names, policies).unwrap()
     };
     let data = tree.dir("data");
     let root: OwnedFd = File::open(&data).unwrap().into();

@@ -18,7 +18,7 @@ use types::{ByteRange, Fingerprint, Identity, Timestamp};
 
 /// A data store that keeps each opened file in memory until it is drained.
 #[derive(Default, Clone)]
-pub struct MemoryStore(Arc<Shared>);
+pub struct MemoryDataStore(Arc<Shared>);
 
 #[derive(Default)]
 struct Shared {
@@ -42,7 +42,7 @@ struct Content {
 }
 
 struct MemoryHandle {
-    store: MemoryStore,
+    store: MemoryDataStore,
     file: Arc<MemoryFile>,
     write: bool,
     mark: u64,
@@ -52,7 +52,7 @@ fn errno<T>(errno: i32) -> io::Result<T> {
     Err(io::Error::from_raw_os_error(errno))
 }
 
-impl MemoryStore {
+impl MemoryDataStore {
     fn file(&self, anchor: &Arc<dyn Anchor>, truncate: bool) -> io::Result<Arc<MemoryFile>> {
         let mut files = self.0.files.lock();
         if let Some(file) = files.get(anchor.identity()) {
@@ -102,7 +102,7 @@ impl MemoryStore {
     }
 }
 
-impl DataStore for MemoryStore {
+impl DataStore for MemoryDataStore {
     fn open(&self, anchor: Arc<dyn Anchor>, how: OpenHow, _: &dyn Fn() -> bool) -> io::Result<Box<dyn OpenData>> {
         let file = self.file(&anchor, how.truncate || how.created)?;
         if how.truncate {
@@ -225,7 +225,7 @@ impl DataStore for MemoryStore {
     }
 }
 
-impl LocalIndex for MemoryStore {
+impl LocalIndex for MemoryDataStore {
     fn may_know(&self, start: &[u8]) -> bool {
         self.0.files.lock().keys().any(|identity| identity.as_bytes().starts_with(start))
     }

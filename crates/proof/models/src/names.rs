@@ -9,10 +9,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::global::MemoryStore as GlobalMemory;
 use concurrency::{Mutex, MutexGuard};
 use global_store::calls::Store;
 use global_store::hidden::is_hidden;
-use global_store::memory::MemoryStore as GlobalMemory;
 use global_store::{Anchor, GlobalStore};
 use namespace::{
     AnchorFor, Caller, Found, Hold, Inode, KnownSince, NameKind, Names, Namespace, NewFile, NewMode, NewName,

@@ -1,7 +1,6 @@
 //! Catalogue: one record per replica. The records are Forebay's only durable state of its own.
 //!
-//! [`Catalogue`] has two implementations: [`fjall`](https://docs.rs/fjall) on disk, and one in memory for tests and
-//! models.
+//! [`Catalogue`] is implemented with [`fjall`](https://docs.rs/fjall) on disk; a model in memory is for tests.
 
 // Locks, clocks and threads are those of the crate `concurrency` (clippy.toml); tests may take the system's.
 #![cfg_attr(not(test), deny(clippy::disallowed_types, clippy::disallowed_methods))]
@@ -9,14 +8,12 @@
 mod disk;
 mod layout;
 pub mod limits;
-mod memory;
 
 use std::path::PathBuf;
 
 use types::{Epoch, Fingerprint, Identity, Timestamp, Version};
 
 pub use disk::FjallCatalogue;
-pub use memory::MemoryCatalogue;
 
 /// Durable part of a replica's residency. No record stands for `ABSENT`. `FETCHING` is not recorded, because a replica
 /// file without a record is garbage. `QUEUED` is `Dirty` without a writer.

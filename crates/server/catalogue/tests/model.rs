@@ -4,7 +4,8 @@ mod support;
 
 use std::collections::BTreeMap;
 
-use catalogue::{Catalogue, Change, Durability, FjallCatalogue, MemoryCatalogue, Record, State};
+use catalogue::{Catalogue, Change, Durability, FjallCatalogue, Record, State};
+use models::MemoryCatalogue;
 use support::{Random, identity, record};
 use types::Identity;
 

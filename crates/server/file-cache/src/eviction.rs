@@ -375,7 +375,7 @@ impl Inner {
 mod tests {
     use std::sync::atomic::AtomicU64;
 
-    use global_store::memory::MemoryStore;
+    use models::global::MemoryStore;
 
     use super::*;
     use crate::{FileCache, Settings, Space};

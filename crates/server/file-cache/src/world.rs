@@ -4,9 +4,9 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use catalogue::MemoryCatalogue;
 use config::Policy;
-use global_store::memory::MemoryStore;
+use models::MemoryCatalogue;
+use models::global::MemoryStore;
 
 use crate::{FileCache, FileHandle, Settings};
 use data_store::{OpenHow, Residency};

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use config::Policy;
 use data_store::{Keep, NewTime, OpenHow, Residency};
 use file_cache::{FileCache, FileHandle};
-use global_store::memory::StoreOperation;
+use models::global::StoreOperation;
 use support::{MIB, World, kernel_write, read};
 use types::{Identity, Timestamp};
 

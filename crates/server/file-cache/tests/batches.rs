@@ -9,8 +9,8 @@ use config::Policy;
 use data_store::{DrainProgress, OpenHow, Residency};
 use file_cache::limits::CONCLUDED_FILES;
 use global_store::GlobalStore;
-use global_store::memory::StoreOperation;
 use global_store::posix::{PosixStore, StoreOptions};
+use models::global::StoreOperation;
 use support::{MIB, World, until, without_room};
 use testkit::TempTree;
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use config::{Policy, StageOut};
 use data_store::{OpenHow, Residency};
 use file_cache::FileHandle;
-use global_store::memory::StoreOperation;
+use models::global::StoreOperation;
 use support::{MIB, Mapping, World, kernel_write, until};
 use types::ByteRange;
 

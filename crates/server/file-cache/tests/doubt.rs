@@ -8,8 +8,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use data_store::{OpenHow, Residency};
 use file_cache::FileHandle;
-use global_store::memory::{Fault, StoreOperation};
 use global_store::now_of_files;
+use models::global::{Fault, StoreOperation};
 use support::{MIB, World};
 use types::Timestamp;
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use catalogue::{Catalogue, Durability};
 use config::{KeepAfter, Policy};
 use data_store::{OpenHow, Residency};
-use global_store::memory::{Fault, StoreOperation};
+use models::global::{Fault, StoreOperation};
 use support::{MIB, World, read};
 
 /// The contents that a file may hold: the last one that a call acknowledged, and those of calls that failed since.

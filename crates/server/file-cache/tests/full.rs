@@ -10,8 +10,8 @@ use std::time::Duration;
 use config::{Atime, Policy, StageOut};
 use data_store::Residency;
 use global_store::calls::{RequestId, Store};
-use global_store::memory::StoreOperation::SyncNames;
-use global_store::memory::{Fault, StoreOperation};
+use models::global::StoreOperation::SyncNames;
+use models::global::{Fault, StoreOperation};
 use support::{MIB, World, kernel_file, read};
 use testkit::{PATIENCE, TempTree, in_private_namespace, wait_until};
 

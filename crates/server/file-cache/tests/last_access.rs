@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use config::{Atime, Cache, Policy};
 use data_store::{NewTime, OpenHow};
 use file_cache::{FileCache, FileHandle, Settings};
-use global_store::memory::{Fault, StoreOperation};
+use models::global::{Fault, StoreOperation};
 use support::{MIB, World, kernel_file, read};
 use testkit::{PATIENCE, wait_until};
 use types::{Identity, Timestamp};

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use data_store::{NewTime, Residency};
 use file_cache::FileCache;
-use global_store::memory::StoreOperation;
+use models::global::StoreOperation;
 use support::{MIB, Mapping, World, kernel_write, read};
 use types::Identity;
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use config::Policy;
 use data_store::{Keep, Residency};
-use global_store::memory::StoreOperation;
+use models::global::StoreOperation;
 use support::{World, without_room};
 use testkit::{Disk, TempTree};
 

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use catalogue::MemoryCatalogue;
 use config::{Cache, KeepAfter, Policy, Verify};
 use data_store::{NewTime, OpenHow, Residency};
 use file_cache::{FileCache, FileHandle, Settings, Space};
-use global_store::memory::MemoryStore;
 use global_store::{Anchor, GlobalStore};
+use models::MemoryCatalogue;
+use models::global::MemoryStore;
 use proptest::prelude::*;
 
 /// Unit of sizes. Four units are a little more than a block of the cache, so files have up to four blocks.

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use data_store::{Fared, ReadNotice};
-use global_store::memory::StoreOperation;
+use models::global::StoreOperation;
 use parking_lot::Mutex;
 use support::{MIB, World, read, until};
 use types::ByteRange;

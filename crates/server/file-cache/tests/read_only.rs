@@ -8,10 +8,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use catalogue::MemoryCatalogue;
 use config::{Policy, StageOut};
 use data_store::{NewTime, Residency, Status};
 use file_cache::{FileCache, Settings};
+use models::MemoryCatalogue;
 use rustix::mount::{MountFlags, mount_remount};
 use support::{World, kernel_file, read};
 use testkit::{Disk, TempTree, in_private_namespace};

@@ -3,7 +3,7 @@
 mod support;
 
 use data_store::Residency;
-use global_store::memory::{Fault, StoreOperation};
+use models::global::{Fault, StoreOperation};
 use support::{Mapping, World, kernel_write, read};
 
 #[test] // S4

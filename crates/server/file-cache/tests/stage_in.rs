@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use config::{Cache, KeepAfter, Policy, StageOut};
 use data_store::{NewTime, OpenHow, Residency};
-use global_store::memory::{Fault, StoreOperation};
+use models::global::{Fault, StoreOperation};
 use support::{MIB, World, kernel_write, read, until};
 use types::Timestamp;
 

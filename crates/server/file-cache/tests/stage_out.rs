@@ -7,7 +7,7 @@ use std::sync::Arc;
 use config::{KeepAfter, OnConflict, Policy, StageOut};
 use data_store::{Keep, NewTime, OpenHow, Residency};
 use file_cache::limits::CONCLUDED_FILES;
-use global_store::memory::{Fault, StoreOperation};
+use models::global::{Fault, StoreOperation};
 use support::{MIB, Mapping, World, kernel_write, read};
 use types::{ByteRange, Timestamp};
 

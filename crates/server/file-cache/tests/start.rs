@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, ThreadId};
 
-use catalogue::{Catalogue, Change, Durability, Error, MemoryCatalogue, Record};
+use catalogue::{Catalogue, Change, Durability, Error, Record};
 use file_cache::FileCache;
+use models::MemoryCatalogue;
 use support::World;
 use types::Identity;
 

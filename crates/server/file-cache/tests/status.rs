@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use config::{Cache, Policy, StageOut};
 use data_store::{OpenHow, Residency};
 use file_cache::FileCache;
-use global_store::memory::{Fault, StoreOperation};
+use models::global::{Fault, StoreOperation};
 use support::{MIB, World};
 
 /// Number of files, more than anchors are kept.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use data_store::Residency;
 use file_cache::{FileHandle, limits};
-use global_store::memory::{Fault, StoreOperation};
+use models::global::{Fault, StoreOperation};
 use support::{World, read, until};
 use types::Identity;
 

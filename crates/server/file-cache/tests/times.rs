@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use config::{KeepAfter, Policy};
 use data_store::{NewTime, OpenHow, Residency};
 use file_cache::FileCache;
-use global_store::memory::{Fault, MemoryStore, StoreOperation};
 use global_store::now_of_files;
+use models::global::{Fault, MemoryStore, StoreOperation};
 use support::{MIB, World};
 use types::Timestamp;
 

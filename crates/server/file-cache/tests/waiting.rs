@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use data_store::{Residency, Stuck};
 use file_cache::{FileCache, OpenError};
-use global_store::memory::{Fault, MemoryStore, StoreOperation};
+use models::global::{Fault, MemoryStore, StoreOperation};
 use parking_lot::{Mutex, MutexGuard};
 use support::{MIB, World};
 use testkit::{PATIENCE, wait_until};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use config::{Policy, PolicySet};
 use global_store::posix::{PosixStore, StoreOptions};
-use models::MemoryStore;
+use models::MemoryDataStore;
 use server::{BootVerifier, Files};
 use testkit::TempTree;
 use transport::Service;
@@ -19,7 +19,7 @@ fn requests_are_served_by_any_data_store() {
     let root: OwnedFd = File::open(tree.path("data")).unwrap().into();
     let store = PosixStore::new(root, StoreOptions::default()).unwrap();
     let boot = BootVerifier::begin(tree.root());
-    let data = Arc::new(MemoryStore::default());
+    let data = Arc::new(MemoryDataStore::default());
     let files = Files::new(data, store, "id", &tree.path("departed"), &boot).unwrap();
     let session = files.begin(&[0; 16], "id", "test").unwrap();
     let ask = |message: Message, data: &[u8]| {

@@ -1,8 +1,7 @@
 //! The global store: the existing file system below, reached by descriptor and never by a path under our own mount.
 //!
-//! [`GlobalStore`], [`Anchor`] and [`StoreFile`] are the traits through which the file cache copies data. They have a
-//! POSIX and a memory implementation. The namespace (names, links, permissions) belongs to the agent, which works
-//! directly on the directory descriptors of the POSIX implementation.
+//! [`GlobalStore`], [`Anchor`] and [`StoreFile`] are the traits through which the file cache copies data. They are
+//! implemented over a mounted file system. Names, links and permissions are asked for through the crate `namespace`.
 
 // Locks, clocks and threads are those of the crate `concurrency` (clippy.toml); tests may take the system's.
 #![cfg_attr(not(test), deny(clippy::disallowed_types, clippy::disallowed_methods))]
@@ -12,7 +11,6 @@ pub mod clones;
 pub mod descriptors;
 pub mod hidden;
 pub mod limits;
-pub mod memory;
 pub mod posix;
 
 use std::ffi::OsStr;

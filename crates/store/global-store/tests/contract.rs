@@ -6,9 +6,9 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 
-use global_store::memory::MemoryStore;
 use global_store::posix::{PosixStore, StoreOptions};
 use global_store::{Access, Anchor, GlobalStore, StoreFile};
+use models::global::MemoryStore;
 use rustix::fs::{Mode, OFlags};
 use tempfile::TempDir;
 use types::{ByteRange, Timestamp};

@@ -88,7 +88,7 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
-    use global_store::memory::StoreOperation;
+    use models::global::StoreOperation;
     use parking_lot::Mutex;
     use types::Identity;
 

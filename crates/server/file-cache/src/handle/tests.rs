@@ -1,7 +1,7 @@
 //! Calls on an open file that are given up, or of which the store takes only a part.
 
 use global_store::calls::{RequestId, Store};
-use global_store::memory::{Fault, StoreOperation};
+use models::global::{Fault, StoreOperation};
 use testkit::{PATIENCE, wait_until};
 
 use super::*;

@@ -213,7 +213,7 @@ impl<'a> Announcer<'a> {
 
 #[cfg(test)]
 mod tests {
-    use global_store::memory::{Fault, StoreOperation};
+    use models::global::{Fault, StoreOperation};
 
     use crate::world::World;
     use data_store::{NewTime, Residency};

@@ -3,7 +3,8 @@
 use std::io;
 use std::sync::Arc;
 
-use catalogue::{Catalogue, Durability, MemoryCatalogue};
+use catalogue::{Catalogue, Durability};
+use models::MemoryCatalogue;
 
 use crate::hooked::Step;
 use crate::world::{How, World, how, scratch};

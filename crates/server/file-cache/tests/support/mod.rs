@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use catalogue::MemoryCatalogue;
 use config::Policy;
 use data_store::{OpenHow, Residency};
 use file_cache::{FileCache, FileHandle, Settings, Space};
-use global_store::memory::{MemoryStore, StoreOperation};
 use global_store::{Anchor, GlobalStore};
+use models::MemoryCatalogue;
+use models::global::{MemoryStore, StoreOperation};
 use types::Identity;
 
 pub const MIB: usize = 1 << 20;

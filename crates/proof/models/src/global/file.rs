@@ -7,7 +7,7 @@ use rustix::fs::FallocateFlags;
 use types::{ByteRange, Identity, Timestamp};
 
 use super::{MemoryStore, StoreOperation, stale};
-use crate::{Access, Anchor, StoreAttributes, StoreFile};
+use global_store::{Access, Anchor, StoreAttributes, StoreFile};
 
 #[derive(Clone)]
 pub(super) struct MemoryAnchor {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use concurrency::Mutex;
 use types::Identity;
 
-use crate::{Catalogue, Change, Durability, Error, Record, State};
+use catalogue::{Catalogue, Change, Durability, Error, Record, State};
 
 /// Catalogue that keeps exactly what [`Catalogue`] promises and loses everything else in a crash. Clones share one
 /// catalogue.

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use global_store::memory::{Fault, MemoryStore, StoreOperation};
 use global_store::{Access, GlobalStore};
+use models::global::{Fault, MemoryStore, StoreOperation};
 use types::{ByteRange, Timestamp};
 
 #[test]

@@ -16,11 +16,11 @@ use std::sync::Arc;
 use concurrency::Mutex;
 use types::{ByteRange, Fingerprint, Identity, Timestamp};
 
-use crate::{Anchor, GlobalStore, StoreAttributes, SyncPoint};
 use content::Content;
 use faults::Faults;
 pub use faults::{Fault, JournalEntry, StoreOperation};
 use file::MemoryAnchor;
+use global_store::{Anchor, GlobalStore, StoreAttributes, SyncPoint};
 
 /// A function called before every operation of the file cache. No lock of the store is held, so the function may change
 /// the store.

@@ -5,12 +5,12 @@ use types::{ByteRange, Identity, Timestamp};
 /// One operation of the file cache.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum StoreOperation {
-    /// [`GlobalStore::locate`](crate::GlobalStore::locate).
+    /// [`GlobalStore::locate`](global_store::GlobalStore::locate).
     Locate,
     /// Attributes of an anchor or an open file.
     Attributes,
     /// Opening a file.
-    Open(crate::Access),
+    Open(global_store::Access),
     /// Reading; the requested range.
     Read(ByteRange),
     /// Writing; the range.
