@@ -51,13 +51,11 @@ pub struct Cpu {
 }
 
 impl Cpu {
-    /// Returns the sum of all ticks.
     pub fn total(&self) -> u64 {
         self.user + self.system + self.idle + self.io_wait + self.stolen
     }
 }
 
-/// Traffic of a block device.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Disk {
     pub read_bytes: u64,
@@ -68,7 +66,6 @@ pub struct Disk {
     pub busy_ms: u64,
 }
 
-/// Traffic of a network interface.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Interface {
     pub received_bytes: u64,
@@ -206,7 +203,6 @@ fn interfaces(text: &str) -> BTreeMap<String, Interface> {
     lines.collect()
 }
 
-/// The file system and device of a directory.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Behind {
     /// Type of the file system: `ext4`, `nfs4`, `fuse.forebay`.
@@ -219,7 +215,6 @@ pub struct Behind {
 /// Path by which the bytes of a file system leave this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Medium {
-    /// A block device of this machine.
     Device,
     /// The memory of this machine: there is nothing faster below.
     Memory,
@@ -230,7 +225,6 @@ pub enum Medium {
 }
 
 impl Behind {
-    /// Finds the mount of a directory.
     pub fn of(directory: &Path) -> Behind {
         let path = directory.canonicalize().unwrap_or_else(|_| directory.to_path_buf());
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();

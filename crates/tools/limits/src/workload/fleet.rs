@@ -23,12 +23,10 @@ pub struct Launcher {
     words: Vec<OsString>,
     /// Hosts of the groups, in turn; empty: this machine.
     hosts: Vec<Host>,
-    /// Hosts that are only observed.
     observed: Vec<Host>,
 }
 
 impl Launcher {
-    /// Creates a launcher for `program WORDS worker`.
     pub fn new(program: impl Into<PathBuf>, words: &[&str]) -> Launcher {
         let words = words.iter().chain(&["worker"]).map(OsString::from).collect();
         Launcher { program: program.into(), words, hosts: Vec::new(), observed: Vec::new() }
@@ -40,7 +38,6 @@ impl Launcher {
         self
     }
 
-    /// Returns this launcher with these hosts observed.
     pub fn seeing(mut self, hosts: &[Host]) -> Launcher {
         self.observed = hosts.to_vec();
         self
@@ -146,7 +143,6 @@ impl Fleet {
         Ok(fleet)
     }
 
-    /// Sends a command to all children.
     pub fn tell(&mut self, command: &Command) {
         for member in &mut self.members {
             if let Some(to) = &mut member.to {
