@@ -43,7 +43,6 @@ pub(crate) struct Arrival {
     pub brief: bool,
 }
 
-/// Receiver of messages.
 #[derive(Clone)]
 pub(crate) enum Handler {
     Files(Arc<dyn Filesystem>),
