@@ -95,7 +95,15 @@ struct Search(Vec<(usize, String, usize)>);
 impl<'ast> Visit<'ast> for Search {
     fn visit_item_trait(&mut self, item: &'ast ItemTrait) {
         if !matches!(item.vis, Visibility::Inherited) {
-            let methods = item.items.iter().filter(|item| matches!(item, TraitItem::Fn(_))).count();
+            // A macro in a trait may define methods as well.
+            let methods = item.items.iter().map(|item| match item {
+                TraitItem::Fn(_) => 1,
+                TraitItem::Macro(item) => {
+                    item.mac.tokens.clone().into_iter().filter(|token| token.to_string() == "fn").count()
+                }
+                _ => 0,
+            });
+            let methods = methods.sum();
             self.0.push((item.ident.span().start().line, item.ident.to_string(), methods));
         }
     }
@@ -121,6 +129,9 @@ mod tests {
     fn a_trait_with_more_than_twelve_methods_is_a_finding() {
         assert_eq!(found(&of("pub", "B", 13), ""), ["`a::B` has 13 methods, at most 12"]);
         assert_eq!(found(&of("pub(crate)", "B", 13), "").len(), 1);
+        let list =
+            |methods: usize| format!("pub trait B {{ fn a(&self); list! {{ {} }} }}", "fn b(&self);".repeat(methods));
+        assert_eq!((found(&list(12), "").len(), found(&list(11), "").len()), (1, 0));
     }
 
     #[test]

@@ -135,7 +135,6 @@ impl<M: Memory> Drained<M> {
         }
     }
 
-    /// Overwrites the older line.
     fn mark_line(&self, progress: AppliedProgress) {
         let age = |line: &usize| {
             let found = self.line(*line).flatten();

@@ -231,7 +231,6 @@ impl RecordHeader {
     }
 }
 
-/// Returns length and kind in one word.
 pub(crate) fn shape(length: u32, kind: RecordKind) -> u64 {
     u64::from(length) | (kind as u64) << 32
 }

@@ -95,7 +95,6 @@ pub struct ApplyQueue {
     waiting: BTreeMap<Key, (Taken, ByteRange)>,
     sweep: Sweep,
     rings: BTreeMap<RingSlot, RingState>,
-    /// Total bytes of `waiting`.
     waiting_bytes: u64,
     /// Number of bytes from which a new attempt to find a batch that nobody waits for is worth it.
     try_at: u64,

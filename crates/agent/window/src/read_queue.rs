@@ -252,7 +252,6 @@ impl ReadQueue {
         }
     }
 
-    /// Removes the bytes of `range`, splitting blocks.
     fn remove(&mut self, range: ByteRange) {
         for ((block, offset), found) in self.overlapping(range) {
             self.take(offset);

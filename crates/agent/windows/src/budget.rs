@@ -5,7 +5,6 @@ use std::sync::Arc;
 use concurrency::Mutex;
 use window::limits::CAPACITY_MIN;
 
-/// Bytes left of the budget.
 #[derive(Debug, Clone)]
 pub(crate) struct WindowBudget(Arc<Mutex<u64>>);
 

@@ -56,7 +56,6 @@ impl WindowStatus {
     }
 }
 
-/// Counters from which [`WindowStatus`] is built.
 #[derive(Debug, Default)]
 pub(crate) struct WindowCounters {
     pub attached: AtomicU64,
@@ -75,7 +74,6 @@ pub(crate) struct WindowCounters {
 }
 
 impl WindowCounters {
-    /// Adds to a counter.
     pub fn add(counter: &AtomicU64, number: u64) {
         counter.fetch_add(number, Relaxed);
     }

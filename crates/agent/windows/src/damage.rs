@@ -6,18 +6,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::counters::WindowCounters;
 
-/// Number of damages found in one file.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Damages(Arc<AtomicU64>);
 
 impl Damages {
-    /// Counts one damage.
     pub fn note(&self, counters: &WindowCounters) {
         self.0.fetch_add(1, Ordering::AcqRel);
         WindowCounters::add(&counters.damaged, 1);
     }
 
-    /// Number of damages.
     pub fn count(&self) -> u64 {
         self.0.load(Ordering::Acquire)
     }

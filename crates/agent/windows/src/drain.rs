@@ -54,10 +54,8 @@ fn small_batches() -> Option<ApplyQueue> {
     std::env::var(SMALL_BATCHES).ok().map(|_| ApplyQueue::with_batches_of(40_000, 15_000))
 }
 
-/// A ring.
 struct Ring {
     reader: RingReader<Arc<Mapping>>,
-    /// The open file to which the ring belongs.
     open: u64,
     ended: bool,
     /// Wait time of writers, us, already added to the counters.
@@ -91,7 +89,6 @@ impl Ring {
     }
 }
 
-/// A ring granted to a program.
 pub(crate) struct Granted {
     pub ring: Arc<Mapping>,
     pub sequence: Arc<Mapping>,
@@ -100,17 +97,14 @@ pub(crate) struct Granted {
     pub medium: WindowMedium,
 }
 
-/// The rings of one file.
 pub(crate) struct Drain {
     place: FilePlace,
     hint: String,
-    /// Medium of the rings and marks.
     medium: WindowMedium,
     /// Write-back of applied bytes. Ends before `target` is dropped.
     write_back: KernelWriteBack,
     /// Target of the records. Keeps the file open for writing as long as there are windows.
     target: Box<dyn WindowTarget>,
-    /// Most bytes of one part of a batch.
     part_bytes: u64,
     /// Whether each write costs a round trip.
     is_remote: bool,
@@ -181,7 +175,6 @@ impl Drain {
         })
     }
 
-    /// Directory in which the rings are recorded.
     pub fn place(&self) -> &FilePlace {
         &self.place
     }
@@ -199,7 +192,6 @@ impl Drain {
         self.kept.store(self.medium.is_durable() && !self.rings.is_empty() && !troubled, Ordering::Release);
     }
 
-    /// Adds a ring for an open file.
     pub fn add(&mut self, open: u64, share: Share) -> io::Result<Granted> {
         // Writes past windows, and the creation of the file, become as durable as the writes to this window will be.
         self.sync()?;
@@ -259,18 +251,15 @@ impl Drain {
         rings.find(|ring| ring.open == open && !ring.ended).map(|ring| ring.reader.grant().capacity)
     }
 
-    /// Number of rings that accept writes.
     pub fn windows(&self) -> usize {
         self.rings.values().filter(|ring| !ring.ended).count()
     }
 
-    /// Number of damages found in acknowledged writes.
     #[cfg(test)]
     pub fn damages(&self) -> u64 {
         self.damages.count()
     }
 
-    /// Whether no ring is left.
     pub fn is_over(&self) -> bool {
         self.rings.is_empty()
     }
@@ -347,7 +336,6 @@ impl Drain {
         self.rings.values().any(Ring::is_short_of_room)
     }
 
-    /// Whether a writer waits for room.
     pub fn is_without_room(&self) -> bool {
         self.rings.values().any(|ring| !ring.ended && ring.reader.used() == ring.reader.grant().capacity)
     }
@@ -358,7 +346,6 @@ impl Drain {
         rings.any(|ring| !ring.is_short_of_room() && ring.came.elapsed() < limits::WINDOW_DRAIN_AFTER)
     }
 
-    /// Whether all taken records are applied.
     pub fn is_drained(&self) -> bool {
         self.queue.is_empty()
     }
@@ -441,7 +428,6 @@ impl Drain {
         Some((Arc::clone(ring.reader.memory()), ring.reader.lie_down()?))
     }
 
-    /// Turns the doorbells off.
     pub fn get_up(&self) {
         self.rings.values().for_each(|ring| ring.reader.get_up());
     }

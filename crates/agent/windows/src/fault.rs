@@ -12,7 +12,6 @@ pub const POINTS: &[&str] = &[
     "window.removed",
 ];
 
-/// Passes a fault point; see [`faults`].
 pub(crate) fn point(name: &'static str) {
     debug_assert!(POINTS.contains(&name), "{name} is not listed");
     faults::pass(name);

@@ -14,30 +14,22 @@ use crate::limits;
 use crate::place::FilePlace;
 use crate::table::Windows;
 
-/// The windows of one file.
 pub(crate) struct FileWindow {
     pub identity: Identity,
-    /// Directory in which the rings are recorded.
     pub place: FilePlace,
     /// State under the file's lock; `None` once the windows are over.
     pub drain: Mutex<Option<Drain>>,
     /// Flag for [`Windows::keeps`], updated by the holder of `drain`.
     pub kept: Arc<AtomicBool>,
-    /// Whether the thread was started.
     started: AtomicBool,
     /// Open files that were closed while `drain` was locked. Their windows are to end.
     closed: Mutex<Vec<u64>>,
 }
 
-/// Next action of the thread.
 enum Next {
-    /// Apply another batch.
     Again,
-    /// Sleep for a time.
     Nap(Duration),
-    /// Sleep until the doorbell rings.
     Sleep,
-    /// End the thread.
     End,
 }
 
@@ -117,7 +109,6 @@ impl FileWindow {
     }
 }
 
-/// Times of recent events.
 struct Pace {
     /// Time at which records were last taken.
     busy: Instant,

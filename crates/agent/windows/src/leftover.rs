@@ -12,7 +12,6 @@ use crate::directory;
 use crate::place::FilePlace;
 use crate::session::{FILES, SOCKET};
 
-/// Prefix of session names.
 pub(crate) const PREFIX: &str = "forebay-";
 /// Time after which a session without a socket is no longer just starting.
 const BEGINS: Duration = Duration::from_secs(10);
@@ -20,7 +19,6 @@ const BEGINS: Duration = Duration::from_secs(10);
 /// A session directory that no agent serves.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LeftWindows {
-    /// Path of the directory.
     pub path: PathBuf,
     /// Bytes allocated to the directory.
     pub bytes: u64,

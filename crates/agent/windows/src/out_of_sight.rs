@@ -12,7 +12,6 @@ use crate::session::AgentRun;
 /// A session that may exist elsewhere. Nothing is served on its burst buffer until it is visible or given up.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OutOfSight {
-    /// Directory of the session.
     pub path: PathBuf,
     /// Whether the session's medium may be gone for good. If so, only [`forget_windows`] helps.
     pub may_be_gone: bool,

@@ -39,7 +39,6 @@ struct FileRecord {
     hint: PathBuf,
 }
 
-/// Record of a granted ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct RingRecord {
     format: u32,
@@ -82,7 +81,6 @@ impl CutRecord {
     }
 }
 
-/// The directory of one file's rings.
 #[derive(Debug)]
 pub(crate) struct FilePlace {
     path: PathBuf,
@@ -91,12 +89,10 @@ pub(crate) struct FilePlace {
 }
 
 impl FilePlace {
-    /// Returns an existing directory.
     pub fn of(path: PathBuf, durable: bool) -> FilePlace {
         FilePlace { path, durable }
     }
 
-    /// Creates a directory in `files`.
     pub fn make(files: &Path, number: u64, durable: bool, identity: &Identity, hint: &Path) -> io::Result<FilePlace> {
         let place = FilePlace::of(files.join(number.to_string()), durable);
         make(&place.path, 0o700)?;
@@ -110,7 +106,6 @@ impl FilePlace {
         FilePlace::of(self.path.clone(), self.durable)
     }
 
-    /// Path of the directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -155,17 +150,14 @@ impl FilePlace {
         since.map_or(0, |since| since.as_nanos() as u64)
     }
 
-    /// Path of the sequence counter.
     pub fn sequence(&self) -> PathBuf {
         self.path.join("sequence")
     }
 
-    /// Path of the applied mark.
     pub fn drained(&self) -> PathBuf {
         self.path.join("drained")
     }
 
-    /// Path of a ring.
     pub fn ring(&self, number: usize) -> PathBuf {
         self.path.join(number.to_string())
     }
@@ -230,7 +222,6 @@ impl FilePlace {
         put(&self.grant_path(number), &serde_json::to_vec(record)?, self.durable)
     }
 
-    /// Makes removals in the directory durable.
     fn sync(&self) -> io::Result<()> {
         if self.durable { sync(&self.path) } else { Ok(()) }
     }

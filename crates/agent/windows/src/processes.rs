@@ -15,7 +15,6 @@ use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create
 use window::attach::page;
 use window::{Mapping, Memory, WindowMedium};
 
-/// A registered process.
 pub(crate) struct Process {
     pub pid: u32,
     itself: OwnedFd,
@@ -47,7 +46,6 @@ impl Process {
     }
 }
 
-/// All registered processes.
 #[derive(Default)]
 pub(crate) struct Processes {
     all: RwLock<Vec<Arc<Process>>>,
@@ -108,14 +106,12 @@ impl Processes {
         claim.map(|(process, (slot, mild))| Announced { process, slot, mild })
     }
 
-    /// Returns the registered process of a thread.
     pub fn process_of(&self, thread: u32) -> Option<u32> {
         let owner = process_id(thread)?;
         self.all.read().iter().any(|process| process.pid == owner && process.lives()).then_some(owner)
     }
 }
 
-/// Returns the process that a thread belongs to.
 fn process_id(thread: u32) -> Option<u32> {
     let status = std::fs::read_to_string(format!("/proc/{thread}/status")).ok()?;
     status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()

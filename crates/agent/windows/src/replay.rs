@@ -41,7 +41,6 @@ pub struct Replayed {
     pub path: PathBuf,
     /// Acknowledged writes that were not in a replica.
     pub records: u64,
-    /// Bytes of these writes.
     pub bytes: u64,
     /// Descriptions of lost data, a sentence each: which bytes, and why.
     pub lost: Vec<String>,
@@ -51,7 +50,6 @@ pub struct Replayed {
     unreadable: Vec<String>,
 }
 
-/// Records of a file's rings.
 struct Left {
     hint: PathBuf,
     grants: Vec<Granted>,

@@ -41,7 +41,6 @@ impl WindowService {
         })
     }
 
-    /// Returns the registered process of a thread.
     pub fn process_of(&self, thread: u32) -> Option<u32> {
         self.processes.process_of(thread)
     }

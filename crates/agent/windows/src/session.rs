@@ -24,7 +24,6 @@ use crate::out_of_sight::OutOfSight;
 use crate::own_tmpfs::{self, OWN_TMPFS};
 use crate::place::{FilePlace, make, put, sync};
 
-/// File in a burst buffer that lists its sessions.
 const SESSIONS: &str = "windows";
 /// File in a session's directory that holds the agent's name at its server.
 const CLIENT: &str = "client";
@@ -35,7 +34,6 @@ pub(crate) const FILES: &str = "files";
 /// BOOT value for persistent memory, where rings survive a reboot.
 const DURABLE: &str = "durable";
 
-/// One run of one agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct AgentRun {
     name: String,
@@ -44,7 +42,6 @@ pub(crate) struct AgentRun {
     dir: PathBuf,
 }
 
-/// A burst buffer's list of sessions.
 #[derive(Default)]
 struct List {
     sessions: Vec<AgentRun>,
@@ -75,7 +72,6 @@ impl List {
     }
 }
 
-/// Returns the machine's boot id.
 fn this_boot() -> io::Result<String> {
     Ok(fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
 }
@@ -91,7 +87,6 @@ fn device_of(dir: &Path) -> io::Result<u64> {
     Err(io::ErrorKind::NotFound.into())
 }
 
-/// Returns 16 unpredictable bytes.
 pub(crate) fn random() -> io::Result<u128> {
     let mut bytes = [0; 16];
     let mut file = fs::File::open("/dev/urandom")?;
@@ -278,12 +273,10 @@ impl AgentRun {
         self.boot == DURABLE
     }
 
-    /// Directory of the session.
     pub fn path(&self) -> PathBuf {
         self.dir.join(&self.name)
     }
 
-    /// Socket at which programs register.
     pub fn socket(&self) -> PathBuf {
         self.path().join(SOCKET)
     }
@@ -321,7 +314,6 @@ impl AgentRun {
         if self.is_durable() { sync(&self.dir).and_then(|()| sync(&self.files())) } else { Ok(()) }
     }
 
-    /// Creates the directory of one more file.
     pub fn add(&self, number: u64, identity: &Identity, hint: &Path) -> io::Result<FilePlace> {
         let place = FilePlace::make(&self.files(), number, self.is_durable(), identity, hint)?;
         if self.is_durable() {

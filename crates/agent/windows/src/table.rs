@@ -61,7 +61,6 @@ impl WindowSettings {
     }
 }
 
-/// A ring that a program may fetch.
 pub(crate) struct Token {
     pub(crate) identity: Identity,
     pub(crate) open: u64,
@@ -85,7 +84,6 @@ pub(crate) struct FileEntry {
     pub(crate) left_mapped: bool,
     /// Whether any right was of an open file that can be mapped for writing.
     pub(crate) mappable: bool,
-    /// Damages of the file's acknowledged writes.
     pub(crate) damages: Damages,
 }
 
@@ -101,7 +99,6 @@ pub enum CrashDurability {
     All,
 }
 
-/// The windows of one agent.
 pub struct Windows {
     pub(crate) settings: WindowSettings,
     pub(crate) session: AgentRun,
@@ -159,7 +156,6 @@ impl Windows {
         }))
     }
 
-    /// Socket at which programs register.
     pub fn socket(&self) -> PathBuf {
         self.session.socket()
     }

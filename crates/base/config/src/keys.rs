@@ -18,10 +18,13 @@ pub struct Key {
     /// Meaning, in one line.
     pub meaning: &'static str,
     /// Parses a value into a policy. Errors: a sentence for the user.
-    pub(crate) read: fn(&mut Policy, &str) -> Result<(), String>,
+    pub(crate) read: Read,
     /// Formats the policy's value in the syntax that `read` accepts.
-    pub(crate) write: fn(&Policy) -> String,
+    pub(crate) write: Write,
 }
+
+type Read = fn(&mut Policy, &str) -> Result<(), String>;
+type Write = fn(&Policy) -> String;
 
 /// Reason why a key or its value was rejected.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -159,21 +162,15 @@ fn write_stage_out(value: StageOut) -> String {
     }
 }
 
-/// Defines a key with only one value; `$why` is the reason why every other value is rejected.
-macro_rules! only {
-    ($name:literal = $value:literal, $meaning:literal, $why:literal) => {
-        Key {
-            name: $name,
-            syntax: $value,
-            default: $value,
-            meaning: $meaning,
-            read: |_, text| match text {
-                $value => Ok(()),
-                _ => Err(format!(concat!("`{}` is not available in this version: ", $why), text)),
-            },
-            write: |_| $value.to_string(),
-        }
-    };
+fn read_keep_after(text: &str) -> Result<KeepAfter, String> {
+    if text == "delete" { Ok(KeepAfter::Delete) } else { parse_duration(text).map(KeepAfter::For) }
+}
+
+fn write_keep_after(value: KeepAfter) -> String {
+    match value {
+        KeepAfter::For(t) => format_duration(t),
+        KeepAfter::Delete => "delete".to_string(),
+    }
 }
 
 /// Shortest accepted wait. The store's own retries take this long, so shorter waits would fail calls to a store that is
@@ -188,6 +185,10 @@ fn read_unavailable(text: &str) -> Result<Option<Duration>, String> {
             t => Ok(Some(t)),
         },
     }
+}
+
+fn write_unavailable(wait: Option<Duration>) -> String {
+    wait.map_or_else(|| "hang".to_string(), format_duration)
 }
 
 fn read_share(text: &str) -> Result<u32, String> {
@@ -220,204 +221,110 @@ fn write_rate(bytes: u64) -> String {
     if bytes == 0 { "unlimited".to_string() } else { format!("{}/s", format_size(bytes)) }
 }
 
-/// All keys, in the order of the documentation.
-pub static KEYS: [Key; 24] = [
-    Key {
-        name: "cache",
-        syntax: "both|write-cache|preload|through|scratch",
-        default: "both",
-        meaning: "which data is accelerated: written and read, written only, read only, none; scratch is written and read, and staged out only by a command or the end of the mount",
-        read: |p, text| word(text, &CACHES).map(|value| p.cache = value),
-        write: |p| name(p.cache, &CACHES),
-    },
-    Key {
-        name: "stage_out",
-        syntax: "close|idle:T|age:T|size:N|manual|exit",
-        default: "close",
-        meaning: "what starts the copy to the global store: the last close, no use for T, T after the first change, N undrained bytes, a command, the end of the mount; a file that is held open is copied meanwhile under age and size alone (S67)",
-        read: |p, text| read_stage_out(text).map(|value| p.stage_out = value),
-        write: |p| write_stage_out(p.stage_out),
-    },
-    Key {
-        name: "keep_after",
-        syntax: "T|delete",
-        default: "1h",
-        meaning: "how long a clean replica stays in the burst buffer after its last use",
-        read: |p, text| {
-            p.keep_after = if text == "delete" { KeepAfter::Delete } else { KeepAfter::For(parse_duration(text)?) };
-            Ok(())
-        },
-        write: |p| match p.keep_after {
-            KeepAfter::For(t) => format_duration(t),
-            KeepAfter::Delete => "delete".to_string(),
-        },
-    },
-    only!(
-        "consistency" = "close-to-open",
+/// Makes the table of keys from rows `name: syntax = default, meaning, value`.
+///
+/// A value is one of a table of `words` kept in a field, a field with two `functions` that parse and format it, or
+/// `only` the default, with the reason why every other is rejected.
+macro_rules! keys {
+    ($($name:literal: $syntax:literal = $default:literal, $meaning:literal, $kind:ident($($value:tt)*);)*) => {
+        /// All keys, in the order of the documentation.
+        pub static KEYS: [Key; [$($name),*].len()] = [$({
+            let (read, write) = keys!(@$kind $default, $($value)*);
+            Key { name: $name, syntax: $syntax, default: $default, meaning: $meaning, read, write }
+        }),*];
+    };
+    (@words $default:literal, $field:ident, $words:ident) => {
+        keys!(@functions $default, $field, |text| word(text, &$words), |value| name(value, &$words))
+    };
+    (@functions $default:literal, $field:ident, $parse:expr, $format:expr) => {{
+        const READ: Read = |policy, text| $parse(text).map(|value| policy.$field = value);
+        const WRITE: Write = |policy| $format(policy.$field);
+        (READ, WRITE)
+    }};
+    (@only $default:literal, $why:literal) => {{
+        const READ: Read = |_, text| match text {
+            $default => Ok(()),
+            _ => Err(format!(concat!("`{}` is not available in this version: ", $why), text)),
+        };
+        const WRITE: Write = |_| $default.to_string();
+        (READ, WRITE)
+    }};
+}
+
+keys! {
+    "cache": "both|write-cache|preload|through|scratch" = "both",
+        "which data is accelerated: written and read, written only, read only, none; scratch is written and read, and staged out only by a command or the end of the mount",
+        words(cache, CACHES);
+    "stage_out": "close|idle:T|age:T|size:N|manual|exit" = "close",
+        "what starts the copy to the global store: the last close, no use for T, T after the first change, N undrained bytes, a command, the end of the mount; a file that is held open is copied meanwhile under age and size alone (S67)",
+        functions(stage_out, read_stage_out, write_stage_out);
+    "keep_after": "T|delete" = "1h",
+        "how long a clean replica stays in the burst buffer after its last use",
+        functions(keep_after, read_keep_after, write_keep_after);
+    "consistency": "close-to-open" = "close-to-open",
         "what other nodes see: what was staged out before they open the file",
-        "nodes meet in the global store alone"
-    ),
-    Key {
-        name: "close",
-        syntax: "drain|lazy",
-        default: "drain",
-        meaning: "whether close waits until what a window acknowledged is in the burst buffer; lazy: whoever opens or looks at the file next waits for that",
-        read: |p, text| word(text, &CLOSE).map(|value| p.close_lazy = value),
-        write: |p| name(p.close_lazy, &CLOSE),
-    },
-    Key {
-        name: "durable_at",
-        syntax: "fsync|close",
-        default: "fsync",
-        meaning: "the call after which data survives a machine crash",
-        read: |p, text| word(text, &DURABLE_AT).map(|value| p.durable_at_close = value),
-        write: |p| name(p.durable_at_close, &DURABLE_AT),
-    },
-    Key {
-        name: "fsync",
-        syntax: "burst-buffer|global",
-        default: "burst-buffer",
-        meaning: "where data is durable when fsync returns",
-        read: |p, text| word(text, &FSYNC).map(|value| p.fsync_global = value),
-        write: |p| name(p.fsync_global, &FSYNC),
-    },
-    Key {
-        name: "rename",
-        syntax: "commit|lazy",
-        default: "commit",
-        meaning: "whether a dirty file is staged out before it replaces an existing name",
-        read: |p, text| word(text, &RENAME).map(|value| p.rename_commits = value),
-        write: |p| name(p.rename_commits, &RENAME),
-    },
-    Key {
-        name: "publish",
-        syntax: "in-place|atomic",
-        default: "in-place",
-        meaning: "how staged-out bytes appear in the global store: written into the file, or all at once as another file that takes its name, once nobody has it open, where that can be done (S53); its replica goes then, and the next open stages it in again",
-        read: |p, text| word(text, &PUBLISH).map(|value| p.publish_atomic = value),
-        write: |p| name(p.publish_atomic, &PUBLISH),
-    },
-    Key {
-        name: "verify",
-        syntax: "counts|full",
-        default: "counts",
-        meaning: "how a stage-out is checked: by bytes written, fsync and a final stat, or by reading back",
-        read: |p, text| word(text, &VERIFY).map(|value| p.verify = value),
-        write: |p| name(p.verify, &VERIFY),
-    },
-    Key {
-        name: "revalidate",
-        syntax: "T",
-        default: "1s",
-        meaning: "how long attributes and clean replicas are trusted before the global store is asked again",
-        read: |p, text| parse_duration(text).map(|value| p.revalidate = value),
-        write: |p| format_duration(p.revalidate),
-    },
-    Key {
-        name: "negative_timeout",
-        syntax: "T",
-        default: "0s",
-        meaning: "how long a name that was not there is taken for absent without asking the global store; it hides what others make meanwhile",
-        read: |p, text| parse_duration(text).map(|value| p.negative_timeout = value),
-        write: |p| format_duration(p.negative_timeout),
-    },
-    Key {
-        name: "on_conflict",
-        syntax: "keep|dirty-wins",
-        default: "keep",
-        meaning: "what happens when the global copy changed under a dirty file: stop and report, or overwrite it",
-        read: |p, text| word(text, &ON_CONFLICT).map(|value| p.on_conflict = value),
-        write: |p| name(p.on_conflict, &ON_CONFLICT),
-    },
-    Key {
-        name: "unavailable",
-        syntax: "hang|T",
-        default: "hang",
-        meaning: "what a call does that needs a global store which does not answer: it waits, as on a hard mount, or fails with EIO after T, of 1s or more, as on a soft one",
-        read: |p, text| read_unavailable(text).map(|value| p.unavailable = value),
-        write: |p| p.unavailable.map_or_else(|| "hang".to_string(), format_duration),
-    },
-    Key {
-        name: "atime",
-        syntax: "no|relative|strict",
-        default: "no",
-        meaning: "whether reading a file moves its time of last access: never, as `relatime` does (once after each change, and once a day), or always; the global copy gets it when the file is closed, which moves its ctime",
-        read: |p, text| word(text, &ATIME).map(|value| p.atime = value),
-        write: |p| name(p.atime, &ATIME),
-    },
-    Key {
-        name: "lock",
-        syntax: "auto|local|refuse",
-        default: "auto",
-        meaning: "whom `fcntl` and `flock` locks exclude: programs of all nodes where that can be kept, else of this node alone; of this node alone; or of all nodes, and where that cannot be kept the call fails with ENOLCK",
-        read: |p, text| word(text, &LOCK).map(|value| p.lock = value),
-        write: |p| name(p.lock, &LOCK),
-    },
-    Key {
-        name: "window",
-        syntax: "auto|off|N",
-        default: "auto",
-        meaning: "the memory in which a preloaded program's writes to an open file are acknowledged, where the agent serves windows (docs/window.md)",
-        read: |p, text| WindowPolicy::parse(text).map(|value| p.window = value),
-        write: |p| p.window.format(),
-    },
-    Key {
-        name: "rw_conflict",
-        syntax: "invalidate|disable",
-        default: "invalidate",
-        meaning: "what becomes of a file's windows when it is read: they go on, or the first read ends them until everybody has closed it, and as long as somebody may have one nothing is read ahead but what is asked for (`POSIX_FADV_WILLNEED`)",
-        read: |p, text| word(text, &RW_CONFLICT).map(|value| p.read_ends_windows = value),
-        write: |p| name(p.read_ends_windows, &RW_CONFLICT),
-    },
-    Key {
-        name: "write_back",
-        syntax: "early|kernel",
-        default: "early",
-        meaning: "when what a program writes in sequence through a window goes on to the burst buffer's medium: 32 MiB behind it, so that a sync finds most of it done, or when the kernel likes, which spares the medium what is removed or written again within half a minute",
-        read: |p, text| word(text, &WRITE_BACK).map(|value| p.write_back_early = value),
-        write: |p| name(p.write_back_early, &WRITE_BACK),
-    },
-    Key {
-        name: "read_ahead",
-        syntax: "auto|off|N",
-        default: "auto",
-        meaning: "how far ahead of a pattern of reads a file that is being staged in is fetched before anything else, and one at a server at all; off: in file order from where it was read last, and from a server not",
-        read: |p, text| WindowPolicy::parse(text).map(|value| p.read_ahead = value),
-        write: |p| p.read_ahead.format(),
-    },
-    Key {
-        name: "remote_wait",
-        syntax: "T",
-        default: "1m",
-        meaning: "how long an open waits for another node that holds the file dirty",
-        read: |p, text| parse_duration(text).map(|value| p.remote_wait = value),
-        write: |p| format_duration(p.remote_wait),
-    },
-    Key {
-        name: "io_timeout",
-        syntax: "T",
-        default: "30s",
-        meaning: "how long a read waits for the server of a burst buffer before it fails with ETIMEDOUT",
-        read: |p, text| parse_duration(text).map(|value| p.io_timeout = value),
-        write: |p| format_duration(p.io_timeout),
-    },
-    Key {
-        name: "passthrough_reserve",
-        syntax: "PERCENT",
-        default: "5%",
-        meaning: "share of the burst buffer that stays free for writes in progress",
-        read: |p, text| read_share(text).map(|value| p.reserve_thousandths = value),
-        write: |p| write_share(p.reserve_thousandths),
-    },
-    Key {
-        name: "rate",
-        syntax: "unlimited|N/s",
-        default: "unlimited",
-        meaning: "most bytes a second that are staged out",
-        read: |p, text| read_rate(text).map(|value| p.rate_bytes_per_s = value),
-        write: |p| write_rate(p.rate_bytes_per_s),
-    },
-];
+        only("nodes meet in the global store alone");
+    "close": "drain|lazy" = "drain",
+        "whether close waits until what a window acknowledged is in the burst buffer; lazy: whoever opens or looks at the file next waits for that",
+        words(close_lazy, CLOSE);
+    "durable_at": "fsync|close" = "fsync",
+        "the call after which data survives a machine crash",
+        words(durable_at_close, DURABLE_AT);
+    "fsync": "burst-buffer|global" = "burst-buffer",
+        "where data is durable when fsync returns",
+        words(fsync_global, FSYNC);
+    "rename": "commit|lazy" = "commit",
+        "whether a dirty file is staged out before it replaces an existing name",
+        words(rename_commits, RENAME);
+    "publish": "in-place|atomic" = "in-place",
+        "how staged-out bytes appear in the global store: written into the file, or all at once as another file that takes its name, once nobody has it open, where that can be done (S53); its replica goes then, and the next open stages it in again",
+        words(publish_atomic, PUBLISH);
+    "verify": "counts|full" = "counts",
+        "how a stage-out is checked: by bytes written, fsync and a final stat, or by reading back",
+        words(verify, VERIFY);
+    "revalidate": "T" = "1s",
+        "how long attributes and clean replicas are trusted before the global store is asked again",
+        functions(revalidate, parse_duration, format_duration);
+    "negative_timeout": "T" = "0s",
+        "how long a name that was not there is taken for absent without asking the global store; it hides what others make meanwhile",
+        functions(negative_timeout, parse_duration, format_duration);
+    "on_conflict": "keep|dirty-wins" = "keep",
+        "what happens when the global copy changed under a dirty file: stop and report, or overwrite it",
+        words(on_conflict, ON_CONFLICT);
+    "unavailable": "hang|T" = "hang",
+        "what a call does that needs a global store which does not answer: it waits, as on a hard mount, or fails with EIO after T, of 1s or more, as on a soft one",
+        functions(unavailable, read_unavailable, write_unavailable);
+    "atime": "no|relative|strict" = "no",
+        "whether reading a file moves its time of last access: never, as `relatime` does (once after each change, and once a day), or always; the global copy gets it when the file is closed, which moves its ctime",
+        words(atime, ATIME);
+    "lock": "auto|local|refuse" = "auto",
+        "whom `fcntl` and `flock` locks exclude: programs of all nodes where that can be kept, else of this node alone; of this node alone; or of all nodes, and where that cannot be kept the call fails with ENOLCK",
+        words(lock, LOCK);
+    "window": "auto|off|N" = "auto",
+        "the memory in which a preloaded program's writes to an open file are acknowledged, where the agent serves windows (docs/window.md)",
+        functions(window, WindowPolicy::parse, WindowPolicy::format);
+    "rw_conflict": "invalidate|disable" = "invalidate",
+        "what becomes of a file's windows when it is read: they go on, or the first read ends them until everybody has closed it, and as long as somebody may have one nothing is read ahead but what is asked for (`POSIX_FADV_WILLNEED`)",
+        words(read_ends_windows, RW_CONFLICT);
+    "write_back": "early|kernel" = "early",
+        "when what a program writes in sequence through a window goes on to the burst buffer's medium: 32 MiB behind it, so that a sync finds most of it done, or when the kernel likes, which spares the medium what is removed or written again within half a minute",
+        words(write_back_early, WRITE_BACK);
+    "read_ahead": "auto|off|N" = "auto",
+        "how far ahead of a pattern of reads a file that is being staged in is fetched before anything else, and one at a server at all; off: in file order from where it was read last, and from a server not",
+        functions(read_ahead, WindowPolicy::parse, WindowPolicy::format);
+    "remote_wait": "T" = "1m",
+        "how long an open waits for another node that holds the file dirty",
+        functions(remote_wait, parse_duration, format_duration);
+    "io_timeout": "T" = "30s",
+        "how long a read waits for the server of a burst buffer before it fails with ETIMEDOUT",
+        functions(io_timeout, parse_duration, format_duration);
+    "passthrough_reserve": "PERCENT" = "5%",
+        "share of the burst buffer that stays free for writes in progress",
+        functions(reserve_thousandths, read_share, write_share);
+    "rate": "unlimited|N/s" = "unlimited",
+        "most bytes a second that are staged out",
+        functions(rate_bytes_per_s, read_rate, write_rate);
+}
 
 #[cfg(test)]
 mod tests;

@@ -43,7 +43,6 @@ pub(crate) struct Arrival {
     pub brief: bool,
 }
 
-/// Receiver of messages.
 #[derive(Clone)]
 pub(crate) enum Handler {
     Files(Arc<dyn Filesystem>),
@@ -158,12 +157,7 @@ impl Dispatcher {
                 }
             }
             Operation::Forget { count } => raw.forget(header.nodeid, count),
-            Operation::BatchForget { ones } => {
-                let (chunks, _) = ones.as_chunks::<{ size_of::<abi::ForgetOne>() }>();
-                for (one, _) in chunks.iter().filter_map(|chunk| take::<abi::ForgetOne>(chunk)) {
-                    raw.forget(one.nodeid, one.nlookup);
-                }
-            }
+            Operation::BatchForget { ones } => lookups(ones).for_each(|(node, count)| raw.forget(node, count)),
             // The end of the session comes with ENODEV.
             Operation::Destroy => _ = self.channel.ok(header.unique, &[]),
             _ => {
@@ -187,10 +181,6 @@ struct Answer<'a> {
 }
 
 impl Answer<'_> {
-    fn fs(&self) -> &dyn Filesystem {
-        self.fs
-    }
-
     fn body(&self, outcome: Result<&[u8], Errno>) -> bool {
         match outcome {
             Ok(body) => self.server.channel.ok(self.req.unique, &[body]),
@@ -202,8 +192,12 @@ impl Answer<'_> {
         self.body(outcome.map(|()| [].as_slice()));
     }
 
+    fn is_taken<T: Plain>(&self, outcome: Result<T, Errno>) -> bool {
+        self.body(outcome.as_ref().map(bytes_of).map_err(|errno| *errno))
+    }
+
     fn plain<T: Plain>(&self, outcome: Result<T, Errno>) {
-        self.body(outcome.as_ref().map(bytes_of).map_err(|errno| *errno));
+        self.is_taken(outcome);
     }
 
     fn attr(&self, outcome: Result<AttrReply, Errno>) {
@@ -213,21 +207,19 @@ impl Answer<'_> {
     /// Answers with an entry. The kernel then refers to the node; if it gets no answer, forgets that reference.
     fn entry(&self, outcome: Result<Entry, Errno>) {
         let node = outcome.as_ref().map_or(0, |entry| entry.node);
-        let delivered =
-            self.body(outcome.map(|entry| entry_out(&entry)).as_ref().map(bytes_of).map_err(|errno| *errno));
+        let delivered = self.is_taken(outcome.map(|entry| entry_out(&entry)));
         if !delivered && node != 0 {
-            self.fs().forget(node, 1);
+            self.fs.forget(node, 1);
         }
     }
 
     /// Answers with an open file. If the answer is not delivered, releases the file, because the kernel never will.
     fn opened(&self, outcome: Result<OpenReply, Errno>, flags: i32, directory: bool) {
         let handle = outcome.as_ref().ok().map(|opened| opened.handle);
-        let delivered =
-            self.body(outcome.map(|opened| open_out(&opened)).as_ref().map(bytes_of).map_err(|errno| *errno));
+        let delivered = self.is_taken(outcome.map(|opened| open_out(&opened)));
         match handle {
-            Some(handle) if !delivered && directory => self.fs().releasedir(self.req, self.node, handle),
-            Some(handle) if !delivered => self.fs().release(self.req, self.node, handle, flags, None),
+            Some(handle) if !delivered && directory => self.fs.releasedir(self.req, self.node, handle),
+            Some(handle) if !delivered => self.fs.release(self.req, self.node, handle, flags, None),
             _ => {}
         }
     }
@@ -239,8 +231,8 @@ impl Answer<'_> {
         };
         let (entry_bytes, open_bytes) = (entry_out(&entry), open_out(&opened));
         if !self.server.channel.ok(self.req.unique, &[bytes_of(&entry_bytes), bytes_of(&open_bytes)]) {
-            self.fs().release(self.req, entry.node, opened.handle, flags, None);
-            self.fs().forget(entry.node, 1);
+            self.fs.release(self.req, entry.node, opened.handle, flags, None);
+            self.fs.forget(entry.node, 1);
         }
     }
 
@@ -256,16 +248,11 @@ impl Answer<'_> {
 
     fn run(&self, operation: Operation<'_>, scratch: &mut Scratch) {
         use Operation as O;
-        let (fs, req, node) = (self.fs(), self.req, self.node);
+        let (fs, req, node) = (self.fs, self.req, self.node);
         match operation {
             O::Interrupt { unique } => _ = self.server.interrupt(req.unique, unique),
             O::Forget { count } => fs.forget(node, count),
-            O::BatchForget { ones } => {
-                let (chunks, _) = ones.as_chunks::<{ size_of::<abi::ForgetOne>() }>();
-                for (one, _) in chunks.iter().filter_map(|chunk| take::<abi::ForgetOne>(chunk)) {
-                    fs.forget(one.nodeid, one.nlookup);
-                }
-            }
+            O::BatchForget { ones } => lookups(ones).for_each(|(node, count)| fs.forget(node, count)),
             // The end of the session comes with ENODEV; `destroy` is called once, then.
             O::Destroy => self.unit(Ok(())),
             O::Getattr { handle } => self.attr(fs.getattr(req, node, handle)),
@@ -294,7 +281,7 @@ impl Answer<'_> {
     /// Runs requests about names.
     fn name(&self, operation: Operation<'_>, scratch: &mut Scratch) {
         use Operation as O;
-        let (fs, req, node) = (self.fs(), self.req, self.node);
+        let (fs, req, node) = (self.fs, self.req, self.node);
         match operation {
             O::Lookup { name } => self.entry(fs.lookup(req, node, name)),
             O::Readlink => match fs.readlink(req, node) {
@@ -321,7 +308,7 @@ impl Answer<'_> {
     /// Runs requests about open files and directories.
     fn open_file(&self, operation: Operation<'_>, scratch: &mut Scratch) {
         use Operation as O;
-        let (fs, req, node) = (self.fs(), self.req, self.node);
+        let (fs, req, node) = (self.fs, self.req, self.node);
         match operation {
             O::Read { handle, offset, size } => {
                 if scratch.data.len() < size {
@@ -391,6 +378,12 @@ impl Answer<'_> {
             Err(errno) => self.unit(Err(errno)),
         }
     }
+}
+
+/// Returns the nodes of a BATCH_FORGET, each with the number of lookups to subtract.
+fn lookups(ones: &[u8]) -> impl Iterator<Item = (NodeId, u64)> {
+    let ones = ones.chunks_exact(size_of::<abi::ForgetOne>()).filter_map(take::<abi::ForgetOne>);
+    ones.map(|(one, _)| (one.nodeid, one.nlookup))
 }
 
 fn written_out(size: usize, most: usize) -> Result<abi::WriteOut, Errno> {

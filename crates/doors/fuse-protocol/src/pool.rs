@@ -72,7 +72,6 @@ pub(crate) struct ThreadPool {
     myself: Weak<ThreadPool>,
 }
 
-/// State of one thread.
 struct Reader {
     thread: i32,
     /// Whether the thread is in `following`.
@@ -134,7 +133,6 @@ impl ThreadPool {
         ended
     }
 
-    /// Starts a reader and counts it.
     fn start_thread(&self, state: &mut MutexGuard<'_, State>) -> io::Result<()> {
         let Some(pool) = self.myself.upgrade() else { return Ok(()) };
         concurrency::spawn("fuse", move || pool.thread(false))?;

@@ -42,7 +42,6 @@ struct Alone {
 /// Decision about a message that was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Take {
-    /// The reader runs it.
     Run,
     /// The reader runs it alone.
     RunAlone,
@@ -66,7 +65,6 @@ pub(crate) enum Done {
 /// Result of a tick of the watch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tick {
-    /// Nothing to do.
     Go,
     /// A spare must be woken, which reads now.
     WakeSpare,
@@ -83,7 +81,6 @@ pub(crate) enum Follow {
     AsBefore,
     /// Processor of the only program that asks.
     Caller {
-        /// Thread id of the caller.
         thread: u32,
         /// Whether the reader may be modest.
         modest: bool,
@@ -96,7 +93,6 @@ pub(crate) struct Shift {
     max: usize,
     readers: usize,
     rhythm: Rhythm,
-    /// Living threads.
     pub total: usize,
     /// Threads that read or are about to.
     reading: usize,

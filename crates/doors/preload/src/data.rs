@@ -21,9 +21,7 @@ type VectorWrite = unsafe extern "C-unwind" fn(c_int, *const iovec, c_int) -> ss
 type PositionedVectorWrite = unsafe extern "C-unwind" fn(c_int, *const iovec, c_int, off_t) -> ssize_t;
 type FlaggedVectorWrite = unsafe extern "C-unwind" fn(c_int, *const iovec, c_int, off_t, c_int) -> ssize_t;
 
-/// Outcome of an attempt to write by the window.
 enum Outcome {
-    /// The write is acknowledged.
     Done,
     /// Nothing happened: the call goes to the kernel unchanged.
     Kernel,
@@ -47,7 +45,6 @@ impl Drop for Held {
     }
 }
 
-/// Replacement of `write`.
 pub unsafe fn write(original: Write, fd: c_int, bytes: *const c_void, length: size_t) -> ssize_t {
     // SAFETY: as the caller promises of its buffer.
     match unsafe { one(fd, bytes, length, None) } {
@@ -64,7 +61,6 @@ pub unsafe fn write(original: Write, fd: c_int, bytes: *const c_void, length: si
     }
 }
 
-/// Replacement of `pwrite`.
 pub unsafe fn pwrite(original: PositionedWrite, fd: c_int, bytes: *const c_void, length: size_t, at: off_t) -> ssize_t {
     // SAFETY: as the caller promises of its buffer.
     match unsafe { one(fd, bytes, length, Some(at)) } {
@@ -74,7 +70,6 @@ pub unsafe fn pwrite(original: PositionedWrite, fd: c_int, bytes: *const c_void,
     }
 }
 
-/// Replacement of `writev`.
 pub unsafe fn writev(original: VectorWrite, fd: c_int, parts: *const iovec, count: c_int) -> ssize_t {
     // SAFETY: as the caller promises of its buffers.
     match unsafe { many(fd, parts, count, None) } {
@@ -91,7 +86,6 @@ pub unsafe fn writev(original: VectorWrite, fd: c_int, parts: *const iovec, coun
     }
 }
 
-/// Replacement of `pwritev`.
 pub unsafe fn pwritev(
     original: PositionedVectorWrite,
     fd: c_int,

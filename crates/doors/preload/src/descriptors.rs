@@ -29,13 +29,10 @@ static OPENS: [OpenEntry; OPENS_MAX] = [const { OpenEntry::new() }; OPENS_MAX];
 /// Number of entries of `OPENS` that were ever in use.
 static OPENS_USED: AtomicUsize = AtomicUsize::new(0);
 
-/// Word of a descriptor without an entry.
 const NOTHING: usize = 0;
 
-/// Open file that may have a window.
 pub struct OpenEntry {
     entry_use: EntryUse,
-    /// Descriptor number of the open.
     number: AtomicI32,
     /// Whether that number means something else by now, or nothing.
     replaced: AtomicBool,
@@ -61,7 +58,6 @@ impl OpenEntry {
         self.replaced.load(SeqCst)
     }
 
-    /// Returns the window, if there is one.
     pub fn window(&self) -> Option<&Window> {
         self.window.get()
     }

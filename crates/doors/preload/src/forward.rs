@@ -9,7 +9,6 @@ use crate::departure::depart;
 use crate::original::{AbsentResult, Original};
 use crate::{advice, agent, asynchronous, data, descriptors, lifetime, original, stdio};
 
-/// Expands the table into functions.
 macro_rules! calls {
     (
         by_descriptor { $( $call:ident ( $fd:ident : c_int $(, $a:ident : $t:ty)* ) -> $r:ty => $how:tt $(:: $what:ident)?; )* }
@@ -110,7 +109,6 @@ macro_rules! exported {
     };
 }
 
-/// Returns the name as a C string.
 macro_rules! c_name {
     ($name:ident) => {
         match core::ffi::CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {

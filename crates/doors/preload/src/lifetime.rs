@@ -35,7 +35,6 @@ pub fn after_open(announced: Option<Announcement<'static>>, fd: c_int) {
     }
 }
 
-/// Replacement of `close`.
 pub unsafe fn close(original: unsafe extern "C-unwind" fn(c_int) -> c_int, fd: c_int) -> c_int {
     closes(fd);
     // SAFETY: the call is forwarded unchanged.
@@ -65,7 +64,6 @@ pub fn closes_range(first: c_uint, last: c_uint) {
     descriptors::closes(first, last);
 }
 
-/// Replacement of `close_range`.
 pub unsafe fn close_range(
     original: unsafe extern "C-unwind" fn(c_uint, c_uint, c_int) -> c_int,
     first: c_uint,
@@ -80,7 +78,6 @@ pub unsafe fn close_range(
     unsafe { original(first, last, flags) }
 }
 
-/// Replacement of `closefrom`.
 pub unsafe fn closefrom(original: unsafe extern "C-unwind" fn(c_int), first: c_int) {
     closes_range(first.max(0) as c_uint, c_uint::MAX);
     // SAFETY: the call is forwarded unchanged.
@@ -95,7 +92,6 @@ pub unsafe fn dup2(original: unsafe extern "C-unwind" fn(c_int, c_int) -> c_int,
     replaced(from, to, result)
 }
 
-/// Replacement of `dup3`.
 pub unsafe fn dup3(
     original: unsafe extern "C-unwind" fn(c_int, c_int, c_int) -> c_int,
     from: c_int,
@@ -194,7 +190,6 @@ pub unsafe fn mmap(
     unsafe { original(at, length, protection, flags, fd, offset) }
 }
 
-/// Replacement of `sendfile`.
 pub unsafe fn sendfile(
     original: unsafe extern "C-unwind" fn(c_int, c_int, *mut off_t, size_t) -> ssize_t,
     to: c_int,
@@ -209,7 +204,6 @@ pub unsafe fn sendfile(
     unsafe { original(to, from, offset, length) }
 }
 
-/// Replacement of `splice` and `copy_file_range`.
 #[allow(clippy::too_many_arguments)] // the calls' own, and the original
 pub unsafe fn splice(
     original: unsafe extern "C-unwind" fn(c_int, *mut off_t, c_int, *mut off_t, size_t, c_uint) -> ssize_t,
@@ -249,7 +243,6 @@ pub unsafe fn sendmsg(
     unsafe { original(socket, message, flags) }
 }
 
-/// Replacement of `sendmmsg`.
 pub unsafe fn sendmmsg(
     original: unsafe extern "C-unwind" fn(c_int, *mut c_void, c_uint, c_int) -> c_int,
     socket: c_int,
@@ -299,7 +292,6 @@ pub unsafe fn setrlimit(
     limited(resource, result)
 }
 
-/// Replacement of `prlimit`.
 pub unsafe fn prlimit(
     original: unsafe extern "C-unwind" fn(c_int, c_int, *const c_void, *mut c_void) -> c_int,
     process: c_int,

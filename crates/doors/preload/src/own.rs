@@ -22,7 +22,6 @@ pub struct Own {
 /// Value of `giving_up` when everything has been given back.
 pub const DONE: u32 = u32::MAX;
 
-/// State of this process.
 pub static OWN: Own = Own {
     registration: AtomicPtr::new(core::ptr::null_mut()),
     owner: AtomicU64::new(0),

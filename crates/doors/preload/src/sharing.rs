@@ -12,14 +12,12 @@ fn parts(flags: c_int) -> bool {
     memory != descriptors && flags & libc::CLONE_VFORK == 0
 }
 
-/// Prepares for `clone`.
 pub extern "C" fn before_clone(_: *const c_void, _: *const c_void, flags: c_int) {
     if parts(flags) {
         agent::give_up();
     }
 }
 
-/// Prepares for `unshare`.
 pub extern "C" fn before_unshare(flags: c_int) {
     if flags & libc::CLONE_FILES != 0 {
         agent::give_up();
@@ -45,7 +43,6 @@ fn before_clone_call(flags: c_int) {
     }
 }
 
-/// Prepares for `close_range`.
 pub fn before_close_range(flags: c_int) {
     if flags & libc::CLOSE_RANGE_UNSHARE as c_int != 0 {
         agent::give_up();

@@ -40,7 +40,6 @@ fn mask(how: c_int, set: *const u64) -> u64 {
 }
 
 impl Blocked {
-    /// Blocks all signals from now on.
     pub fn all() -> Blocked {
         Blocked(mask(libc::SIG_BLOCK, &!ITS_OWN))
     }
@@ -82,7 +81,6 @@ impl Drop for Uncancelled {
 pub struct KeptErrno(i32);
 
 impl KeptErrno {
-    /// Saves the current value.
     pub fn here() -> KeptErrno {
         // SAFETY: the thread's own errno.
         KeptErrno(unsafe { *libc::__errno_location() })
@@ -105,7 +103,6 @@ impl AbortOnPanic {
         AbortOnPanic(())
     }
 
-    /// Ends the guard without effect.
     pub fn disarm(self) {
         core::mem::forget(self);
     }

@@ -64,7 +64,6 @@ pub fn opened(stream: *mut c_void, mode: *const c_char) {
     }
 }
 
-/// Replacement of `fclose`.
 pub unsafe fn fclose(original: unsafe extern "C-unwind" fn(*mut c_void) -> c_int, stream: *mut c_void) -> c_int {
     let bytes = BYTES.load(Relaxed);
     let slot = if bytes == 0 || stream.is_null() { None } else { of(stream) };

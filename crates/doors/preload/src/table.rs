@@ -20,7 +20,6 @@
 //! `stat`), and calls made by `io_uring`, `libaio` and `syscall(2)`. Also calls inside the C library, such as the
 //! writes of stdio.
 
-/// Invokes a macro with the rows.
 macro_rules! table {
     ($then:ident) => {
         $then! {

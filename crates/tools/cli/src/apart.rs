@@ -16,7 +16,6 @@ use rustix::process::{Pid, Signal, WaitOptions};
 
 use crate::limits::{ANSWER_BYTES, DESCRIPTORS_AT_START, SILENCE};
 
-/// Requests the status of a directory.
 pub fn look_into(dir: &Path) -> io::Result<()> {
     let path = CString::new(dir.as_os_str().as_bytes())?;
     // SAFETY: system calls alone, on a C string and a status that live on the caller's stack.

@@ -6,7 +6,6 @@ use clap::Args;
 
 use crate::exit::{self, Failure};
 
-/// Where replicas are kept.
 #[derive(Debug, Args)]
 pub struct BurstBuffer {
     /// Directory on a fast device that keeps files' data [env: FOREBAY_BURST_BUFFER]

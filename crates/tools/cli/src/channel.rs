@@ -12,18 +12,14 @@ use rustix::net::{
 use crate::exit::{self, Failure};
 use crate::limits::MESSAGE_BYTES_MAX;
 
-/// One end of a channel.
 #[derive(Debug)]
 pub struct Channel(OwnedFd);
 
 /// A message; its first byte on the wire is its kind.
 #[derive(Debug)]
 pub enum Message {
-    /// The receiver may continue.
     Go,
-    /// A descriptor for the receiver.
     Descriptor(OwnedFd),
-    /// The sender has failed and cannot continue.
     Failed(Failure),
 }
 

@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use agent::control::{ControlListener, SOCKET};
 
-/// Requests to end.
 #[derive(Default)]
 pub struct Ending {
     to_end: AtomicBool,

@@ -35,7 +35,6 @@ macro_rules! out {
 }
 pub(crate) use {out, say};
 
-/// Prints a value as JSON.
 pub fn out_json(value: &impl serde::Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(value).map_err(|e| Failure::new(SOFTWARE, e.to_string()))?;
     out!("{text}");

@@ -178,7 +178,6 @@ pub fn undrained(buffer: &Path) -> Result<u64, Failure> {
     Ok(findings.dirty + findings.stuck)
 }
 
-/// The replica files by name.
 fn replicas(buffer: &Path, findings: &mut Findings) -> BTreeMap<String, PathBuf> {
     let mut files = BTreeMap::new();
     for part in fs::read_dir(buffer.join("replicas")).into_iter().flatten().flatten() {

@@ -26,18 +26,14 @@ use crate::signals::Signals;
 
 pub use placement::place::Place;
 
-/// Instructions for the child.
 pub struct Plan<'a> {
     /// Directories to mount over, with their burst buffers.
     pub places: &'a [Place],
     /// Program and arguments, at least one.
     pub command: &'a [OsString],
     pub cwd: &'a Path,
-    /// Signal mask to restore.
     pub signals: &'a Signals,
-    /// Limit of open files to restore.
     pub open_files: &'a Before,
-    /// Whether to print no remarks.
     pub quiet: bool,
 }
 
@@ -154,7 +150,6 @@ fn mount_one(place: &Place, channel: &Channel) -> Result<(), Failure> {
     channel.send(&Message::Descriptor(device)).map_err(|_| Failure::silent(exit::SOFTWARE))
 }
 
-/// Opens `/dev/fuse`.
 pub fn open_device() -> Result<OwnedFd, Failure> {
     mount::device().map_err(|e| {
         let remedy = match e.kind() {

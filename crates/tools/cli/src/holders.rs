@@ -14,7 +14,6 @@ use types::Shown;
 use crate::limits::LISTED_MAX;
 use crate::mounts::{self, Mount};
 
-/// Process that uses a mount, and its uses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Holder {
     pub pid: i32,
@@ -24,7 +23,6 @@ pub struct Holder {
     pub uses: Vec<(String, PathBuf)>,
 }
 
-/// Most uses listed of one process.
 const USES_MAX: usize = 3;
 
 impl fmt::Display for Holder {

@@ -30,7 +30,6 @@ use crate::progress::{Progress, State};
 use crate::served;
 use crate::shell;
 
-/// Accelerated directory and the connection to its agent.
 pub struct Link {
     pub dir: PathBuf,
     pub burst_buffer: PathBuf,
@@ -39,10 +38,8 @@ pub struct Link {
     client: ControlClient,
 }
 
-/// Location of an accelerated directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
-    /// Accelerated directory.
     pub dir: PathBuf,
     pub burst_buffer: PathBuf,
 }

@@ -4,7 +4,6 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::limits::TABLE_SLOTS;
 
-/// Limit that was in force before [`raise`].
 #[derive(Debug, Clone, Copy)]
 pub struct Before(Rlimit);
 

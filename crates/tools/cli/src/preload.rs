@@ -11,15 +11,11 @@ use window::attach::LIBRARY_MARK;
 
 use crate::exit::{reason, say};
 
-/// Name of the library's file.
 const FILE: &str = "libforebay_preload.so";
-/// Environment variable of the dynamic loader.
 pub const VARIABLE: &str = "LD_PRELOAD";
 
-/// Result of the search for the library.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Library {
-    /// A library of this version.
     Ours(PathBuf),
     /// A library of another version, or another file of that name.
     Other(PathBuf),

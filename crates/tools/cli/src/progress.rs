@@ -12,11 +12,8 @@ use crate::limits::{PROGRESS_AFTER, PROGRESS_DRAW, PROGRESS_LINE};
 /// State of a drain, as shown: counts of this drain.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct State {
-    /// Files staged out.
     pub files_done: u64,
-    /// Files still to go.
     pub files_left: u64,
-    /// Bytes of the files still to go.
     pub bytes_left: u64,
 }
 
@@ -32,7 +29,6 @@ impl State {
     }
 }
 
-/// Display of the progress of one task.
 pub struct Progress {
     title: &'static str,
     bar: Option<ProgressBar>,
@@ -70,7 +66,6 @@ impl Progress {
         Progress { title, bar, quiet, files: false, started: now, told: now, bytes_all: 0, last: State::default() }
     }
 
-    /// Shows a new state.
     pub fn update(&mut self, state: State) {
         self.last = state;
         self.bytes_all = self.bytes_all.max(state.bytes_left);

@@ -54,19 +54,16 @@ pub struct Prepared {
     control: ControlListener,
 }
 
-/// Relay that serves a directory.
 pub struct Relaying {
     /// Directory that is served, and the directory of this process's files.
     pub place: Place,
     relay: Arc<Relay>,
-    /// Requests to end on the control socket.
     pub asked: Arc<Ending>,
     control: ControlListener,
     ended: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
 }
 
-/// Connects to the server and listens for commands.
 pub fn prepare(place: &Place, server: &ServerAt, patience: Duration) -> Result<Prepared, Failure> {
     let relay = Relay::new(server.client("", &serving::agent_id())?, patience);
     let asked = Arc::new(Ending::default());

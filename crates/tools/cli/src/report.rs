@@ -28,11 +28,9 @@ pub struct Report {
     pub left_behind: Vec<String>,
     /// Seconds of draining after that, while nothing else was done.
     pub drain_s: f64,
-    /// One entry for each accelerated directory.
     pub directories: Vec<Directory>,
 }
 
-/// Report on one accelerated directory.
 #[derive(Debug, Serialize)]
 pub struct Directory {
     pub dir: PathBuf,
@@ -43,7 +41,6 @@ pub struct Directory {
     pub drained_bytes_per_s: f64,
     /// Share of opens that found a complete replica, 0 to 1; absent without opens.
     pub hit_rate: Option<f64>,
-    /// Counters of the file cache.
     pub counters: Status,
     /// Counters of windows; absent if none were served.
     pub windows: Option<WindowStatus>,
@@ -122,7 +119,6 @@ impl Directory {
     }
 }
 
-/// Describes the last stage-out that failed.
 fn last_failure(counters: &Status) -> String {
     let last = counters.failure.as_ref();
     last.map_or(String::new(), |(path, reason)| format!(", the last that of {path}: {}", plain(reason)))
@@ -157,7 +153,6 @@ impl Report {
         }
     }
 
-    /// Writes the report as JSON.
     pub fn write(&self, file: &Path) -> Result<(), Failure> {
         let text = serde_json::to_string_pretty(self).map_err(std::io::Error::other);
         let written = text.and_then(|text| std::fs::write(file, text + "\n"));

@@ -13,7 +13,6 @@ use crate::privilege;
 /// Memory file system that every node has.
 pub const SHARED: &str = "/dev/shm";
 
-/// Memory in which rings would lie.
 #[derive(Debug)]
 pub enum RingMemory {
     /// A tmpfs of our own with huge pages.

@@ -38,7 +38,6 @@ pub struct ServerArgs {
     pub names: NamesAt,
 }
 
-/// Where the names are known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
 pub enum NamesAt {
     /// The node itself: it mounts the global store at the directory
@@ -48,7 +47,6 @@ pub enum NamesAt {
     Server,
 }
 
-/// Server to be used.
 #[derive(Debug, Clone)]
 pub struct ServerAt {
     address: Address,
@@ -56,7 +54,6 @@ pub struct ServerAt {
 }
 
 impl ServerArgs {
-    /// Returns the server, if one is named.
     pub fn get(&self) -> Result<Option<ServerAt>, Failure> {
         let Some(address) = self.server.clone() else { return Ok(None) };
         Ok(Some(ServerAt { address, secret: read_secret(self.secret.as_deref())? }))
@@ -69,7 +66,6 @@ impl ServerArgs {
     }
 }
 
-/// Reads a secret, if one is named.
 pub fn read_secret(path: Option<&Path>) -> Result<Option<Secret>, Failure> {
     path.map(Secret::read).transpose().map_err(|error| {
         let code = match &error {

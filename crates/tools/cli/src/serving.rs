@@ -40,7 +40,6 @@ const POLICIES: &str = "policies.toml";
 pub const LOCKERS: &str = "lockers";
 pub const DEPARTED: &str = "departed";
 
-/// Options for serving a directory.
 #[derive(Debug, Clone, Default)]
 pub struct How {
     /// Rules that hold where no directory says otherwise.
@@ -55,7 +54,6 @@ pub struct How {
     pub in_place: bool,
     /// Directories whose left windows are given up, once nothing else can be refused.
     pub forget_windows: Vec<PathBuf>,
-    /// Location of windows, if windows are served.
     pub windows: Option<WindowPlace>,
     /// Server that has the data, if it is not here.
     pub server: Option<ServerAt>,
@@ -65,13 +63,11 @@ pub struct How {
 pub struct Prepared {
     pub place: Place,
     pub cache: Arc<dyn DataStore>,
-    /// Agent, which serves names.
     pub agent: Arc<Agent>,
     server: Option<ServerAt>,
     alive: Option<Alive>,
 }
 
-/// The directory below a place.
 struct Below {
     store: PosixStore,
     /// Identity of the directory: the same on every node that mounts it, under any name.
@@ -94,7 +90,6 @@ impl Below {
     }
 }
 
-/// Opened cache with the directory below it.
 pub struct Opened {
     pub cache: FileCache,
     pub store: PosixStore,
@@ -258,12 +253,10 @@ fn cannot_open(place: &Place, error: &OpenError) -> Failure {
     }
 }
 
-/// Served directory.
 pub struct Serving {
     pub place: Place,
     pub cache: Arc<dyn DataStore>,
     ended: Arc<AtomicBool>,
-    /// Requests to end on the control socket.
     pub asked: Arc<Ending>,
     /// Whether the drain of its windows did not end.
     left: AtomicBool,
@@ -328,7 +321,6 @@ impl Prepared {
 }
 
 impl Serving {
-    /// Returns the counters of windows, if they are served.
     pub fn windows(&self) -> Option<agent::WindowStatus> {
         self.agent.window_status()
     }

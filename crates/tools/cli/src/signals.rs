@@ -10,7 +10,6 @@ use crate::aside::aside;
 use crate::exit::{self, Failure};
 use crate::limits::START_LOOK;
 
-/// Signals that are taken.
 const TAKEN: [i32; 9] = [
     libc::SIGCHLD,
     libc::SIGINT,
@@ -23,7 +22,6 @@ const TAKEN: [i32; 9] = [
     libc::SIGTTOU,
 ];
 
-/// Signal that arrived.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Signal {
     /// Number: `SIGINT`, ...
@@ -34,7 +32,6 @@ pub struct Signal {
 }
 
 impl Signal {
-    /// Returns whether the signal asks a program to end.
     pub fn asks_to_end(self) -> bool {
         matches!(self.number, libc::SIGINT | libc::SIGTERM | libc::SIGHUP | libc::SIGQUIT)
     }

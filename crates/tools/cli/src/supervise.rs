@@ -15,7 +15,6 @@ const LOOK: Duration = Duration::from_secs(1);
 /// Interval between two looks at the processes left behind: each reads much of `/proc`.
 const LOOK_FOR_HOLDERS: Duration = Duration::from_millis(500);
 
-/// Running command.
 pub struct Supervised<'a> {
     pid: Pid,
     signals: &'a Signals,
@@ -25,7 +24,6 @@ pub struct Supervised<'a> {
 }
 
 impl<'a> Supervised<'a> {
-    /// Supervises a child of this process.
     pub fn new(pid: Pid, signals: &'a Signals) -> Supervised<'a> {
         Supervised { pid, signals, code: None, asked: false }
     }
@@ -133,7 +131,6 @@ impl<'a> Supervised<'a> {
 /// Outcome of the wait for processes that the command left behind.
 #[derive(Debug)]
 pub struct Lingered {
-    /// Processes that still hold files.
     pub left: Vec<Holder>,
     pub took: Duration,
     /// Whether a request to end arrived that has had no effect yet.

@@ -60,7 +60,6 @@ pub struct WindowPlace {
 }
 
 impl WindowArgs {
-    /// Returns whether windows are asked for.
     pub fn is_asked_for(&self) -> bool {
         self.window.is_some()
     }
@@ -217,7 +216,6 @@ impl WindowPlace {
         server::agents_in(&self.first.dir)
     }
 
-    /// Returns the directory of the windows.
     pub fn dir(&self) -> &Path {
         &self.first.dir
     }
@@ -255,7 +253,6 @@ impl WindowPlace {
         self.by_default
     }
 
-    /// Returns the service that all directories share.
     pub fn service(&self) -> &Arc<WindowService> {
         &self.service
     }

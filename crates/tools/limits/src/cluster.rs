@@ -31,7 +31,6 @@ pub struct Cluster {
     pub currency: String,
     /// Nodes that run programs.
     pub clients: Vec<Clients>,
-    /// Nodes that serve data.
     pub io_nodes: Vec<IoNodes>,
     /// Cuts through the network between clients and I/O nodes. None means non-blocking: every pair can communicate at
     /// full rate.
@@ -53,7 +52,6 @@ pub struct Cluster {
     pub documented: Documented,
 }
 
-/// Client nodes of one kind.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Clients {
@@ -70,7 +68,6 @@ pub struct Clients {
     pub price: Option<f64>,
 }
 
-/// I/O nodes of one kind.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct IoNodes {

@@ -11,6 +11,27 @@ use crate::bounds::FREE_SHARE;
 use crate::clock::now_ns;
 use crate::failure::Failure;
 
+/// Lets structures of counters be subtracted and added field by field.
+macro_rules! counted {
+    ($($of:ident { $($field:ident),* })*) => {
+        $(impl $of {
+            fn since(&self, before: &$of) -> $of {
+                $of { $($field: self.$field.saturating_sub(before.$field)),* }
+            }
+
+            fn add(&mut self, later: &$of) {
+                $(self.$field += later.$field;)*
+            }
+        })*
+    };
+}
+
+counted! {
+    Cpu { user, system, idle, io_wait, stolen }
+    Disk { read_bytes, written_bytes, requests, busy_ms }
+    Interface { received_bytes, sent_bytes }
+}
+
 /// Bytes of a sector in the kernel's counters, whatever the device's sector size.
 const SECTOR: u64 = 512;
 
@@ -30,23 +51,11 @@ pub struct Cpu {
 }
 
 impl Cpu {
-    /// Returns the sum of all ticks.
     pub fn total(&self) -> u64 {
         self.user + self.system + self.idle + self.io_wait + self.stolen
     }
-
-    fn since(&self, before: &Cpu) -> Cpu {
-        Cpu {
-            user: self.user.saturating_sub(before.user),
-            system: self.system.saturating_sub(before.system),
-            idle: self.idle.saturating_sub(before.idle),
-            io_wait: self.io_wait.saturating_sub(before.io_wait),
-            stolen: self.stolen.saturating_sub(before.stolen),
-        }
-    }
 }
 
-/// Traffic of a block device.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Disk {
     pub read_bytes: u64,
@@ -57,7 +66,6 @@ pub struct Disk {
     pub busy_ms: u64,
 }
 
-/// Traffic of a network interface.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Interface {
     pub received_bytes: u64,
@@ -99,24 +107,14 @@ impl Counters {
 
     /// Returns the growth since `before`. Devices that appeared meanwhile count from zero.
     pub fn since(&self, before: &Counters) -> Counters {
-        let disks = self.disks.iter().map(|(name, now)| {
-            let old = before.disks.get(name).copied().unwrap_or_default();
-            let grown = Disk {
-                read_bytes: now.read_bytes.saturating_sub(old.read_bytes),
-                written_bytes: now.written_bytes.saturating_sub(old.written_bytes),
-                requests: now.requests.saturating_sub(old.requests),
-                busy_ms: now.busy_ms.saturating_sub(old.busy_ms),
-            };
-            (name.clone(), grown)
-        });
-        let interfaces = self.interfaces.iter().map(|(name, now)| {
-            let old = before.interfaces.get(name).copied().unwrap_or_default();
-            let grown = Interface {
-                received_bytes: now.received_bytes.saturating_sub(old.received_bytes),
-                sent_bytes: now.sent_bytes.saturating_sub(old.sent_bytes),
-            };
-            (name.clone(), grown)
-        });
+        let disks = self
+            .disks
+            .iter()
+            .map(|(name, now)| (name.clone(), before.disks.get(name).map_or(*now, |before| now.since(before))));
+        let interfaces = self
+            .interfaces
+            .iter()
+            .map(|(name, now)| (name.clone(), before.interfaces.get(name).map_or(*now, |before| now.since(before))));
         Counters {
             at_ns: self.at_ns.saturating_sub(before.at_ns),
             processors: self.processors,
@@ -130,23 +128,9 @@ impl Counters {
     pub fn add(&mut self, later: &Counters) {
         self.at_ns += later.at_ns;
         self.processors = later.processors;
-        self.cpu.user += later.cpu.user;
-        self.cpu.system += later.cpu.system;
-        self.cpu.idle += later.cpu.idle;
-        self.cpu.io_wait += later.cpu.io_wait;
-        self.cpu.stolen += later.cpu.stolen;
-        for (name, more) in &later.disks {
-            let disk = self.disks.entry(name.clone()).or_default();
-            disk.read_bytes += more.read_bytes;
-            disk.written_bytes += more.written_bytes;
-            disk.requests += more.requests;
-            disk.busy_ms += more.busy_ms;
-        }
-        for (name, more) in &later.interfaces {
-            let interface = self.interfaces.entry(name.clone()).or_default();
-            interface.received_bytes += more.received_bytes;
-            interface.sent_bytes += more.sent_bytes;
-        }
+        self.cpu.add(&later.cpu);
+        later.disks.iter().for_each(|(name, more)| self.disks.entry(name.clone()).or_default().add(more));
+        later.interfaces.iter().for_each(|(name, more)| self.interfaces.entry(name.clone()).or_default().add(more));
     }
 
     /// Returns the length of a growth in seconds.
@@ -219,7 +203,6 @@ fn interfaces(text: &str) -> BTreeMap<String, Interface> {
     lines.collect()
 }
 
-/// The file system and device of a directory.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Behind {
     /// Type of the file system: `ext4`, `nfs4`, `fuse.forebay`.
@@ -232,7 +215,6 @@ pub struct Behind {
 /// Path by which the bytes of a file system leave this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Medium {
-    /// A block device of this machine.
     Device,
     /// The memory of this machine: there is nothing faster below.
     Memory,
@@ -243,7 +225,6 @@ pub enum Medium {
 }
 
 impl Behind {
-    /// Finds the mount of a directory.
     pub fn of(directory: &Path) -> Behind {
         let path = directory.canonicalize().unwrap_or_else(|_| directory.to_path_buf());
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();

@@ -17,7 +17,6 @@ pub use uses::reading;
 use crate::bounds::{BUSY, LIMIT_SLACK, LOST_TO_SHARING, PROMISE_KEPT, UNEQUAL};
 use crate::units::format_rate;
 
-/// Kind of a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Part {
@@ -34,15 +33,12 @@ pub enum Part {
     LockManager,
 }
 
-/// The part to blame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Culprit {
-    /// All parts of a kind.
     All(Part),
     /// One part of a kind, by its number.
     One(Part, usize),
-    /// The lock protocol.
     Locks,
     /// A cache that answers in place of the storage.
     Cache,
@@ -73,7 +69,6 @@ impl fmt::Display for Culprit {
     }
 }
 
-/// Measurements of one part under one load.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Reading {
     pub part: Part,
@@ -89,7 +84,6 @@ pub struct Reading {
     pub moved: f64,
 }
 
-/// One load, and the activity of all parts under it.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Load {
     /// Rate that the programs got, bytes or operations per second.
@@ -99,7 +93,6 @@ pub struct Load {
     pub readings: Vec<Reading>,
 }
 
-/// Measurements of all stages.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Observed {
     /// Load of processes with separate files.
@@ -110,7 +103,6 @@ pub struct Observed {
     pub names: Option<Load>,
 }
 
-/// Result of a diagnosis.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Verdict {
     /// Part that is below its promise and binds; none if all is as planned.
@@ -121,7 +113,6 @@ pub struct Verdict {
     pub words: Vec<String>,
 }
 
-/// Finds the limit that binds.
 pub fn diagnose(observed: &Observed) -> Verdict {
     let mut verdict = Verdict { alarm: None, binds: None, words: Vec::new() };
     if let Some(why) = cache(&observed.own_files) {
@@ -151,7 +142,6 @@ pub fn diagnose(observed: &Observed) -> Verdict {
 }
 
 impl Verdict {
-    /// Judges the busiest part of a load.
     fn take(&mut self, load: &Load) {
         let full = || load.readings.iter().filter(|reading| reading.busy >= BUSY);
         // Among several full parts, one below its plan limits more than it should; those as planned may be waiting for

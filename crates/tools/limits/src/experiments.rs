@@ -44,7 +44,6 @@ use crate::workload::Launcher;
 /// Environment variable set for the process that runs in private namespaces.
 const INSIDE: &str = "FOREBAY_LIMITS_EXPERIMENTS";
 
-/// Context of a run of an experiment.
 pub struct Run<'a> {
     pub book: &'a Book,
     /// Whether the run is smaller and shorter, for continuous integration; its figures say less.

@@ -28,7 +28,6 @@ const MATTERS: f64 = 1.15;
 /// Factor for the longest time of filling a directory, relative to a measurement.
 const FILL_TIMES: u32 = 5;
 
-/// One setting of one factor.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Level {
     /// Name of the setting: `64 KiB`.
@@ -53,11 +52,9 @@ pub struct Factor {
     pub levels: Vec<Level>,
     /// Best rate divided by the worst; none with fewer than two rates.
     pub effect: Option<f64>,
-    /// Result in words.
     pub words: String,
 }
 
-/// Results of `factors`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Factors {
     pub target: PathBuf,

@@ -5,9 +5,7 @@ use std::fmt;
 /// Reason why a command ends without its result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// The exit status.
     pub code: u8,
-    /// Problem, and the remedy.
     pub message: String,
 }
 

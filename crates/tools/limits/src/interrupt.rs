@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-/// Flag that a signal has arrived.
 #[derive(Debug, Clone, Default)]
 pub struct Interrupt {
     came: Arc<AtomicBool>,

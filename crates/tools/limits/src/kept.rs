@@ -70,7 +70,6 @@ impl<'a> Kept<'a> {
         saved
     }
 
-    /// Returns the last saved results as JSON.
     pub fn text(&self) -> Result<String, Failure> {
         self.results.as_ref().map_or_else(|| Err(Failure::defect("nothing was kept")), Results::text)
     }

@@ -22,7 +22,6 @@ pub use what_if::{Outcome, Scenario};
 
 use crate::units::{Rate, format_rate};
 
-/// The limits in one direction.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Direction {
     /// Name: `write` or `read`, seen from the programs.
@@ -31,7 +30,6 @@ pub struct Direction {
     pub ceilings: Vec<Ceiling>,
     /// Limit that binds; the first of equal ones in data-path order from the I/O nodes outwards.
     pub binding: Symbol,
-    /// Smallest limit.
     pub minimum_bytes_per_s: f64,
     /// Smallest limit less known losses: reverse traffic on shared interfaces.
     pub attainable_bytes_per_s: f64,
@@ -51,22 +49,18 @@ impl Direction {
     }
 }
 
-/// Results of `plan`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Plan {
     pub name: String,
     pub currency: String,
     /// Total price of everything with a price; 0 without prices.
     pub price: f64,
-    /// Limits for writing, then for reading.
     pub directions: Vec<Direction>,
     /// One process's share `C` of its client's link, bytes per second, averaged over all.
     pub per_process_bytes_per_s: f64,
     /// Rate of one client node's link, bytes per second, averaged over all.
     pub client_link_bytes_per_s: f64,
-    /// Observations in plain words.
     pub findings: Vec<String>,
-    /// Result of each what-if.
     pub scenarios: Vec<Scenario>,
 }
 

@@ -46,27 +46,21 @@ pub enum Unit {
     Nanoseconds,
 }
 
-/// Component that was measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Component {
-    /// Copying memory.
     Memory,
-    /// Computing checksums.
     Processor,
     /// TCP of this machine to itself.
     Network,
-    /// The wire to another host.
     Peer,
     /// Requests through FUSE, and calls through the preload library.
     Crossing,
     /// The device itself; `directory` is its path.
     Device,
-    /// The file system and device of a directory.
     Media,
 }
 
-/// One number.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Measurement {
     pub component: Component,
@@ -85,7 +79,6 @@ impl Measurement {
     }
 }
 
-/// Comparison of a documented rate with the measurement.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Promise {
     pub field: String,
@@ -93,11 +86,9 @@ pub struct Promise {
     pub promised_bytes_per_s: f64,
     /// Measured rate, bytes per second.
     pub measured_bytes_per_s: f64,
-    /// Difference in words, if there is one.
     pub finding: Option<String>,
 }
 
-/// Results for a directory.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Medium {
     pub directory: PathBuf,
@@ -108,7 +99,6 @@ pub struct Medium {
     pub read_bytes_per_s: f64,
 }
 
-/// Results of `probe`.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Probe {
     /// Options of the run; none in files of earlier versions.
@@ -123,7 +113,6 @@ pub struct Probe {
     pub measurements: Vec<Measurement>,
     /// Best rates of the directories, which are limits for `sweep`.
     pub media: Vec<Medium>,
-    /// Comparison with the document, if there is one.
     pub promises: Vec<Promise>,
     /// Differences between the document and this machine, in words.
     #[serde(default)]
@@ -204,7 +193,6 @@ impl Part {
     }
 }
 
-/// Results of a part.
 #[derive(Default)]
 struct Found {
     measurements: Vec<Measurement>,

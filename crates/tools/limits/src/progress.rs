@@ -8,7 +8,6 @@ use indicatif::{ProgressBar, ProgressStyle};
 /// Time between two lines without a terminal.
 const LINE_EVERY: Duration = Duration::from_secs(30);
 
-/// Progress of a task that counts its steps.
 pub struct Progress {
     bar: Option<ProgressBar>,
     quiet: bool,
@@ -40,7 +39,6 @@ impl Progress {
         }
     }
 
-    /// Removes the bar.
     pub fn finish(self) {
         if let Some(bar) = self.bar {
             bar.finish_and_clear();

@@ -23,14 +23,12 @@ use crate::units::{format_rate, format_share};
 use crate::{factors, watch};
 use verdict::Step;
 
-/// One file of results.
 #[derive(Debug, Clone, Serialize)]
 pub struct Source {
     pub path: PathBuf,
     pub results: Results,
 }
 
-/// All given results, and their meaning.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
     /// Sentences in plain words, the most important first.
@@ -58,7 +56,6 @@ impl Report {
         Ok(Report { verdict: verdict::words(&sources, &steps), steps, sources })
     }
 
-    /// Returns the report as terminal text.
     pub fn text(&self) -> String {
         let mut text = String::from("Verdict\n");
         self.verdict.iter().for_each(|words| text.push_str(&format!("  {words}\n")));

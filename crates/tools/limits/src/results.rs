@@ -18,12 +18,9 @@ use crate::watch::Watch;
 /// Version of the file format; a reader rejects newer versions.
 const FORM: u32 = 1;
 
-/// One file of results.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Results {
-    /// Version of the file format.
     pub forebay_limits: u32,
-    /// Version of the program.
     pub version: String,
     pub host: String,
     pub kernel: String,
@@ -33,20 +30,14 @@ pub struct Results {
     pub stage: Stage,
 }
 
-/// Kind of the stage, with its results.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[allow(clippy::large_enum_variant)] // One value a run: its size costs nothing.
 #[serde(tag = "stage", content = "results", rename_all = "lowercase")]
 pub enum Stage {
-    /// Limits from specifications.
     Plan(Plan),
-    /// The ideal workload.
     Sweep(Sweep),
-    /// Each component alone.
     Probe(Probe),
-    /// A run of a program.
     Watch(Watch),
-    /// One software factor at a time.
     Factors(Factors),
 }
 
@@ -73,7 +64,6 @@ impl Results {
         serde_json::to_string_pretty(self).map_err(|error| Failure::defect(format!("cannot write results: {error}")))
     }
 
-    /// Writes the file completely or not at all.
     pub fn save(&self, path: &Path) -> Result<(), Failure> {
         save(path, self.text()?.as_bytes())
     }

@@ -23,7 +23,6 @@ use crate::wanted;
 use crate::watch;
 use crate::workload::{self, Launcher};
 
-/// Runs a subcommand and prints its results or the error.
 pub fn run(args: LimitsArgs) -> ExitCode {
     match execute(args) {
         Ok(code) => code,

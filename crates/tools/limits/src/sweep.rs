@@ -44,13 +44,10 @@ pub struct Options {
     pub pattern: Pattern,
     /// Length of a phase.
     pub seconds: f64,
-    /// Runs of each cell.
     pub repeat: u64,
     /// Runs of the largest cell before anything counts.
     pub warm_up: u64,
-    /// Seed of the random data.
     pub seed: u64,
-    /// Limits of the hardware, if known.
     pub known: Known,
     /// Hosts of the groups, in turn; empty: this machine.
     #[serde(default)]
@@ -67,7 +64,6 @@ pub struct Known {
     pub read_bytes_per_s: Option<f64>,
     /// Rate of one client node's link.
     pub client_bytes_per_s: Option<f64>,
-    /// Origin of the limits.
     pub source: String,
 }
 
@@ -109,9 +105,7 @@ pub struct Run {
     pub seconds: f64,
     /// Rate: amount divided by seconds, bytes or operations per second.
     pub rate: f64,
-    /// Rate of each group, in its own time.
     pub group_rates: Vec<f64>,
-    /// Rates of the slowest and the fastest process.
     pub process_rates: (f64, f64),
     /// Median, 99th percentile and maximum of an operation's latency, nanoseconds.
     pub latency_ns: (u64, u64, u64),
@@ -129,7 +123,6 @@ pub struct Run {
     /// Traffic of each host with groups; empty without hosts.
     #[serde(default)]
     pub clients: Vec<Traffic>,
-    /// Traffic of the observed I/O nodes.
     #[serde(default)]
     pub io_nodes: Vec<Traffic>,
     /// Whether the processes completed their share before the deadline.
@@ -141,7 +134,6 @@ pub struct Run {
     pub rejected: Option<String>,
 }
 
-/// A run that failed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Hole {
     /// M.
@@ -152,7 +144,6 @@ pub struct Hole {
     pub why: String,
 }
 
-/// Results of a sweep so far.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Sweep {
     pub options: Options,
@@ -172,7 +163,6 @@ pub struct Sweep {
     /// Further directories in use, for a sweep across several.
     #[serde(default)]
     pub further: Vec<PathBuf>,
-    /// Completed runs.
     pub runs: Vec<Run>,
     pub holes: Vec<Hole>,
 }
@@ -218,7 +208,6 @@ impl Options {
         self.pattern.fault()
     }
 
-    /// Returns the directories in which files are created.
     pub fn bases(&self) -> Vec<PathBuf> {
         match self.across.is_empty() {
             true => vec![self.target.clone()],
@@ -294,7 +283,6 @@ impl Sweep {
         Some(self)
     }
 
-    /// Returns the runs that are not done.
     fn left(&self) -> Vec<(u64, u64, u64)> {
         let done: BTreeSet<_> = self.runs.iter().map(|run| (run.groups, run.processes, run.repetition)).collect();
         self.options.plan().into_iter().filter(|run| !done.contains(run)).collect()
@@ -363,7 +351,6 @@ impl Sweep {
     }
 }
 
-/// Returns the growth of the counters of a device, if there is one.
 fn device_bytes(behind: &Behind, growth: &Counters) -> Option<(u64, u64)> {
     let disk = growth.disks.get(behind.device.as_ref()?)?;
     Some((disk.read_bytes, disk.written_bytes))

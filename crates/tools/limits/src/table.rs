@@ -1,6 +1,5 @@
 //! Tables for the terminal: columns as wide as necessary, numbers right-aligned.
 
-/// A table of text with a heading.
 #[derive(Debug, Clone, Default)]
 pub struct Table {
     rows: Vec<Vec<String>>,

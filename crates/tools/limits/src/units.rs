@@ -131,7 +131,6 @@ pub fn counted(count: u64, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
-/// Formats a share as `84.1 %`.
 pub fn format_share(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }

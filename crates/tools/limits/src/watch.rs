@@ -30,7 +30,6 @@ use crate::failure::Failure;
 /// Results of `watch`. All except `program_cpu_s` concern the complete machine, including other programs.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Watch {
-    /// Command line of the program.
     pub command: Vec<String>,
     /// Exit status, or 128 plus the signal's number.
     pub status: u8,
@@ -43,18 +42,14 @@ pub struct Watch {
     pub watcher_share: f64,
     /// Growth of the counters over the whole run.
     pub total: Counters,
-    /// Growth over each interval.
     pub samples: Vec<Counters>,
     pub shares: Shares,
     /// Utilisation of each resource, the highest first.
     pub busy: Vec<Busy>,
-    /// Activities of the program's threads.
     #[serde(default)]
     pub profile: Profile,
-    /// Status of Forebay's agents.
     #[serde(default)]
     pub tiers: Tiers,
-    /// Observations in plain words.
     pub findings: Vec<String>,
 }
 

@@ -1,6 +1,5 @@
 //! Numbers in sentences.
 
-/// Formats a count: `1 file`, `2 files`.
 pub fn files(count: u64) -> String {
     format!("{count} file{}", if count == 1 { "" } else { "s" })
 }

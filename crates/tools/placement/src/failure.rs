@@ -21,7 +21,6 @@ pub const NO_PERMISSION: u8 = 77;
 /// Why a command ends without success.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// The exit status.
     pub code: u8,
     /// Message in one sentence; empty if it was printed already.
     pub message: String,

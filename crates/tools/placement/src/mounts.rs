@@ -11,7 +11,6 @@ use crate::limits::LINKS_MAX;
 /// File system type of our mounts.
 pub const KIND: &str = "fuse.forebay";
 
-/// One line of mountinfo.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mount {
     /// Number of the mount, unique in the namespace while mounted.

@@ -18,7 +18,6 @@ use types::Shown;
 use crate::limits::{NEIGHBOUR_AGES, NEIGHBOUR_SILENCE, NEIGHBOURS_TURN, ROOM_AT_START};
 use crate::place;
 
-/// Outcome of cleaning one place.
 pub enum Outcome {
     /// Clean data of this size was dropped.
     Done(Cleaned),

@@ -12,7 +12,6 @@ use crate::model;
 use crate::shape::Call;
 use crate::units;
 
-/// The operations that a fault point applies to.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum When {
     /// The operation with this number, counted from 1.
@@ -51,7 +50,6 @@ const ERRORS: [(&str, Errno); 8] = [
     ("EROFS", Errno(libc::EROFS)),
 ];
 
-/// Prefix of the file that an operation hangs for.
 const WHILE: &str = "while=";
 
 /// Parses `write:100:EIO`, `fsync:5+:ENOSPC`, `any:0.1%:2s` or `any:1+:while=/run/hung`. Errors: a sentence for the

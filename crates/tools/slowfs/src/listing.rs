@@ -11,7 +11,6 @@ use rustix::fs::{RawDir, SeekFrom};
 
 use crate::limits::LISTING_BYTES;
 
-/// Function that looks up an entry of the directory.
 type Lookup<'a> = &'a dyn Fn(&OsStr) -> Result<Entry, Errno>;
 
 /// An open directory. The lock protects its file position.
@@ -53,7 +52,6 @@ impl Directory {
         Ok(())
     }
 
-    /// Calls fsync or fdatasync.
     pub fn sync(&self, data_only: bool) -> Result<(), Errno> {
         // Without the lock, because an fsync may take long and does not use the position.
         let fd = rustix::io::fcntl_dupfd_cloexec(&*self.0.lock(), 0)?;

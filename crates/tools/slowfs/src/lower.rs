@@ -17,7 +17,6 @@ const SET_IDS: u32 = libc::S_ISUID | libc::S_ISGID;
 /// resolved, and the file exists.
 const NOT_OURS: OFlags = OFlags::DIRECT.union(OFlags::CREATE).union(OFlags::EXCL).union(OFlags::NOFOLLOW);
 
-/// Opens the root of the lower directory.
 pub fn root(dir: &Path) -> io::Result<OwnedFd> {
     Ok(rustix::fs::open(dir, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?)
 }

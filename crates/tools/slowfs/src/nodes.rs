@@ -11,7 +11,6 @@ use std::sync::Arc;
 use fuse_protocol::{Errno, NodeId};
 use parking_lot::Mutex;
 
-/// Node id of the root.
 pub const ROOT: NodeId = 1;
 
 /// Device and inode number.
@@ -48,7 +47,6 @@ impl Nodes {
         self.0.lock().by_id.get(&id).map(|known| Arc::clone(&known.node)).ok_or(Errno::ESTALE)
     }
 
-    /// Counts a lookup of a file and returns its node id.
     pub fn found(&self, fd: OwnedFd, key: Key) -> NodeId {
         let mut table = self.0.lock();
         if let Some(&id) = table.by_key.get(&key)

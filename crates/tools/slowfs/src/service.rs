@@ -40,7 +40,6 @@ pub fn start(command: &Command) -> io::Result<()> {
     Err(io::Error::other(format!("cannot show {} ({status})", command.lower.display())))
 }
 
-/// Mounts and serves until unmounted.
 pub fn serve(command: &Command) -> io::Result<()> {
     // Modes arrive with the caller's umask already applied.
     rustix::process::umask(rustix::fs::Mode::empty());

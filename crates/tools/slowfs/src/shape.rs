@@ -51,7 +51,6 @@ pub enum Call {
     Seek,
 }
 
-/// Number of kinds.
 const CALLS: usize = Call::Seek as usize + 1;
 
 impl Call {
@@ -77,7 +76,6 @@ impl Call {
     }
 }
 
-/// The data that a read or write moved.
 pub struct Moved {
     pub file: FileId,
     pub handle: Handle,
@@ -86,7 +84,6 @@ pub struct Moved {
     pub bytes: u64,
 }
 
-/// The model, its clock and its fault points.
 pub struct Shape {
     origin: Instant,
     /// Number of requests of each kind, in the order of [`Call`].

@@ -23,7 +23,6 @@ use crate::{attributes, lower};
 
 struct File {
     fd: OwnedFd,
-    /// Number of the file in the model.
     id: FileId,
     client: ClientId,
 }
@@ -38,7 +37,6 @@ pub struct SlowFs {
 }
 
 impl SlowFs {
-    /// Creates the file system for the directory `root`.
     pub fn new(root: OwnedFd, shape: Shape, valid: Duration) -> Result<SlowFs, Errno> {
         let key = attributes::of(&root)?.key;
         Ok(SlowFs { nodes: Nodes::new(root, key), files: Handles::new(), directories: Handles::new(), shape, valid })

@@ -17,7 +17,6 @@ pub(super) struct Sweep {
     pieces: BTreeMap<u64, RecordPiece>,
     /// Records that the sweep has not passed: end, ring, position, first byte.
     records: BTreeSet<(u64, RingSlot, u64, u64)>,
-    /// Total bytes of `records`.
     bytes: u64,
     /// Bytes superseded by newer ones since the last batch.
     pub superseded: u64,
@@ -44,7 +43,6 @@ impl Sweep {
         part.start >= self.progress.swept
     }
 
-    /// Adds a record.
     pub fn join(&mut self, piece: RecordPiece) {
         self.progress.joined = self.progress.joined.max(piece.record.sequence.saturating_add(1));
         self.supersede(piece.range);

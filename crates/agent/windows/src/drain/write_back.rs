@@ -23,7 +23,6 @@ struct Run {
     /// Offset before which write-back was started.
     front: u64,
     end: u64,
-    /// Bytes written in the region.
     bytes: u64,
 }
 
@@ -50,7 +49,6 @@ impl Run {
     }
 }
 
-/// Returns the start of the piece that contains a byte.
 fn piece_of(at: u64) -> u64 {
     at / WINDOW_BEHIND_BYTES * WINDOW_BEHIND_BYTES
 }
@@ -72,7 +70,6 @@ impl Runs {
     }
 }
 
-/// Write-back of one file.
 pub(super) struct KernelWriteBack {
     runs: Runs,
     /// Write-back handle; `None` if the data is not in a replica here, or no thread could be started.
@@ -103,7 +100,6 @@ impl KernelWriteBack {
         }
     }
 
-    /// Resumes after a new window.
     pub fn goes_on(&mut self) {
         if std::mem::take(&mut self.ending) {
             self.thread = None;

@@ -21,7 +21,6 @@ use super::WindowService;
 use crate::limits;
 use crate::processes::{Process, Processes};
 
-/// The served socket.
 pub(super) struct WindowListener {
     stop: Arc<AtomicBool>,
     thread: Mutex<Option<JoinHandle<()>>>,

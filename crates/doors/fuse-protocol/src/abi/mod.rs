@@ -8,51 +8,29 @@ pub(crate) use layout::*;
 pub use opcode::Opcode;
 pub(crate) use plain::{Plain, bytes_of, take};
 
-/// Features agreed at INIT. The upper half is sent in `flags2`.
-#[allow(missing_docs, reason = "the kernel's own names")]
-pub mod init_flags {
-    pub const ASYNC_READ: u64 = 1 << 0;
-    pub const POSIX_LOCKS: u64 = 1 << 1;
-    pub const FILE_OPS: u64 = 1 << 2;
-    pub const ATOMIC_O_TRUNC: u64 = 1 << 3;
-    pub const EXPORT_SUPPORT: u64 = 1 << 4;
-    pub const BIG_WRITES: u64 = 1 << 5;
-    pub const DONT_MASK: u64 = 1 << 6;
-    pub const SPLICE_WRITE: u64 = 1 << 7;
-    pub const SPLICE_MOVE: u64 = 1 << 8;
-    pub const SPLICE_READ: u64 = 1 << 9;
-    pub const FLOCK_LOCKS: u64 = 1 << 10;
-    pub const HAS_IOCTL_DIR: u64 = 1 << 11;
-    pub const AUTO_INVAL_DATA: u64 = 1 << 12;
-    pub const DO_READDIRPLUS: u64 = 1 << 13;
-    pub const READDIRPLUS_AUTO: u64 = 1 << 14;
-    pub const ASYNC_DIO: u64 = 1 << 15;
-    pub const WRITEBACK_CACHE: u64 = 1 << 16;
-    pub const NO_OPEN_SUPPORT: u64 = 1 << 17;
-    pub const PARALLEL_DIROPS: u64 = 1 << 18;
-    pub const HANDLE_KILLPRIV: u64 = 1 << 19;
-    pub const POSIX_ACL: u64 = 1 << 20;
-    pub const ABORT_ERROR: u64 = 1 << 21;
-    pub const MAX_PAGES: u64 = 1 << 22;
-    pub const CACHE_SYMLINKS: u64 = 1 << 23;
-    pub const NO_OPENDIR_SUPPORT: u64 = 1 << 24;
-    pub const EXPLICIT_INVAL_DATA: u64 = 1 << 25;
-    pub const MAP_ALIGNMENT: u64 = 1 << 26;
-    pub const SUBMOUNTS: u64 = 1 << 27;
-    pub const HANDLE_KILLPRIV_V2: u64 = 1 << 28;
-    pub const SETXATTR_EXT: u64 = 1 << 29;
-    pub const INIT_EXT: u64 = 1 << 30;
-    pub const SECURITY_CTX: u64 = 1 << 32;
-    pub const HAS_INODE_DAX: u64 = 1 << 33;
-    pub const CREATE_SUPP_GROUP: u64 = 1 << 34;
-    pub const HAS_EXPIRE_ONLY: u64 = 1 << 35;
-    pub const DIRECT_IO_ALLOW_MMAP: u64 = 1 << 36;
-    pub const PASSTHROUGH: u64 = 1 << 37;
-    pub const NO_EXPORT_SUPPORT: u64 = 1 << 38;
-    pub const HAS_RESEND: u64 = 1 << 39;
-    pub const ALLOW_IDMAP: u64 = 1 << 40;
-    pub const OVER_IO_URING: u64 = 1 << 41;
-    pub const REQUEST_TIMEOUT: u64 = 1 << 42;
+/// Defines modules of flags by the numbers of their bits.
+macro_rules! bits {
+    ($(#[$about:meta])* $visible:vis mod $module:ident: $type:ty { $($name:ident = $bit:literal),* $(,)? }) => {
+        $(#[$about])*
+        #[allow(missing_docs, reason = "the kernel's own names")]
+        $visible mod $module {
+            $(pub const $name: $type = 1 << $bit;)*
+        }
+    };
+}
+
+bits! {
+    /// Features agreed at INIT. The upper half is sent in `flags2`.
+    pub mod init_flags: u64 {
+        ASYNC_READ = 0, POSIX_LOCKS = 1, FILE_OPS = 2, ATOMIC_O_TRUNC = 3, EXPORT_SUPPORT = 4, BIG_WRITES = 5,
+        DONT_MASK = 6, SPLICE_WRITE = 7, SPLICE_MOVE = 8, SPLICE_READ = 9, FLOCK_LOCKS = 10, HAS_IOCTL_DIR = 11,
+        AUTO_INVAL_DATA = 12, DO_READDIRPLUS = 13, READDIRPLUS_AUTO = 14, ASYNC_DIO = 15, WRITEBACK_CACHE = 16,
+        NO_OPEN_SUPPORT = 17, PARALLEL_DIROPS = 18, HANDLE_KILLPRIV = 19, POSIX_ACL = 20, ABORT_ERROR = 21,
+        MAX_PAGES = 22, CACHE_SYMLINKS = 23, NO_OPENDIR_SUPPORT = 24, EXPLICIT_INVAL_DATA = 25, MAP_ALIGNMENT = 26,
+        SUBMOUNTS = 27, HANDLE_KILLPRIV_V2 = 28, SETXATTR_EXT = 29, INIT_EXT = 30, SECURITY_CTX = 32,
+        HAS_INODE_DAX = 33, CREATE_SUPP_GROUP = 34, HAS_EXPIRE_ONLY = 35, DIRECT_IO_ALLOW_MMAP = 36, PASSTHROUGH = 37,
+        NO_EXPORT_SUPPORT = 38, HAS_RESEND = 39, ALLOW_IDMAP = 40, OVER_IO_URING = 41, REQUEST_TIMEOUT = 42,
+    }
 }
 
 /// Flags of an open file for the kernel, in [`crate::OpenReply::flags`].
@@ -83,17 +61,12 @@ pub(crate) const SETLK: u32 = 32;
 pub(crate) const INTERRUPT: u32 = 36;
 pub(crate) const BATCH_FORGET: u32 = 42;
 
-pub(crate) mod fattr {
-    pub const MODE: u32 = 1 << 0;
-    pub const UID: u32 = 1 << 1;
-    pub const GID: u32 = 1 << 2;
-    pub const SIZE: u32 = 1 << 3;
-    pub const ATIME: u32 = 1 << 4;
-    pub const MTIME: u32 = 1 << 5;
-    pub const FH: u32 = 1 << 6;
-    pub const ATIME_NOW: u32 = 1 << 7;
-    pub const MTIME_NOW: u32 = 1 << 8;
-    pub const KILL_SUIDGID: u32 = 1 << 11;
+bits! {
+    /// Attributes that a SETATTR changes.
+    pub(crate) mod fattr: u32 {
+        MODE = 0, UID = 1, GID = 2, SIZE = 3, ATIME = 4, MTIME = 5, FH = 6, ATIME_NOW = 7, MTIME_NOW = 8,
+        KILL_SUIDGID = 11,
+    }
 }
 
 pub(crate) const GETATTR_FH: u32 = 1 << 0;

@@ -94,7 +94,6 @@ fn background(work: impl FnOnce(Option<&Channel>) -> Result<u8, Failure>, channe
     std::process::exit(code.into())
 }
 
-/// Mounts and serves until unmounted.
 fn agent(place: &Place, claim: Option<Claim>, how: &How, started: Option<&Channel>) -> Result<u8, Failure> {
     heap::keep_small();
     let signals = Signals::block();

@@ -98,13 +98,10 @@ impl Here {
     }
 }
 
-/// A command that runs, with its agents.
 struct Started {
     servings: Vec<Serving>,
-    /// Our mounts, as the command sees them.
     mounts: Vec<Mount>,
     pid: Pid,
-    /// Remarks to be printed.
     notes: Vec<String>,
 }
 
@@ -142,13 +139,11 @@ fn bring_up(
     Ok(Started { servings, mounts, pid, notes })
 }
 
-/// Returns our mounts, as the command sees them.
 pub fn mounts_of(command: Pid, places: &[Place]) -> Vec<Mount> {
     let ours = |mount: &Mount| mount.is_ours() && places.iter().any(|place| place.dir == mount.point);
     mounts::seen_by(command.as_raw_nonzero().get()).unwrap_or_default().into_iter().filter(ours).collect()
 }
 
-/// Outcome of the command, before the drain.
 pub struct Outcome {
     status: u8,
     pub took: Duration,

@@ -50,7 +50,6 @@ pub fn run(args: &RunArgs) -> Result<u8, Failure> {
     outcome.report(args, here.report, (drained, stuck.is_empty()), vec![told])
 }
 
-/// A command that runs, with its relay.
 struct Started {
     relaying: Relaying,
     mounts: Vec<Mount>,

@@ -222,7 +222,6 @@ fn print_counts(status: &Value) {
     );
 }
 
-/// Prints the activity of windows, where they are served.
 fn print_windows(status: &Value) {
     let windows = &status["windows"];
     if windows.is_null() {

@@ -10,7 +10,6 @@ use super::Check;
 use crate::exit::reason;
 use crate::ring_memory::SHARED;
 
-/// Most leftovers that are named.
 const NAMED_MAX: usize = 4;
 
 /// Checks the directories in which windows lie by default, and the `named` one.

@@ -20,11 +20,9 @@ use crate::exit::{self, Failure, out, reason};
 use crate::preload::{self, Library};
 use crate::ring_memory::RingMemory;
 
-/// Verdict on one check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
-    /// Fully working.
     Ok,
     /// Working, but slower or with a restriction.
     Limited,
@@ -32,7 +30,6 @@ pub enum Verdict {
     Missing,
 }
 
-/// Result of one check.
 #[derive(Debug, Clone, Serialize)]
 pub struct Check {
     pub name: &'static str,

@@ -17,7 +17,6 @@ pub struct Measured {
     interface_peak: Option<Rate>,
 }
 
-/// Results for one direction.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Figures {

@@ -21,7 +21,6 @@ pub enum RedundancyAt {
     Client,
 }
 
-/// Media of one kind.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Media {

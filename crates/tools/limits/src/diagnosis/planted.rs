@@ -13,7 +13,6 @@ use slowfs::model::{Bed, Ns, Operation, Protocol, Spec, Transfer, share};
 
 use super::{Culprit, Load, Observed, Part, Verdict, diagnose, reading};
 
-/// Kind of a planted bottleneck.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Plant {
     /// Nothing: the control.
@@ -31,7 +30,6 @@ pub enum Plant {
     Cache,
 }
 
-/// All kinds of bottlenecks, with their names.
 pub const PLANTS: [(Plant, &str); 11] = [
     (Plant::Nothing, "nothing"),
     (Plant::ClientCpu, "client processors"),
@@ -55,7 +53,6 @@ pub fn planted(seed: u64) -> (Plant, &'static str) {
     PLANTS.get(seed as usize % CYCLE).copied().unwrap_or(PLANTS[0])
 }
 
-/// Size of a bed.
 #[derive(Debug, Clone, Copy)]
 pub struct Scale {
     pub clients: u64,
@@ -71,7 +68,6 @@ pub struct Scale {
     pub metadata: (Ns, usize),
 }
 
-/// Size of the simulated scenarios.
 pub const SIMULATED: Scale =
     Scale { clients: 4, processes: 8, whole: 4e9, transfer: 1 << 20, length: 1_000_000_000, metadata: (50_000, 4) };
 
@@ -101,7 +97,6 @@ pub struct Story {
     number: usize,
 }
 
-/// Verdict on a scenario.
 #[derive(Debug, Clone)]
 pub struct Outcome {
     pub verdict: Verdict,
@@ -110,11 +105,9 @@ pub struct Outcome {
     pub false_alarm: bool,
 }
 
-/// Random numbers of one scenario.
 struct Chance(u64);
 
 impl Chance {
-    /// Returns a random number in `low..high`.
     fn between(&mut self, low: f64, high: f64) -> f64 {
         self.0 = self.0.wrapping_add(1);
         low + share(self.0.wrapping_mul(0x1234_5677)) * (high - low)
@@ -173,12 +166,10 @@ impl Story {
         Story { plant, strength, scale, seed, planned, real, number }
     }
 
-    /// Returns the bed as planned.
     pub fn planned(&self) -> &Spec {
         &self.planned
     }
 
-    /// Returns the bed as it really is.
     pub fn real(&self) -> &Spec {
         &self.real
     }
@@ -200,7 +191,6 @@ impl Story {
         })
     }
 
-    /// Judges the measurements of this scenario.
     pub fn judge(&self, observed: &Observed) -> Outcome {
         let verdict = diagnose(observed);
         let (right, false_alarm) =

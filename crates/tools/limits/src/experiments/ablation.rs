@@ -10,7 +10,6 @@ use super::{Row, Run, beside};
 use crate::failure::Failure;
 use crate::units::format_share;
 
-/// Result of one algorithm on one trace.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Score {
     /// Share of the pattern's own requests that found all their bytes.

@@ -28,7 +28,6 @@ struct Sides {
 
 /// Streams for measuring a side's limit: enough that no disk arm waits for work while others have several requests.
 const STREAMS: u64 = 16;
-/// Length of a limit measurement.
 const LIMIT_TIME: Duration = Duration::from_secs(2);
 
 pub fn run(run: &Run<'_>, wanted: &Accelerate, tell: &mut dyn FnMut(&str)) -> Result<Vec<Row>, Failure> {

@@ -64,7 +64,6 @@ impl Bed {
         Err(Failure::unavailable(format!("{} exists a thousand times", all.join(name).display())))
     }
 
-    /// Mounts a tmpfs and returns its directory.
     pub fn memory(&mut self, name: &str) -> Result<PathBuf, Failure> {
         self.tmpfs(name, ROOM)
     }
@@ -112,7 +111,6 @@ impl Bed {
         Ok(number)
     }
 
-    /// Starts a slowfs over memory.
     pub fn slow(&mut self, name: &str, options: &[String]) -> Result<Slow, Failure> {
         let slow = Slow { shown: self.directory.join(name), lower: self.memory(&format!("{name}.lower"))? };
         fs::create_dir(&slow.shown)
@@ -164,7 +162,6 @@ impl Bed {
     }
 }
 
-/// Waits until the server with this log serves.
 pub fn wait_for_server(name: &str, log: &Path) -> Result<(), Failure> {
     let said = || fs::read_to_string(log).unwrap_or_default();
     wait(&format!("{name} does not serve"), said, || said().contains("serving"))

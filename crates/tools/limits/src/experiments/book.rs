@@ -16,18 +16,15 @@ const STORY_S: f64 = 0.1;
 /// Time of all traces with all detectors, seconds: measured 3 to 10.
 const ABLATION_S: f64 = 5.0;
 
-/// One file of the book.
 #[derive(Debug, Clone, Deserialize)]
 pub struct Book {
     /// Identifier, for example `E0-4`.
     pub id: String,
-    /// Title, in one line.
     pub title: String,
     #[serde(flatten)]
     pub experiment: Experiment,
 }
 
-/// Kind of an experiment, with its parameters.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Experiment {
@@ -35,41 +32,33 @@ pub enum Experiment {
     Accelerate(Accelerate),
     /// The share of a read's time that a disk takes.
     Share(Share),
-    /// Bottlenecks planted on purpose.
     Planted(Planted),
-    /// A comparison of lock protocols.
     Locks(Locks),
     /// M x N processes on a bed, and on that bed through Forebay.
     Sweep(Through),
     /// Programs on a node whose burst buffer is behind a wire.
     Remote(Remote),
-    /// Windows of several sizes behind a wire.
     Windows(Windows),
-    /// Prefetch detectors on equal traces.
     Ablation(Ablation),
     /// M x N processes on separate nodes.
     Grid(Grid),
 }
 
-/// Bed, workload and bars of an acceleration.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Accelerate {
     /// Options of slowfs for the store.
     pub store: Vec<String>,
-    /// Options of slowfs for the burst buffer.
     pub burst_buffer: Vec<String>,
     pub processes: Vec<u64>,
     /// Bytes of a transfer.
     pub transfer: u64,
     /// Most bytes that a process writes.
     pub size: u64,
-    /// Whether transfers are in random order.
     #[serde(default)]
     pub random: bool,
     /// Longest time of a phase on the store, seconds.
     pub seconds: f64,
-    /// Number of turns.
     pub repeat: u64,
     pub bar: Bars,
     #[serde(default)]
@@ -93,33 +82,28 @@ pub struct Bars {
     pub foreseen: Option<f64>,
 }
 
-/// Bed and bar of the share of a disk.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Share {
     pub store: Vec<String>,
     /// Sizes of a read, bytes.
     pub sizes: Vec<u64>,
-    /// Number of reads of each size.
     pub reads: u64,
     /// Smallest and largest accepted share of the disk.
     pub least: f64,
     pub most: f64,
 }
 
-/// Numbers of scenarios, and the bar.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Planted {
     /// Number of simulated scenarios.
     pub stories: u64,
-    /// Number of mounted scenarios.
     pub mounted: u64,
     /// Required share of correct verdicts, for each kind.
     pub named: f64,
 }
 
-/// Parameters of the comparison of lock protocols.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Locks {
@@ -161,11 +145,9 @@ pub struct Through {
     pub size: u64,
     /// Length of a phase, seconds.
     pub seconds: f64,
-    /// Number of runs of each cell.
     pub repeat: u64,
     /// Required share of the bed's measured limit.
     pub eta: f64,
-    /// Share that the paper reports.
     pub paper: Option<f64>,
 }
 

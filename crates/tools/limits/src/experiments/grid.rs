@@ -51,19 +51,15 @@ pub struct Grid {
     /// Length of a phase, and of a planted load; seconds.
     pub seconds: f64,
     pub planted_seconds: f64,
-    /// Number of runs of each cell.
     pub repeat: u64,
     /// Required share of the bed's measured limit.
     pub eta: f64,
-    /// Share that the paper reports.
     pub paper: Option<f64>,
-    /// Planted bottlenecks, in order.
     pub plants: Vec<Bottleneck>,
     /// Seed of the plants' strengths, 1.3 to 4.
     pub seed: u64,
 }
 
-/// Kind of a planted bottleneck.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Bottleneck {
@@ -225,7 +221,6 @@ fn judge(run: &Run<'_>, grid: &Grid, found: &Analysis) -> Vec<Row> {
     rows
 }
 
-/// The cells of a sweep.
 struct Cells {
     groups: Vec<u64>,
     processes: Vec<u64>,

@@ -11,7 +11,6 @@ use super::book::Locks;
 use super::{Row, Run};
 use crate::units::format_rate;
 
-/// Number of writes of each writer.
 const WRITES: u64 = 200;
 /// Distance between the starts of two writers' parts, in writes.
 const PART: u64 = 1 << 20;

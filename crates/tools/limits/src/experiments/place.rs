@@ -19,7 +19,6 @@ use crate::failure::{Failure, failed};
 /// Pause between two checks whether something has started.
 const POLL: Duration = Duration::from_millis(5);
 
-/// A network namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
     /// Network namespace of a node, identified by the process that keeps it. A client also has a mount namespace.

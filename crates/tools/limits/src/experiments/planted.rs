@@ -41,7 +41,6 @@ pub fn run(run: &Run<'_>, wanted: &Planted, tell: &mut dyn FnMut(&str)) -> Resul
     Ok(rows)
 }
 
-/// Results of the scenarios of one kind.
 #[derive(Default)]
 struct Account {
     /// For each plant: number of correct verdicts, and of all.

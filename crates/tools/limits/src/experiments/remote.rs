@@ -29,24 +29,20 @@ pub use program::Work;
 pub use windows::{Windows, run as run_windows};
 pub use wire::{Wire, serve as serve_wire};
 
-/// Length of each limit measurement.
 const LIMIT_TIME: Duration = Duration::from_millis(500);
 /// Largest share of the wire that plain streams may take.
 const PLAIN_SHARE: f64 = 0.5;
 /// Bytes of a request of the program that creates the files to be read: the largest that is sent as a whole.
 const MADE_BY: u64 = 1 << 20;
 
-/// A wire, and the cases measured over it.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Remote {
     pub wire: Like,
-    /// Number of turns.
     pub repeat: u64,
     pub case: Vec<Case>,
 }
 
-/// A program, and the required results.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Case {
@@ -60,11 +56,9 @@ pub struct Case {
     pub requests: Option<u64>,
     #[serde(default)]
     pub random: bool,
-    /// Phases: write, read.
     pub phases: Vec<Kind>,
     /// Numbers of requests and of microseconds: after so many requests the program computes for so long.
     pub pause: Option<(u64, u64)>,
-    /// Policy rules of the accelerated side.
     #[serde(default)]
     pub policies: Vec<String>,
     /// Number of reads of each process before reads count for the share of hits.
@@ -119,7 +113,6 @@ impl Remote {
     }
 }
 
-/// Measured limits of the bed.
 struct Limits {
     /// Rates of plain copies for each number of streams: written and read, bytes per second.
     copies: BTreeMap<u64, [f64; 2]>,
@@ -143,7 +136,6 @@ struct Turns {
     busy: Vec<f64>,
 }
 
-/// The bed and the state of a measurement.
 struct Bench<'a> {
     run: &'a Run<'a>,
     page: &'a Remote,

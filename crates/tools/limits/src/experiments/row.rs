@@ -10,7 +10,6 @@ use serde::{Deserialize, Deserializer, Serialize};
 use super::Run;
 use crate::failure::Failure;
 
-/// One figure.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     pub experiment: String,
@@ -31,7 +30,6 @@ pub struct Row {
     /// Reason why the figure does not count.
     #[serde(default)]
     pub rejected: Option<String>,
-    /// Whether the run was a short one.
     pub quick: bool,
     /// Load average of the machine over a minute. A value above the number of processors means that there was other
     /// work.
@@ -88,7 +86,6 @@ fn number<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
     Ok(Option::deserialize(from)?.unwrap_or(0.0))
 }
 
-/// Appends rows to the file.
 pub fn append(path: &Path, rows: &[Row]) -> Result<(), Failure> {
     let failed = |error: std::io::Error| Failure::output(format!("cannot write {}: {error}", path.display()));
     if let Some(parent) = path.parent() {

@@ -15,7 +15,6 @@ use crate::results;
 pub struct Unfinished {
     /// Text of the pages, options of the run, and the program. If any of these differs, the run starts anew.
     asked: String,
-    /// Ids of the finished pages.
     done: Vec<String>,
     /// Whether all finished pages met their bars.
     kept: bool,

@@ -5,24 +5,19 @@ use crate::workload::{Kind, Layout, Pattern, Preset, ReadAhead, Sync};
 /// Writers in the factors that concern sharing.
 const SHARERS: u64 = 4;
 
-/// One factor.
 pub struct Plan {
     pub name: &'static str,
     pub settings: Vec<Setting>,
 }
 
-/// One level.
 pub struct Setting {
     pub name: String,
     pub pattern: Pattern,
     pub phases: Vec<Kind>,
-    /// Phase whose rate counts.
     pub measured: Kind,
-    /// Number of threads.
     pub streams: u64,
     /// Number of files that are in the directory beforehand.
     pub filled: u64,
-    /// Whether the space of a file is measured.
     pub space: bool,
 }
 

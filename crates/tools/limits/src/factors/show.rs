@@ -5,7 +5,6 @@ use super::{Factor, Factors, Level};
 use crate::table::Table;
 use crate::units::{format_operations, format_rate, format_share};
 
-/// Returns a table, and a sentence for each factor.
 pub fn render(factors: &Factors) -> String {
     let mut table = Table::new(["factor", "level", "rate", "+-"]);
     for factor in &factors.factors {

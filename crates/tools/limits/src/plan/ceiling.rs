@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 use crate::cluster::{Cluster, Duplex, RedundancyAt, StorageKind};
 use crate::units::format_rate;
 
-/// Symbol of a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Symbol {
     /// Formula 1: the clients' links.
@@ -25,7 +24,6 @@ pub enum Symbol {
 }
 
 impl Symbol {
-    /// Returns the name of the limit in plain words.
     pub fn words(self) -> &'static str {
         match self {
             Symbol::Clients => "the clients' links",
@@ -52,7 +50,6 @@ pub struct Ceiling {
     pub symbol: Symbol,
     /// Rate of program data, bytes per second.
     pub bytes_per_s: f64,
-    /// Formula of the rate.
     pub from: String,
 }
 

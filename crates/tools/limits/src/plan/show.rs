@@ -63,7 +63,6 @@ fn verdict(plan: &Plan, direction: &Direction) -> String {
     text
 }
 
-/// Returns sentences about the measured figures of a direction.
 fn measured(direction: &Direction, name: &str) -> String {
     let mut text = String::new();
     if let Some(eta) = direction.eta {
@@ -87,7 +86,6 @@ fn scenarios(plan: &Plan) -> String {
     format!("{writing}\n{}", changes(plan, plan.read(), "what if, reading", |scenario| scenario.read.as_ref()))
 }
 
-/// Returns the effect of each change in one direction.
 fn changes(plan: &Plan, now: &Direction, title: &str, of: impl Fn(&Scenario) -> Option<&Outcome>) -> String {
     let mut table = Table::new([title, "limit", "attainable", "then binds", "P", "adds", "cost", "per further GB/s"]);
     let money = |price: Option<f64>| price.map_or("-".to_string(), |price| format!("{price:.0} {}", plan.currency));

@@ -7,10 +7,8 @@ use crate::cluster::{Cluster, Link, StorageKind};
 use crate::failure::Failure;
 use crate::units::Rate;
 
-/// One what-if and its outcome.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Scenario {
-    /// The change, as requested.
     pub change: String,
     #[serde(flatten)]
     pub write: Outcome,
@@ -25,10 +23,8 @@ pub struct Scenario {
     pub cost: Option<f64>,
 }
 
-/// Result of a change in one direction.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Outcome {
-    /// Limit that binds after the change.
     pub binding: Symbol,
     /// Smallest limit after the change, bytes per second.
     pub minimum_bytes_per_s: f64,
@@ -53,7 +49,6 @@ impl Outcome {
     }
 }
 
-/// Prefix of the name of a replaced part.
 pub(super) const OTHER: &str = "other ";
 
 const SYNTAX: &str = "write for example io_nodes*=2, io_nodes.oss.links*=2, clients.rate=200 Gbit/s, media+=24 or storage_network=separate";

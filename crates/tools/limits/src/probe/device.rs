@@ -15,7 +15,6 @@ use super::{Component, Measurement, Unit};
 use crate::bounds::DEVICE_DEPTH;
 use crate::failure::Failure;
 
-/// Number of timed measurements of one device.
 pub const MEASUREMENTS: f64 = 4.0;
 /// Alignment of memory and offsets for O_DIRECT: at least the device's block size.
 const ALIGNMENT: usize = 4096;
@@ -46,7 +45,6 @@ impl Blocks {
     }
 }
 
-/// Generator of read offsets.
 struct Places {
     size: u64,
     block: u64,

@@ -12,7 +12,6 @@ const BUFFER: usize = 32 << 20;
 /// Most threads: more would not fill a memory bus better, and the buffers would exceed 4 GiB.
 const THREADS_MAX: usize = 64;
 
-/// Measures one thread, then all processors.
 pub fn measure(time: Duration) -> Vec<Measurement> {
     let processors = thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
     let mut counts = vec![1, processors];

@@ -9,7 +9,6 @@ use super::peer::{answer, rate, round_trip};
 use super::{Component, Measurement, Unit};
 use crate::units::counted;
 
-/// Numbers of streams, each number at a time.
 const STREAMS: [usize; 2] = [1, 4];
 
 /// Measures one stream, four streams, and the round trip, as those to a peer on another host.

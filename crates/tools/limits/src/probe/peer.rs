@@ -20,19 +20,15 @@ use crate::workload::Histogram;
 
 /// Name of the protocol, version 1.
 const HELLO: &[u8; 8] = b"fblimit1";
-/// Bytes of one send.
 const MESSAGE: usize = 256 << 10;
-/// Default port.
 pub const PORT: u16 = 7117;
 
-/// Kind of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Want {
     /// The client sends until it shuts down; then the server reports how much arrived.
     Sink = b'S' as isize,
     /// The server sends until the client closes.
     Source = b'G' as isize,
-    /// Each byte is sent back.
     Echo = b'E' as isize,
 }
 

@@ -53,7 +53,6 @@ pub fn component(measurement: &Measurement) -> String {
     })
 }
 
-/// Returns the value with its unit.
 pub fn value(measurement: &Measurement) -> String {
     match measurement.unit {
         Unit::BytesPerSecond => format_rate(measurement.value),

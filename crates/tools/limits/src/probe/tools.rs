@@ -14,12 +14,10 @@ use super::{Component, Measurement, Unit};
 use crate::bounds::{TOOL_EXTRA, TOOL_START, TOOL_START_PAUSE};
 use crate::units::counted;
 
-/// Default port of `iperf3 -s`.
 const IPERF3_PORT: u16 = 5201;
 /// Number of round trips of `fi_pingpong`: about half a second on a slow machine.
 const PINGS: &str = "2000";
 
-/// Measurements, and the reasons for missing ones.
 type Found = (Vec<Measurement>, Vec<String>);
 
 /// Measures this machine's network to itself.
@@ -70,7 +68,6 @@ fn is_installed(name: &str) -> bool {
     env::var_os("PATH").is_some_and(|path| env::split_paths(&path).any(|directory| directory.join(name).is_file()))
 }
 
-/// A server process that ends when dropped.
 struct Server(Child);
 
 impl Server {
@@ -94,7 +91,6 @@ fn free_port() -> Result<u16, String> {
     listener.and_then(|listener| listener.local_addr()).map(|address| address.port()).map_err(|error| error.to_string())
 }
 
-/// Retries until the server listens.
 fn once_it_listens<T>(mut attempt: impl FnMut() -> Result<T, String>) -> Result<T, String> {
     let deadline = Instant::now() + TOOL_START;
     loop {

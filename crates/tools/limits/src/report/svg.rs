@@ -11,9 +11,7 @@ pub struct Bar {
     pub label: String,
     /// Length of the bar; negative counts as zero.
     pub value: f64,
-    /// Value as text.
     pub text: String,
-    /// Whether the bar is highlighted.
     pub marked: bool,
 }
 
@@ -23,7 +21,6 @@ impl Bar {
     }
 }
 
-/// Escapes text for HTML and SVG.
 pub fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
@@ -58,7 +55,6 @@ pub fn bars(title: &str, bars: &[Bar]) -> String {
     frame(bars.len() as f64 * ROW + 4.0, title, &body)
 }
 
-/// One cell of a heat map.
 pub struct Heat {
     pub row: usize,
     pub column: usize,
@@ -67,7 +63,6 @@ pub struct Heat {
     pub text: String,
 }
 
-/// Returns a heat map with a heading for each row and column.
 pub fn heat(title: &str, rows: &[String], columns: &[String], cells: &[Heat]) -> String {
     let (left, top, high) = (90.0, 26.0, 34.0);
     let wide = ((WIDTH - left) / columns.len().max(1) as f64).min(110.0);
@@ -104,9 +99,7 @@ pub fn heat(title: &str, rows: &[String], columns: &[String], cells: &[Heat]) ->
 }
 
 pub struct Curve {
-    /// Name in the legend.
     pub name: String,
-    /// Points, with rising x.
     pub points: Vec<(f64, f64)>,
 }
 

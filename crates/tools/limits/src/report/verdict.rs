@@ -13,12 +13,10 @@ use crate::workload::Kind;
 /// Smallest loss that is worth a sentence.
 const LOSS: f64 = 0.05;
 
-/// Result of one stage for the whole.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Step {
     /// Name of the stage: `plan`, `probe`, `sweep`.
     pub stage: String,
-    /// Object of the stage.
     pub what: String,
     /// Write limit or rate, bytes per second.
     pub write_bytes_per_s: Option<f64>,
@@ -52,7 +50,6 @@ impl Step {
     }
 }
 
-/// Returns the stages in the order of the method.
 pub fn steps(sources: &[Source]) -> Vec<Step> {
     let mut steps = Vec::new();
     for plan in plans(sources) {

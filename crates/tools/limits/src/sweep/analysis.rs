@@ -11,7 +11,6 @@ use crate::bounds::{KNEE_GAIN, NEAR_TOP, SLOW_GROUP};
 use crate::units::{format_operations, format_rate, format_share};
 use crate::workload::Kind;
 
-/// All runs of one cell in one phase.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Cell {
     /// M.
@@ -24,7 +23,6 @@ pub struct Cell {
     pub spread: Option<f64>,
     /// Reason of the first run, if no run counts.
     pub rejected: Option<String>,
-    /// Median of each group's rate.
     pub group_rates: Vec<f64>,
     /// Groups that were slow in each of at least three runs; fewer could be chance.
     pub slow_groups: Vec<usize>,
@@ -36,7 +34,6 @@ impl Cell {
     }
 }
 
-/// Analysis of a phase's table.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Analysis {
     pub kind: Kind,
@@ -60,14 +57,12 @@ pub struct Analysis {
     pub words: Vec<String>,
 }
 
-/// Saturation of one node.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Saturation {
     /// Number of processes from which the rate no longer grows.
     pub processes: u64,
     /// Rate then, bytes per second.
     pub bytes_per_s: f64,
-    /// Share of the node's link, if known.
     pub link_share: Option<f64>,
 }
 
@@ -78,7 +73,6 @@ impl Saturation {
     }
 }
 
-/// Share from which a link counts as full.
 const LINK_FULL: f64 = 0.8;
 
 /// Returns the cells of a phase, with rising M and N.

@@ -5,7 +5,6 @@ use super::{Run, Sweep};
 use crate::units::format_share;
 use crate::workload::{Kind, is_here};
 
-/// Share from which processors count as full.
 const PROCESSORS_FULL: f64 = 0.9;
 
 /// Returns sentences about the runs of a phase's best cell: full processors of this machine, and wrong file sizes.

@@ -11,10 +11,8 @@ const PROCESS_S: f64 = 0.002;
 /// Time for removing a cell's files and reading counters, seconds.
 const CELL_S: f64 = 0.1;
 
-/// Time and space of a sweep.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Estimate {
-    /// Number of runs of cells.
     pub runs: u64,
     /// Time if no phase ends early and no fsync takes long, seconds.
     pub seconds: f64,
@@ -71,7 +69,6 @@ fn free_bytes(options: &Options) -> u64 {
 }
 
 impl Estimate {
-    /// Formats the estimate for `--dry-run`.
     pub fn render(&self, options: &Options) -> String {
         let mut table = Table::new(["dry run", ""]);
         let list = |counts: &[u64]| counts.iter().map(u64::to_string).collect::<Vec<_>>().join(",");

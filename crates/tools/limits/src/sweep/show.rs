@@ -9,7 +9,6 @@ use crate::table::Table;
 use crate::units::{format_nanoseconds, format_share};
 use crate::workload::Kind;
 
-/// Shades from zero to the best.
 const SHADES: [char; 5] = ['.', '░', '▒', '▓', '█'];
 
 pub fn render(sweep: &Sweep) -> String {

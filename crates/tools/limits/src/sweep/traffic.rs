@@ -15,7 +15,6 @@ use crate::workload::{Command, Fleet, Kind, Launcher, Reply, Task};
 
 /// Ratio of traffic to data from which the data counts as having crossed the interfaces; below, it took another path.
 const CROSSED: f64 = 0.5;
-/// Most nodes whose shares are listed.
 const NODES_TOLD: usize = 16;
 
 /// Traffic of one host's interfaces, except loopback.
@@ -69,7 +68,6 @@ impl Observers {
         self.fleet.as_mut().map_or_else(Vec::new, Fleet::look)
     }
 
-    /// Returns the lost nodes with the reasons.
     pub fn lost(&self) -> &[String] {
         self.fleet.as_ref().map_or(&[][..], Fleet::lost)
     }

@@ -6,7 +6,6 @@ use super::Watch;
 use crate::counters::{Counters, Cpu, interface_speeds, is_whole_disk};
 use crate::units::{format_rate, format_share};
 
-/// Share from which a resource counts as full.
 const FULL: f64 = 0.85;
 /// Share of I/O waits below which they are not mentioned.
 const WAITING: f64 = 0.1;
@@ -14,9 +13,7 @@ const WAITING: f64 = 0.1;
 /// Shares of all processors' time; the sum is 1.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Shares {
-    /// Share in programs.
     pub user: f64,
-    /// Share in the kernel.
     pub system: f64,
     /// Share idle while waiting for a device.
     pub io_wait: f64,
@@ -40,7 +37,6 @@ impl Shares {
     }
 }
 
-/// Utilisation of one resource.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Busy {
     /// Name: `processors`, or that of a device or interface.

@@ -36,7 +36,6 @@ pub struct Profile {
     pub window: u64,
     /// Waiting for something else: a lock, a child, a timer.
     pub waiting: u64,
-    /// Number of samples of the program.
     pub looks: u64,
     /// Threads that were not running and whose call the kernel did not reveal, for example another user's.
     #[serde(default)]
@@ -66,7 +65,6 @@ impl Profile {
     }
 }
 
-/// Sampler of one program and its descendants.
 pub struct Looker {
     root: u32,
     began: Instant,
@@ -75,7 +73,6 @@ pub struct Looker {
     pub pause: Duration,
 }
 
-/// State of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Doing {
     Computing,
@@ -238,7 +235,6 @@ fn call(line: &str) -> Doing {
     fd.map_or(Doing::Waiting, Doing::Call)
 }
 
-/// Flag `FUTEX_PRIVATE_FLAG`.
 const FUTEX_PRIVATE: u64 = 128;
 
 /// Returns whether an address lies in a window: a shared mapping of a ring, `DIR/SESSION/files/7/0`, or of the counter

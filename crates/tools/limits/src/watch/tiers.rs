@@ -8,10 +8,8 @@ use std::process::{Command, Stdio};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// Counters of one agent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Tier {
-    /// Accelerated directory.
     pub directory: PathBuf,
     pub burst_buffer: PathBuf,
     /// Counters when the agent was first seen.
@@ -20,7 +18,6 @@ pub struct Tier {
     last: BTreeMap<String, u64>,
 }
 
-/// All agents that were seen.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Tiers {
     /// Agents by directory, agent process and burst buffer.

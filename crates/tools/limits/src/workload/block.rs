@@ -4,7 +4,6 @@
 //! No two pages are equal, so neither compression nor deduplication helps. A reader detects at once a page of another
 //! owner or an old page.
 
-/// Bytes of a page, each with one stamp.
 const PAGE: usize = 4096;
 /// Number of different pages of the buffer at which transfers start. Small, so that small transfers come from the
 /// processor cache, as a program's own buffer does.
@@ -14,7 +13,6 @@ const STAMP: usize = 16;
 /// use one set of each processor cache, and evict each other and the program.
 const LINE: usize = 64;
 
-/// Buffer of one process.
 pub struct Block {
     bytes: Vec<u8>,
     /// Start of the first page, aligned for O_DIRECT.
@@ -50,7 +48,6 @@ impl Block {
         data
     }
 
-    /// Returns the buffer for reading one transfer.
     pub fn room(&mut self) -> &mut [u8] {
         &mut self.bytes[self.start..self.start + self.transfer]
     }

@@ -23,12 +23,10 @@ pub struct Launcher {
     words: Vec<OsString>,
     /// Hosts of the groups, in turn; empty: this machine.
     hosts: Vec<Host>,
-    /// Hosts that are only observed.
     observed: Vec<Host>,
 }
 
 impl Launcher {
-    /// Creates a launcher for `program WORDS worker`.
     pub fn new(program: impl Into<PathBuf>, words: &[&str]) -> Launcher {
         let words = words.iter().chain(&["worker"]).map(OsString::from).collect();
         Launcher { program: program.into(), words, hosts: Vec::new(), observed: Vec::new() }
@@ -40,7 +38,6 @@ impl Launcher {
         self
     }
 
-    /// Returns this launcher with these hosts observed.
     pub fn seeing(mut self, hosts: &[Host]) -> Launcher {
         self.observed = hosts.to_vec();
         self
@@ -130,20 +127,10 @@ impl Fleet {
             // One thread for each pipe, so that a silent child uses up only its own time limit. The thread ends with
             // the pipe, at the latest when the child ends.
             thread::spawn(move || {
-                let mut from = BufReader::new(match from {
-                    Some(from) => from,
-                    None => return,
-                });
-                loop {
-                    let message = match receive::<Reply>(&mut from) {
-                        Ok(Some(reply)) => Ok(reply),
-                        Ok(None) => return,
-                        Err(failure) => Err(failure.message),
-                    };
-                    if sender.send(message).is_err() {
-                        return;
-                    }
-                }
+                let Some(mut from) = from.map(BufReader::new) else { return };
+                while let Some(message) = receive::<Reply>(&mut from).map_err(|failure| failure.message).transpose()
+                    && sender.send(message).is_ok()
+                {}
             });
             let unheard = (!place.is_empty()).then(|| by_hand(&program));
             let mut member = Member { name, child, to, replies, ahead_ns: 0, unheard };
@@ -156,7 +143,6 @@ impl Fleet {
         Ok(fleet)
     }
 
-    /// Sends a command to all children.
     pub fn tell(&mut self, command: &Command) {
         for member in &mut self.members {
             if let Some(to) = &mut member.to {
@@ -287,13 +273,9 @@ impl Member {
 
 impl Drop for Fleet {
     fn drop(&mut self) {
-        let (alive, lost): (Vec<_>, Vec<_>) = self.members.iter_mut().partition(|member| member.to.is_some());
-        let mut leaving = Vec::new();
+        let (mut alive, lost): (Vec<_>, Vec<_>) = self.members.iter_mut().partition(|member| member.to.is_some());
+        alive.iter_mut().for_each(|member| member.to = None);
         for member in alive {
-            member.to = None;
-            leaving.push(member);
-        }
-        for member in leaving {
             // Closing standard input tells the child to end. Phases are bounded, and therefore this wait.
             let _ = member.child.wait();
         }

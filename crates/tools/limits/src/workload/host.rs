@@ -5,7 +5,6 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// One host, and the path of the program there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Host {
     reach: Reach,

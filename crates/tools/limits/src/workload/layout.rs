@@ -3,13 +3,11 @@
 use super::block::mix;
 use super::pattern::{Layout, Pattern};
 
-/// Offsets of the transfers of one owner in its file.
 pub struct Places {
     transfer: u64,
     layout: Layout,
     owner: u64,
     ranks: u64,
-    /// Most transfers of one owner.
     slots: u64,
     random: bool,
 }

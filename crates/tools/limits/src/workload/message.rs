@@ -21,15 +21,12 @@ pub struct Task {
     /// Directories over which files are distributed, including the first one; empty if there is only one.
     #[serde(default)]
     pub across: Vec<PathBuf>,
-    /// Number of processes in a group.
     pub processes: u64,
     /// Number of processes in all groups.
     pub ranks: u64,
-    /// Seed of the random data.
     pub seed: u64,
 }
 
-/// Message to a group leader or process.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum Command {
     /// First message to a group leader: start the processes.
@@ -50,7 +47,6 @@ pub enum Command {
     Clock,
     /// Request for the host's counters. Sent to group leaders and observing processes.
     Look,
-    /// Run the phase.
     Go {
         /// Common start on the machine's monotonic clock, nanoseconds.
         at_ns: u64,
@@ -59,7 +55,6 @@ pub enum Command {
     },
 }
 
-/// Message from a group leader or process.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum Reply {
     /// The last command, other than Go, is done.
@@ -76,18 +71,13 @@ pub enum Reply {
         /// Counters of the host, or of the network namespace.
         counters: Counters,
     },
-    /// The phase has ended.
     Done {
-        /// Samples, one for each process that answered.
         samples: Vec<Sample>,
         /// Processes that did not answer, with the reasons.
         lost: Vec<String>,
     },
     /// The sender cannot continue.
-    Failed {
-        /// Sender and reason.
-        what: String,
-    },
+    Failed { what: String },
 }
 
 impl Command {
@@ -112,10 +102,8 @@ impl Sample {
     }
 }
 
-/// Result of one process in one phase.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
-    /// Number of the process in the cell.
     pub rank: u64,
     /// Number of operations: reads, writes, creates...
     pub operations: u64,

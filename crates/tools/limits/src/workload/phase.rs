@@ -23,7 +23,6 @@ const RESIDENCY_PROBES: u64 = 16;
 const DROPS: u32 = 10;
 const DROP_PAUSE: Duration = Duration::from_millis(5);
 
-/// State of one process.
 pub struct Worker {
     task: Task,
     rank: u64,
@@ -34,7 +33,6 @@ pub struct Worker {
     common: u64,
 }
 
-/// State of a running phase for one process.
 struct Lap<'a> {
     sample: &'a mut Sample,
     until_ns: u64,

@@ -10,7 +10,6 @@ use super::pattern::Kind;
 use super::phase::Worker;
 use crate::clock::now_ns;
 
-/// Result of one phase of all threads.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Passed {
     /// Number of bytes, or of operations on names.

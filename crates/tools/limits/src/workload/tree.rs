@@ -13,7 +13,6 @@ fn home(task: &Task, owner: u64) -> &Path {
     task.across.get((owner % count) as usize).unwrap_or(&task.directory)
 }
 
-/// Returns the path of the data file of `owner`.
 pub fn data_file(task: &Task, owner: u64) -> PathBuf {
     match task.pattern.layout {
         Layout::FilePerProcess => home(task, owner).join(format!("data.{owner:08}")),
@@ -37,7 +36,6 @@ pub fn small_file(task: &Task, owner: u64, index: u64) -> PathBuf {
 
 /// Least number of digits in a small file's number.
 const DIGITS: usize = 8;
-/// Number of digits of the largest number.
 const DIGITS_MAX: usize = 20;
 
 /// Paths of the small files of one process in their directory. Only the number is written for each, so a path needs no
@@ -45,12 +43,10 @@ const DIGITS_MAX: usize = 20;
 pub struct Names {
     /// Path, with a zero byte at its end.
     path: Vec<u8>,
-    /// Position of the number in the path.
     number: usize,
 }
 
 impl Names {
-    /// Creates the paths for `owner` in `directory`.
     pub fn new(directory: &Path, owner: u64) -> Names {
         let mut path = directory.join(format!("file.{owner:08}.")).as_os_str().as_bytes().to_vec();
         let number = path.len();

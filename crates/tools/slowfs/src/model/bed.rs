@@ -8,7 +8,6 @@ use super::pipe::{Pipe, Service};
 use super::stripe::pieces;
 use super::{ClientId, FileId, Kind, Ns, Spec, Use, share};
 
-/// A read or write of data.
 #[derive(Debug, Clone, Copy)]
 pub struct Transfer {
     pub file: FileId,
@@ -20,11 +19,9 @@ pub struct Transfer {
     pub write: bool,
 }
 
-/// An operation on the store.
 #[derive(Debug, Clone, Copy)]
 pub enum Operation {
     Transfer(Transfer),
-    /// An operation on a name or an attribute.
     Metadata,
     /// Any other operation that is one message and its reply: fsync, flush, locks.
     Message,

@@ -5,7 +5,6 @@ use super::stripe::Piece;
 use super::{FileId, Ns};
 use crate::limits::ADJACENT_BYTES;
 
-/// Times for moving the arm.
 #[derive(Debug, Clone, Copy)]
 pub struct Costs {
     pub seek: Ns,

@@ -29,7 +29,6 @@ impl Grant {
     }
 }
 
-/// The range that an operation needs.
 #[derive(Debug, Clone, Copy)]
 pub struct Wanted {
     pub file: FileId,

@@ -27,23 +27,19 @@ pub struct Spec {
     pub latency: Ns,
     /// Most additional latency, chosen by `seed`.
     pub jitter: Ns,
-    /// Seed of the random numbers.
     pub seed: u64,
     /// Rate of one open file description.
     pub stream: Option<f64>,
     /// Rate of one client's processor, in bytes that it moves.
     pub client_cpu: Option<f64>,
-    /// Rate of one client's link.
     pub client_link: Option<f64>,
     /// Number of servers, over which the targets are distributed.
     pub servers: usize,
-    /// Rate of one server's link.
     pub server_link: Option<f64>,
     /// Number (from 0) of a slow server, and its fraction of `server_link`.
     pub slow_server: Option<(usize, f64)>,
     /// Number of targets that files are striped over.
     pub targets: usize,
-    /// Rate of one target.
     pub target: Option<f64>,
     /// Number (from 0) of a slow target, and its fraction of `target`. Seeks take longer by the inverse fraction.
     pub slow_target: Option<(usize, f64)>,
@@ -55,9 +51,7 @@ pub struct Spec {
     pub adjacent: Ns,
     /// Time for a write that does not start where the previous operation ended.
     pub write_seek: Ns,
-    /// Round-trip time of each message.
     pub round_trip: Ns,
-    /// Most bytes of one message.
     pub message: u64,
     /// Time that the metadata server needs for one operation.
     pub metadata: Ns,

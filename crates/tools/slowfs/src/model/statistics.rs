@@ -78,7 +78,6 @@ impl Use {
     }
 }
 
-/// Counters of one resource.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Counters {
     pub operations: u64,

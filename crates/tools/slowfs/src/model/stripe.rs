@@ -2,7 +2,6 @@
 
 use super::FileId;
 
-/// The part of one operation on one target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Piece {
     pub target: usize,

@@ -24,7 +24,6 @@ use crate::workload::{Kind, Pattern, Preset, Task, phases_of};
 const ALONE: Duration = Duration::from_millis(500);
 /// Pause between two readings of the disks' counters while a load runs.
 const LOOK: Duration = Duration::from_millis(20);
-/// Streams in the measurement of a part.
 const STREAMS: u64 = 2;
 
 /// Bytes of each stream on a disk, small enough that a cheating cache still has room for a load.
@@ -39,7 +38,6 @@ pub struct Gives {
     pub counted: [f64; 2],
 }
 
-/// Rates of every part alone.
 #[derive(Debug, Clone, Default)]
 pub struct Alone {
     pub client_links: Vec<Gives>,

@@ -63,7 +63,6 @@ const PORT: &str = "eth0";
 const PORT_OF_IO: &str = "io0";
 const TRUNK: &str = "trunk";
 
-/// The nodes and their wires.
 pub struct Network {
     pub clients: Vec<Place>,
     pub io_nodes: Vec<Place>,

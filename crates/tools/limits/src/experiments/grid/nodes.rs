@@ -17,7 +17,6 @@ use crate::failure::{Failure, failed};
 
 const PORT: u16 = 4711;
 
-/// Properties of the disks.
 #[derive(Debug, Clone, Copy)]
 pub struct Disk {
     /// Rate in bytes per second.
@@ -26,14 +25,12 @@ pub struct Disk {
     pub cheat: u64,
 }
 
-/// The complete bed.
 pub struct Nodes {
     pub network: Network,
     pub disks: Vec<Slow>,
     /// Directory that the clients see, with a subdirectory for each I/O node.
     pub target: PathBuf,
     pub across: Vec<String>,
-    /// Directory for documents and results.
     pub scratch: PathBuf,
     bed: Bed,
 }
@@ -75,7 +72,6 @@ impl Nodes {
         self.across.iter().try_for_each(|name| wait_for_server(name, &log(name)))
     }
 
-    /// Mounts on all clients at the same time.
     fn mount(&mut self) -> Result<(), Failure> {
         for (client, place) in self.network.clients.iter().enumerate() {
             for (number, name) in self.across.iter().enumerate() {

@@ -16,7 +16,6 @@ use crate::diagnosis::{Load, MOUNTED, Observed, Outcome, Story, reading};
 use crate::failure::Failure;
 use crate::workload::{Kind, Layout, Pattern, Preset, Sync, Task, phases_of};
 
-/// Number of scenarios that run at a time.
 const ABREAST: u64 = 4;
 /// Processes that create names: more than the metadata server serves in parallel, however late a machine schedules
 /// them.

@@ -26,7 +26,6 @@ const TO_SERVER: u16 = 4712;
 const COPIES: u16 = 4713;
 const TO_COPIES: u16 = 4714;
 
-/// Properties of a wire.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Like {
@@ -36,7 +35,6 @@ pub struct Like {
     pub bandwidth: f64,
 }
 
-/// Settings for the programs of one side.
 #[derive(Debug, Clone, Default)]
 pub struct Side {
     pub policies: Vec<String>,
@@ -115,7 +113,6 @@ impl Nodes {
         &self.store
     }
 
-    /// Runs a function on the programs' node.
     fn inside<T: Send>(&self, act: impl FnOnce() -> io::Result<T> + Send) -> Result<T, Failure> {
         self.here.inside(act).map_err(|error| failed("the wire", error))
     }

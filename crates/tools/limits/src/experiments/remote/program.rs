@@ -18,14 +18,12 @@ use crate::workload::{Block, Launcher};
 /// Time between the start message and the common start, in nanoseconds; all processes have read the message by then.
 const START_NS: u64 = 5_000_000;
 
-/// Work of all processes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Work {
     pub directory: PathBuf,
     pub processes: u64,
     /// Bytes of a request.
     pub transfer: u64,
-    /// Number of requests of each process.
     pub requests: u64,
     /// Size of each process's file in bytes.
     pub size: u64,
@@ -42,7 +40,6 @@ pub struct Work {
     pub remove: Vec<PathBuf>,
 }
 
-/// Times of a run, without pauses.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Done {
     /// Time from the first open to the last close, seconds.
@@ -55,7 +52,6 @@ pub struct Done {
     pub busy: f64,
 }
 
-/// Times of one process.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 struct Lap {
     began_ns: u64,
@@ -77,14 +73,12 @@ impl Work {
         self.salt << 16 | rank
     }
 
-    /// Returns the offset of a request.
     fn place(&self, rank: u64, number: u64) -> u64 {
         let places = (self.size / self.transfer).max(1);
         let mix = slowfs::model::splitmix;
         (if self.random { mix(number ^ mix(rank)) } else { number }) % places * self.transfer
     }
 
-    /// Starts all processes and returns the times.
     pub fn run(&self, launcher: &Launcher) -> io::Result<Done> {
         for directory in &self.remove {
             fs::remove_dir_all(directory)?;

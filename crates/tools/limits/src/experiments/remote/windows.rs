@@ -19,12 +19,10 @@ const RANDOM_SHARE: u64 = 2;
 /// Relative amount by which a larger window may appear slower: two measurements of one thing differ.
 const ERROR: f64 = 0.05;
 
-/// A wire, and the sizes to be measured.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Windows {
     pub wire: Like,
-    /// Number of turns.
     pub repeat: u64,
     /// Number of writers, each of a separate file.
     pub processes: u64,

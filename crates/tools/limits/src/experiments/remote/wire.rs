@@ -32,7 +32,6 @@ pub const WRITE: u8 = b'w';
 pub const READ: u8 = b'r';
 pub const ASK: u8 = b'a';
 
-/// Configuration of a wire.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Wire {
     /// Listening addresses, each with the port on the far side's loopback.
