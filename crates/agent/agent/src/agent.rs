@@ -23,6 +23,8 @@ pub struct Agent {
     pub(crate) names: Arc<dyn Namespace>,
     /// Registry of the calls to the global store.
     calls: Store,
+    /// Whether other nodes open the same files through the data store.
+    shared: bool,
     pub(crate) policies: PolicyTable,
     pub(crate) locks: LockTable,
     /// Programs that locks exclude.
@@ -43,6 +45,7 @@ impl Agent {
         let root = Arc::new(Node::new(names.root()?));
         let (calls, lock_scope) = (names.calls(), LockScope::of_node(names.store().is_shared()));
         Ok(Agent {
+            shared: data.is_shared(),
             data,
             names,
             calls,
@@ -69,7 +72,7 @@ impl Agent {
 
     /// Whether other nodes open the same files through the data store.
     pub fn is_shared(&self) -> bool {
-        self.data.is_shared()
+        self.shared
     }
 
     /// Policies of directories.

@@ -1,6 +1,7 @@
 //! Attributes of files: reading and changing them.
 
 use std::io;
+use types::HasErrno;
 
 use data_store::{NewTime, OpenData};
 use namespace::{Caller, FileAttributes, FileSystemSpace, Mode};
@@ -42,7 +43,7 @@ impl Agent {
     /// Reads a node's attributes in the global store.
     pub(crate) fn stat(&self, node: &Node) -> io::Result<FileAttributes> {
         let said = self.names.attributes(node.inode());
-        let is_missing = |error: &io::Error| error.raw_os_error() == Some(libc::ENOENT);
+        let is_missing = |error: &io::Error| error.errno() == Some(libc::ENOENT);
         self.check_place(node, said.as_ref().map_or_else(is_missing, |stat| stat.nlink == 0))?;
         said
     }

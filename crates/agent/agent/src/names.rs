@@ -5,6 +5,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
+use types::HasErrno;
 
 use data_store::FileChange;
 use global_store::descriptors;
@@ -172,7 +173,7 @@ impl Agent {
 }
 
 fn is_stale(error: &io::Error) -> bool {
-    error.raw_os_error() == Some(libc::ESTALE)
+    error.errno() == Some(libc::ESTALE)
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::io;
 use std::path::PathBuf;
+use types::HasErrno;
 
 use data_store::FileChange;
 use global_store::calls::StoreCall;
@@ -32,7 +33,7 @@ impl Agent {
             let source = self.look_up(from.0, from.1)?.node;
             match self.look_up(to.0, to.1) {
                 Ok(found) => Ok((source, Some(found))),
-                Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok((source, None)),
+                Err(error) if error.errno() == Some(libc::ENOENT) => Ok((source, None)),
                 Err(error) => Err(error),
             }
         };

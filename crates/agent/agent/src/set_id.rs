@@ -2,6 +2,7 @@
 
 use std::ffi::CStr;
 use std::io;
+use types::HasErrno;
 
 use namespace::Caller;
 use rustix::fs::XattrFlags;
@@ -128,5 +129,5 @@ impl Agent {
 
 /// Whether a file has no capabilities, or its store does not let them be removed.
 fn is_refusal(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::ENODATA | libc::EOPNOTSUPP | libc::EPERM | libc::EACCES))
+    matches!(error.errno(), Some(libc::ENODATA | libc::EOPNOTSUPP | libc::EPERM | libc::EACCES))
 }

@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use types::HasErrno;
 
 use data_store::{StoreCommand, WindowFile, WindowUsage, patiently};
 use window::attach::{Command, Control, state};
@@ -189,7 +190,7 @@ impl Agent {
             (Command::Attach, Some(right)) => {
                 let attach = || self.attach_window(open, right, thread, exclusive, asked.bytes);
                 let attached = if self.is_shared() { patiently(limits::SERVER_ATTACH, attach) } else { attach() };
-                let attached = attached.map_err(|error| match error.raw_os_error() {
+                let attached = attached.map_err(|error| match error.errno() {
                     Some(libc::ETIMEDOUT) => io::Error::from_raw_os_error(libc::EAGAIN),
                     _ => error,
                 })?;

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
+use types::HasErrno;
 
 use catalogue::Catalogue;
 use config::{Policy, PolicySet};
@@ -127,7 +128,7 @@ impl Stand {
 
     fn control(&self, open: &OpenFile, ask: Control) -> Result<Control, i32> {
         let answer = self.agent.window_control(open, std::process::id(), true, &ask.to_bytes());
-        answer.map(|bytes| Control::from_bytes(&bytes).unwrap()).map_err(|error| error.raw_os_error().unwrap())
+        answer.map(|bytes| Control::from_bytes(&bytes).unwrap()).map_err(|error| error.errno().unwrap())
     }
 
     fn attach(&self, open: &OpenFile) -> Window {
@@ -202,9 +203,8 @@ fn nobody_gets_a_window_that_may_not() {
     drop(plain);
     let open = stand.windowed("file");
     let ask = Control::new(Command::Attach, 0).to_bytes();
-    let refused = |thread, exclusive| {
-        stand.agent.window_control(&open, thread, exclusive, &ask).unwrap_err().raw_os_error().unwrap()
-    };
+    let refused =
+        |thread, exclusive| stand.agent.window_control(&open, thread, exclusive, &ask).unwrap_err().errno().unwrap();
     assert_eq!(refused(std::process::id(), false), libc::EAGAIN);
     assert_eq!(refused(1, true), libc::EAGAIN);
     assert!(stand.agent.window_control(&open, std::process::id(), true, &ask[..31]).is_err());
@@ -248,7 +248,7 @@ fn a_token_is_worth_one_ring_of_its_own_process() {
     let stand = Stand::new(tree.path(), &[]);
     let open = stand.windowed("file");
     let token = stand.control(&open, Control::new(Command::Attach, 0)).unwrap().token;
-    let refused = |token| stand.registration.fetch(token).unwrap_err().raw_os_error();
+    let refused = |token| stand.registration.fetch(token).unwrap_err().errno();
     assert_eq!(refused(token ^ 2), Some(libc::EAGAIN));
     stand.registration.fetch(token).unwrap();
     assert_eq!(refused(token), Some(libc::EAGAIN));

@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Barrier;
+use types::HasErrno;
 
 use testkit::{PATIENCE, Random, wait_until};
 
@@ -114,7 +115,7 @@ fn a_reader_waits_for_what_is_on_its_way_and_asks_himself_for_what_is_not() {
     });
     assert_eq!(asked.load(Ordering::SeqCst), 1);
     let late = ahead.read(&mut [0; 10], 2500, Duration::from_millis(1), &no_hurry, &ask).unwrap_err();
-    assert_eq!(late.raw_os_error(), Some(libc::ETIMEDOUT));
+    assert_eq!(late.errno(), Some(libc::ETIMEDOUT));
     let kept = versions.kept().bytes();
     assert_eq!(kept, 1000);
     drop(ahead);

@@ -4,6 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
+use types::HasErrno;
 
 use concurrency::{Instant, Mutex};
 use data_store::{
@@ -114,7 +115,7 @@ impl RemoteHandle {
     fn bring(&self, range: ByteRange, write: impl Fn() -> io::Result<()>) -> io::Result<()> {
         let write = || self.changed(range, write());
         match write() {
-            Err(error) if matches!(error.raw_os_error(), Some(libc::EINTR | libc::EFAULT)) => Err(error),
+            Err(error) if matches!(error.errno(), Some(libc::EINTR | libc::EFAULT)) => Err(error),
             // The error may be that of an earlier stage-out, which is reported once. So the write is repeated.
             Err(_) => write(),
             Ok(()) => Ok(()),
@@ -355,7 +356,7 @@ impl WindowTarget for RemoteHandle {
             };
             match written {
                 // The other writes finish first: a request sent and given up could be executed later, over newer data.
-                Err(error) if error.raw_os_error() == Some(libc::EFAULT) => gone.store(true, Ordering::Release),
+                Err(error) if error.errno() == Some(libc::EFAULT) => gone.store(true, Ordering::Release),
                 written => written?,
             }
             Ok(())

@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
+use types::HasErrno;
 
 use crate::limits::SERVER_WRITES_AT_ONCE;
 use data_store::{is_interrupted, set_interruption};
@@ -84,7 +85,7 @@ impl Drop for Ended<'_> {
 }
 
 fn is_stopped(error: &io::Error) -> bool {
-    error.raw_os_error() == Some(libc::EINTR)
+    error.errno() == Some(libc::EINTR)
 }
 
 #[cfg(test)]
@@ -115,7 +116,7 @@ mod tests {
             _ if is_interrupted() => Err(io::Error::from_raw_os_error(libc::EINTR)),
             _ => Ok(()),
         });
-        assert_eq!(failed.unwrap_err().raw_os_error(), Some(libc::ENOSPC));
+        assert_eq!(failed.unwrap_err().errno(), Some(libc::ENOSPC));
         let asked = Arc::new(AtomicBool::new(false));
         let ask = Arc::clone(&asked);
         set_interruption(Some(Rc::new(move || ask.load(Ordering::Acquire))));
@@ -127,6 +128,6 @@ mod tests {
             Err(io::Error::from_raw_os_error(libc::EINTR))
         });
         set_interruption(None);
-        assert_eq!(waits.unwrap_err().raw_os_error(), Some(libc::EINTR));
+        assert_eq!(waits.unwrap_err().errno(), Some(libc::EINTR));
     }
 }

@@ -3,6 +3,7 @@
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
+use types::HasErrno;
 
 use config::Policy;
 use data_store::{
@@ -37,7 +38,7 @@ impl RemoteStore {
 
 /// Whether the server does not find a file because its last name is gone.
 fn is_nameless(error: &io::Error, anchor: &dyn Anchor) -> bool {
-    error.raw_os_error() == Some(libc::ESTALE) && anchor.attributes().is_ok_and(|found| found.links == 0)
+    error.errno() == Some(libc::ESTALE) && anchor.attributes().is_ok_and(|found| found.links == 0)
 }
 
 /// Like every wait for the server, an open is interrupted only by the death of the program.

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering::Relaxed};
+use types::HasErrno;
 
 use serde::{Deserialize, Serialize};
 
@@ -81,7 +82,7 @@ impl WindowCounters {
     /// Counts a ring that could not be created, and returns the error.
     pub fn without_place(&self, error: io::Error) -> io::Error {
         WindowCounters::add(&self.without_place, 1);
-        self.without_place_errno.store(error.raw_os_error().unwrap_or(libc::EIO), Relaxed);
+        self.without_place_errno.store(error.errno().unwrap_or(libc::EIO), Relaxed);
         error
     }
 

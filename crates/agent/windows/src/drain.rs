@@ -17,6 +17,7 @@ mod pending;
 mod write_back;
 
 pub use pending::Pending;
+use types::HasErrno;
 use write_back::KernelWriteBack;
 
 use std::collections::BTreeMap;
@@ -370,7 +371,7 @@ impl Drain {
     fn bring(&mut self, batch: Option<Batch>) -> io::Result<bool> {
         let Some(batch) = batch else { return Ok(false) };
         let written = self.write(&batch);
-        if written.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::EINTR)) {
+        if written.as_ref().is_err_and(|error| error.errno() == Some(libc::EINTR)) {
             // The caller that waited for the server has given up. Another caller will apply the batch.
             return written.map(|()| false);
         }

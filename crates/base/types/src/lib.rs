@@ -10,6 +10,7 @@ mod order;
 mod range;
 mod session;
 mod shown;
+mod step;
 
 pub use fingerprint::{Fingerprint, Moved, NewTime, Timestamp};
 pub use gathered::Gathered;
@@ -19,3 +20,4 @@ pub use order::{Epoch, Version};
 pub use range::{ByteRange, RangeSet};
 pub use session::SessionInstance;
 pub use shown::{Shown, word};
+pub use step::{HasErrno, Step, names_step, reported};

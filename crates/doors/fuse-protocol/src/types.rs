@@ -1,6 +1,7 @@
 //! Values of requests and replies, independent of the kernel's layout (which only `abi` knows).
 
 use std::time::Duration;
+use types::HasErrno;
 
 use types::Timestamp;
 
@@ -57,7 +58,7 @@ impl Errno {
 
 impl From<std::io::Error> for Errno {
     fn from(error: std::io::Error) -> Errno {
-        Errno(error.raw_os_error().unwrap_or(libc::EIO))
+        Errno(error.errno().unwrap_or(libc::EIO))
     }
 }
 

@@ -18,6 +18,7 @@ use types::LockKind;
 
 use crate::coherence::{Refresh, Refreshing, SharedFile};
 use crate::convert;
+use crate::failures::LastFailure;
 use crate::handles::{DoorHandles, FileOf};
 use crate::limits;
 use crate::nodes::{Known, Nodes};
@@ -42,6 +43,7 @@ pub struct Door {
     /// Whether the global store was found not to answer.
     pub(crate) hangs: AtomicBool,
     pub(crate) refreshing: Refreshing,
+    pub(crate) last_failure: LastFailure,
     /// Pages that this machine's kernel has of files shared with other nodes.
     pub(crate) pages: Arc<Pages>,
 }
@@ -76,6 +78,7 @@ impl Door {
             asker: Store::mint(),
             hangs: AtomicBool::new(false),
             refreshing: Refreshing::default(),
+            last_failure: LastFailure::default(),
             pages: Arc::default(),
         }
     }
@@ -102,29 +105,31 @@ impl Door {
         self.client != 0 || self.agent.is_shared()
     }
 
+    /// Returns whether this machine's kernel caches files that other nodes may change. The kernel of a client drops its
+    /// pages by itself.
+    fn caches_shared(&self) -> bool {
+        self.client == 0 && self.agent.is_shared()
+    }
+
     /// Marks a request whose handler may refresh files. These are the request's own file, or one whose lock passes to
     /// another program.
     pub(crate) fn refreshes(&self, req: &Request) -> Option<Refresh<'_>> {
-        (self.client == 0 && self.agent.is_shared()).then(|| self.refreshing.begin(req.unique))
+        self.caches_shared().then(|| self.refreshing.begin(req.unique))
     }
 
-    /// Returns the file if this node caches pages or read-ahead of it and other nodes may change it. `None` for a
-    /// client's door: the client's kernel drops its pages by itself.
+    /// Returns the file if this node caches pages or read-ahead of it and other nodes may change it.
     pub(crate) fn shared(&self, known: &Arc<Known>) -> Option<SharedFile> {
-        let keeps = self.client == 0 && self.agent.is_shared();
-        let notifier = || self.notifier().cloned();
-        let (agent, pages) = (&self.agent, &self.pages);
-        keeps.then(|| SharedFile {
-            agent: Arc::clone(agent),
-            notifier: notifier(),
+        self.caches_shared().then(|| SharedFile {
+            agent: Arc::clone(&self.agent),
+            notifier: self.notifier().cloned(),
             known: Arc::clone(known),
-            pages: Arc::clone(pages),
+            pages: Arc::clone(&self.pages),
         })
     }
 
     /// Returns the remembered pages, if this node has any of the file and shares it with other nodes.
     pub(crate) fn pages_of(&self, node: NodeId) -> Option<&Pages> {
-        (self.client == 0 && self.agent.is_shared() && self.pages.follows(node)).then_some(&*self.pages)
+        (self.caches_shared() && self.pages.follows(node)).then_some(&*self.pages)
     }
 
     /// Sets the connection to the kernel. Without it nothing is passed through.
@@ -275,7 +280,8 @@ impl Door {
             }
         }
         let charge = known.open.lock().may_open(self.owner(req.uid))?;
-        let open = self.agent.open(&convert::caller(req), &known.node, mode, &|| req.interrupted())?;
+        let opened = self.agent.open(&convert::caller(req), &known.node, mode, &|| req.interrupted());
+        let open = opened.map_err(self.failed("open", &known.node))?;
         self.admit(req, known, (open, charge), announced)
     }
 

@@ -8,6 +8,7 @@
 mod coherence;
 mod convert;
 mod door;
+mod failures;
 mod handles;
 mod late;
 pub mod limits;

@@ -81,7 +81,8 @@ impl Filesystem for Door {
             return Err(Errno::EPERM);
         }
         let open = open.as_ref().map(|file| &file.open);
-        let attributes = self.agent.set_attributes(&caller, &known.node, open, &new, &|| req.interrupted())?;
+        let set = self.agent.set_attributes(&caller, &known.node, open, &new, &|| req.interrupted());
+        let attributes = set.map_err(self.failed("setattr", &known.node))?;
         // Opens of an older version have that version's size and time.
         if known.is_retired() { self.attributes(&known) } else { Ok(self.told(&known, &attributes)) }
     }
@@ -168,7 +169,8 @@ impl Filesystem for Door {
 
     fn read(&self, req: &Request, node: NodeId, handle: Handle, offset: u64, buffer: &mut [u8]) -> Done<usize> {
         let _working = self.work_for(req);
-        let read = self.handles.file(handle)?.open.read(buffer, offset)?;
+        let file = self.handles.file(handle)?;
+        let read = file.open.read(buffer, offset).map_err(self.failed("read", &file.known.node))?;
         self.pages_of(node).into_iter().for_each(|pages| pages.read(node, offset, &buffer[..read]));
         Ok(read)
     }
@@ -188,7 +190,8 @@ impl Filesystem for Door {
         }
         let _working = self.work_for(req);
         let file = self.handles.file(handle)?;
-        Ok(match file.open.read_or_share(buffer, offset, READ_PARTS_MAX)? {
+        let read = file.open.read_or_share(buffer, offset, READ_PARTS_MAX);
+        Ok(match read.map_err(self.failed("read", &file.known.node))? {
             ReadData::Copied(read) => ReadBytes::Copied(read),
             ReadData::InPlace(parts) => {
                 ReadBytes::InPlace(parts.into_iter().map(|part| part as Box<dyn AsRef<[u8]>>).collect())
@@ -211,7 +214,8 @@ impl Filesystem for Door {
         let differing = pages.filter(|_| how.cached).and_then(|pages| pages.differing(node, offset, data));
         for part in differing.unwrap_or_else(|| std::iter::once(0..data.len()).collect()) {
             let at = offset + part.start as u64;
-            let written = self.agent.write(&file.open, &data[part.clone()], at, convert::write_how(how))?;
+            let written = self.agent.write(&file.open, &data[part.clone()], at, convert::write_how(how));
+            let written = written.map_err(self.failed("write", &file.known.node))?;
             self.wrote(&file, at, written);
             if part.start + written < part.end {
                 pages.into_iter().for_each(|pages| pages.changed(node));
@@ -230,7 +234,7 @@ impl Filesystem for Door {
         // Closing any descriptor of a file ends all of its process's POSIX locks on it. The next holder of such a
         // lock sees what was flushed.
         self.agent.close_descriptor(&file.known.node, owner_of(self.client, owner), handle);
-        Ok(flushed?)
+        flushed.map_err(self.failed("close", &file.known.node))
     }
 
     fn release(&self, req: &Request, _node: NodeId, handle: Handle, _flags: i32, flock_owner: Option<u64>) {
@@ -241,7 +245,7 @@ impl Filesystem for Door {
     fn fsync(&self, req: &Request, _node: NodeId, handle: Handle, data_only: bool) -> Done<()> {
         let _working = self.work_for(req);
         let file = self.handles.file(handle)?;
-        file.open.sync(data_only)?;
+        file.open.sync(data_only).map_err(self.failed("fsync", &file.known.node))?;
         let _refreshes = self.refreshes(req);
         self.shared(&file.known).iter().for_each(SharedFile::refresh);
         Ok(())
@@ -445,7 +449,8 @@ impl Door {
         let announced = self.agent.announced(req.pid);
         // Charged before the file is created, so that a refused open creates nothing.
         let charge = Charge::take(self.owner(req.uid)).map_err(std::io::Error::from)?;
-        let (found, open) = self.agent.create(&caller(req), &directory.node, name, new, exclusive, mode)?;
+        let created = self.agent.create(&caller(req), &directory.node, name, new, exclusive, mode);
+        let (found, open) = created.map_err(self.failed("create", &directory.node))?;
         let (known, mut entry) = self.entry(found, parent, name);
         match self.admit(req, &known, (open, Some(charge)), announced) {
             Ok(opened) => {

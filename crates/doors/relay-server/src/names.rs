@@ -9,6 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::UNIX_EPOCH;
+use types::HasErrno;
 
 use agent::{Agent, set_groups_of_callers};
 use fuse::Remote;
@@ -183,7 +184,7 @@ impl<S> NameService<S> {
         match node.attach(init, open, make) {
             Ok(Some(answer)) => whole(&answer),
             Ok(None) => refused(libc::EPROTO, "the node's kernel offers something else than before"),
-            Err(error) => Message::failed(error.raw_os_error().unwrap_or(libc::EPROTO), error.to_string()),
+            Err(error) => Message::failed(error.errno().unwrap_or(libc::EPROTO), error.to_string()),
         }
     }
 

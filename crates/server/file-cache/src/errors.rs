@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use types::HasErrno;
 
 /// An error of the burst buffer. All other errors are of the global store.
 #[derive(Debug)]
@@ -24,13 +25,9 @@ pub(crate) fn here(error: io::Error) -> io::Error {
     io::Error::new(error.kind(), Here(error))
 }
 
-/// Returns the errno of an error, of either side, if it has one.
-pub(crate) fn code(error: &io::Error) -> Option<i32> {
-    error.raw_os_error().or_else(|| errno_here(error))
-}
-
+/// Returns the errno of an error that is the burst buffer's.
 pub(crate) fn errno_here(error: &io::Error) -> Option<i32> {
-    error.get_ref()?.downcast_ref::<Here>()?.0.raw_os_error()
+    error.get_ref()?.downcast_ref::<Here>()?.0.errno()
 }
 
 /// Fails with an errno.
@@ -39,7 +36,7 @@ pub(crate) fn os<T>(code: i32) -> io::Result<T> {
 }
 
 pub(crate) fn errno(error: &io::Error) -> i32 {
-    code(error).unwrap_or(libc::EIO)
+    error.errno().unwrap_or(libc::EIO)
 }
 
 pub(crate) fn clone_error(error: &io::Error) -> io::Error {
@@ -49,18 +46,18 @@ pub(crate) fn clone_error(error: &io::Error) -> io::Error {
 
 /// Returns whether an error says that the burst buffer has no room, so the file goes through.
 pub(crate) fn is_full(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT))
+    matches!(error.errno(), Some(libc::ENOSPC | libc::EDQUOT))
 }
 
 /// Returns whether an error may come from a file system that takes no writes any more, including the first errors
 /// after it found damage.
 pub(crate) fn is_refusal(error: &io::Error) -> bool {
-    matches!(code(error), Some(libc::EROFS | libc::EIO)) || is_damage(error)
+    matches!(error.errno(), Some(libc::EROFS | libc::EIO)) || is_damage(error)
 }
 
 /// Returns whether an error says that a file system found damage in itself. Writes may work nevertheless.
 pub(crate) fn is_damage(error: &io::Error) -> bool {
-    matches!(code(error), Some(libc::EUCLEAN | libc::EBADMSG))
+    matches!(error.errno(), Some(libc::EUCLEAN | libc::EBADMSG))
 }
 
 /// The reason of a failed stage-out, for status and commands.

@@ -18,7 +18,7 @@ use catalogue::{Durability, Record};
 use config::Policy;
 use global_store::calls::still_wanted;
 use rustix::fs::SeekFrom;
-use types::{ByteRange, Version};
+use types::{ByteRange, HasErrno, Step, Version, reported};
 
 use crate::burst_buffer::lease::{self, Nobody};
 use crate::burst_buffer::replica::{self, How};
@@ -52,7 +52,7 @@ fn errno<T>(errno: i32) -> io::Result<T> {
 
 /// Returns whether the burst buffer's file system cannot hold a file of that size. The global store may be able to.
 fn is_too_large(error: &io::Error) -> bool {
-    error.raw_os_error() == Some(libc::EFBIG)
+    error.errno() == Some(libc::EFBIG)
 }
 
 impl FileHandle {
@@ -99,14 +99,14 @@ impl FileHandle {
     pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         loop {
             match self.route(false)? {
-                Route::Replica(fd) => return replica::read_full(&fd, buffer, offset),
+                Route::Replica(fd) => return replica::read_full(&fd, buffer, offset).step("read the replica"),
                 Route::Global(global) => {
-                    let read = global.read_at(buffer, offset)?;
+                    let read = global.read_at(buffer, offset).step("read from the global store")?;
                     self.note_read();
                     return Ok(read);
                 }
                 Route::Partial => {
-                    if let Some(read) = self.inner.read_partial(&self.file, buffer, offset)? {
+                    if let Some(read) = self.inner.read_partial(&self.file, buffer, offset).step("stage in")? {
                         self.note_read();
                         return Ok(read);
                     }
@@ -256,7 +256,7 @@ impl FileHandle {
         // A caller that waited for one of the two locks may have been answered.
         still_wanted()?;
         match to {
-            Route::Global(global) => global.set_len(len),
+            Route::Global(global) => global.set_len(len).step("truncate in the global store"),
             Route::Replica(fd) => {
                 let noted = self.file.live.lock().record().is_some_and(|record| record.synced_len > len);
                 let _gate = noted.then(|| self.file.gate());
@@ -264,7 +264,7 @@ impl FileHandle {
                     still_wanted()?;
                     self.inner.lower_length(&self.file, len)?;
                 }
-                rustix::fs::ftruncate(&fd, len)?;
+                rustix::fs::ftruncate(&fd, len).map_err(io::Error::from).step("truncate the replica")?;
                 self.changed_now();
                 let mut live = self.file.live.lock();
                 live.changes += 1;
@@ -326,7 +326,7 @@ impl FileHandle {
         if self.policy.fsync_global && matches!(self.route(false)?, Route::Replica(_)) {
             return self.inner.drain_for(&self.file, &|| false).map_err(|stuck| {
                 self.seen.store(self.file.live.lock().told.error.0, Ordering::Relaxed);
-                io::Error::from_raw_os_error(stuck.errno)
+                reported(stuck.errno, &format!("stage out: {}", stuck.reason))
             });
         }
         self.sync_acknowledged(data_only)
@@ -336,14 +336,14 @@ impl FileHandle {
     /// went there. Failed stage-outs are not reported: the callers that wait for this did not ask for one.
     pub fn sync_acknowledged(&self, data_only: bool) -> io::Result<()> {
         match self.route(false)? {
-            Route::Global(global) => global.sync(),
+            Route::Global(global) => global.sync().step("sync in the global store"),
             Route::Partial => Ok(()),
             Route::Replica(fd) => {
                 // The name comes first. Otherwise a crash of the global store could lose the name of a file whose data
                 // is on the medium, which makes it an orphan.
-                self.file.sync_name()?;
-                self.inner.sync_replica_as(&self.file, fd.as_fd(), data_only, true)?;
-                self.inner.sync_record(&self.file)?;
+                self.file.sync_name().step("make the name durable in the global store")?;
+                self.inner.sync_replica_as(&self.file, fd.as_fd(), data_only, true).step("sync the replica")?;
+                self.inner.sync_record(&self.file).step("record that the replica is synced")?;
                 self.inner.note_length(&self.file, &*fd);
                 Ok(())
             }
@@ -378,7 +378,11 @@ impl FileHandle {
     /// Reports a failed stage-out: returns an error once for each failure since the last call.
     fn tell(&self) -> io::Result<()> {
         let (number, code) = self.file.live.lock().told.error;
-        if self.seen.swap(number, Ordering::Relaxed) == number { Ok(()) } else { errno(code) }
+        if self.seen.swap(number, Ordering::Relaxed) == number {
+            Ok(())
+        } else {
+            errno(code).step("stage out what was written before")
+        }
     }
 }
 

@@ -25,6 +25,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use types::HasErrno;
 
 use catalogue::Record;
 use types::{ByteRange, Version};
@@ -211,7 +212,7 @@ fn begin(fd: BorrowedFd<'_>) -> Result<(), Heard> {
 /// blocks that it cannot allocate, for lack of room or for damage (`EIO`, `EUCLEAN`, `EBADMSG`). A file system that
 /// takes no writes keeps the bytes, and so does one that lacks memory.
 fn begun_with(error: io::Error) -> Result<(), Heard> {
-    match error.raw_os_error() {
+    match error.errno() {
         Some(libc::EROFS | libc::ENOMEM | libc::EAGAIN | libc::EINTR) => Ok(()),
         _ => Err(Heard { error, lost: true }),
     }

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use catalogue::{Record, State};
 use config::{Atime, Cache, Policy, StageOut};
 use global_store::{Access, Anchor};
-use types::{Fingerprint, Moved, Version};
+use types::{Fingerprint, HasErrno, Moved, Step as _, Version};
 
 use crate::burst_buffer::lease::{self, Nobody};
 use crate::burst_buffer::replica::How;
@@ -74,7 +74,8 @@ impl Inner {
     ) -> io::Result<FileHandle> {
         if self.store.is_shared()
             && !how.created
-            && marks::wait(&*anchor, &self.settings.agent_id, &how.policy, interrupted)?
+            && marks::wait(&*anchor, &self.settings.agent_id, &how.policy, interrupted)
+                .step("wait until another agent has staged the file out")?
         {
             // A mark of ours without a record: the agent died between the two steps.
             let unmark =
@@ -104,7 +105,9 @@ impl Inner {
                     tries.fetches += 1;
                     // The fetch ends by itself. No program expects EINTR here: one that gets signals all the time
                     // would never open the file.
-                    self.fetch_rest(&file, &|| self.is_dead()).inspect_err(|_| self.leave_fetch(&file))?
+                    self.fetch_rest(&file, &|| self.is_dead())
+                        .inspect_err(|_| self.leave_fetch(&file))
+                        .step("stage in")?
                 }
                 Ok(Step::CheckEnd(file)) => self.check_end(&file, interrupted)?,
                 Ok(Step::Compare(file, record, found)) => {
@@ -387,11 +390,12 @@ impl Inner {
             file.live.lock().fds.global.as_ref().is_some_and(|(held, _)| access == Access::Read || *held == access);
         if !held {
             let global = match anchor.open(access) {
-                Err(error) if error.raw_os_error() == Some(libc::EPERM) && how.write && !how.truncate => {
-                    anchor.open(Access::Append)?
+                Err(error) if error.errno() == Some(libc::EPERM) && how.write && !how.truncate => {
+                    anchor.open(Access::Append)
                 }
-                opened => opened?,
+                opened => opened,
             };
+            let global = global.step("open in the global store")?;
             file.live.lock().fds.global = Some((access, Arc::from(global)));
         }
         if how.truncate {

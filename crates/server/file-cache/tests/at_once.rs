@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
+use types::HasErrno;
 
 use config::Policy;
 use data_store::{Keep, NewTime, OpenHow, Residency};
@@ -223,7 +224,7 @@ fn a_dirty_replica_that_is_gone_is_an_error_and_no_other_content() {
     world.write_new("f", b"hello");
     replica_files(&world).iter().for_each(|path| std::fs::remove_file(path).unwrap());
     let refused = world.cache.open_file(world.anchor("f"), world.how(false)).err().unwrap();
-    assert_eq!(refused.raw_os_error(), Some(libc::EIO));
+    assert_eq!(refused.errno(), Some(libc::EIO));
 }
 
 #[test]

@@ -4,6 +4,7 @@ mod support;
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use types::HasErrno;
 
 use config::Policy;
 use data_store::{DrainProgress, OpenHow, Residency};
@@ -122,7 +123,7 @@ fn two_batches_hear_each_that_what_they_wrote_could_not_be_written_back() {
         store.sync().unwrap();
         let points = [store.sync_point().unwrap(), store.sync_point().unwrap()];
         let filled = std::fs::write(tree.path("small/filler"), vec![1; 24 << 20]);
-        assert!(filled.is_err_and(|error| error.raw_os_error() == Some(libc::ENOSPC)));
+        assert!(filled.is_err_and(|error| error.errno() == Some(libc::ENOSPC)));
         std::fs::write(disk.place().join("file"), vec![2; 8 << 20]).unwrap();
         for point in &points {
             assert!(point.sync().is_err(), "what was written is lost");

@@ -6,6 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use types::HasErrno;
 
 use config::{Atime, Policy, StageOut};
 use data_store::Residency;
@@ -139,7 +140,7 @@ fn an_append_that_finds_no_more_room_says_how_much_stands_and_takes_nothing_back
         assert_eq!(result.offset, 5);
         assert!((8 * MIB..16 * MIB).contains(&result.written), "{}", result.written);
         let refused = handle.write_at(&data, 0, true).unwrap_err();
-        assert_eq!(refused.raw_os_error(), Some(libc::ENOSPC));
+        assert_eq!(refused.errno(), Some(libc::ENOSPC));
         assert!(read(&handle, 20 * MIB) == [b"first", &data[..result.written]].concat());
     });
 }
@@ -253,7 +254,7 @@ fn a_program_sees_no_space_only_if_the_global_store_has_none() {
             ..Fault::default()
         });
         let refused = handle.write_at(&vec![2; 10 * MIB], 10 * MIB as u64, false);
-        assert_eq!(refused.unwrap_err().raw_os_error(), Some(libc::ENOSPC));
+        assert_eq!(refused.unwrap_err().errno(), Some(libc::ENOSPC));
         world.store.heal();
         let before = read(&handle, 10 * MIB);
         assert_eq!(before, vec![1; 10 * MIB], "what was written is still there");
@@ -288,12 +289,9 @@ fn a_kernel_writer_keeps_its_file_in_the_burst_buffer_and_is_refused() {
         let handle = world.create("f");
         let kernel = kernel_file(&handle);
         kernel.write_all_at(&vec![1; 10 * MIB], 0).unwrap();
-        assert_eq!(
-            kernel.write_all_at(&vec![1; 10 * MIB], 10 * MIB as u64).unwrap_err().raw_os_error(),
-            Some(libc::ENOSPC)
-        );
+        assert_eq!(kernel.write_all_at(&vec![1; 10 * MIB], 10 * MIB as u64).unwrap_err().errno(), Some(libc::ENOSPC));
         let refused = handle.write_at(&vec![1; 10 * MIB], 10 * MIB as u64, false);
-        assert_eq!(refused.unwrap_err().raw_os_error(), Some(libc::ENOSPC));
+        assert_eq!(refused.unwrap_err().errno(), Some(libc::ENOSPC));
         drop((kernel, handle));
         world.drain();
         assert_eq!(&world.store.read("f").unwrap()[..10 * MIB], &vec![1; 10 * MIB]);
@@ -344,7 +342,7 @@ fn an_allocation_beside_the_kernel_takes_only_room_that_is_there_and_no_more_tha
         let held = || kernel.metadata().map(|found| std::os::unix::fs::MetadataExt::blocks(&found)).unwrap();
         world.store.set_free(64 << 20);
         let refused = handle.fallocate(0, 0, 65 << 20).unwrap_err();
-        assert_eq!((refused.raw_os_error(), handle.size().unwrap()), (Some(libc::ENOSPC), 0));
+        assert_eq!((refused.errno(), handle.size().unwrap()), (Some(libc::ENOSPC), 0));
         handle.fallocate(libc::FALLOC_FL_KEEP_SIZE as u32, 0, 32 << 20).unwrap();
         assert_eq!((handle.size().unwrap(), held()), (0, 0), "others may have the room");
         handle.fallocate(0, 0, 32 << 20).unwrap();
@@ -439,7 +437,7 @@ fn who_was_given_up_while_a_file_that_outgrows_the_burst_buffer_is_staged_out_wa
         std::thread::scope(|scope| {
             let write = || {
                 request.begin();
-                handle.write_at(&vec![2; 12 * MIB], 12 << 20, false).map(|_| ()).map_err(|error| error.raw_os_error())
+                handle.write_at(&vec![2; 12 * MIB], 12 << 20, false).map(|_| ()).map_err(|error| error.errno())
             };
             let writer = scope.spawn(write);
             wait_until("somebody writes", PATIENCE, || request.working().is_some());

@@ -6,6 +6,7 @@ use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+use types::HasErrno;
 
 use config::Policy;
 use data_store::{Keep, Residency};
@@ -38,7 +39,7 @@ impl Failing {
 
     fn fill(&self) {
         let filled = std::fs::write(self.tree.path("small/filler"), vec![1; 24 << 20]);
-        assert!(filled.is_err_and(|error| error.raw_os_error() == Some(libc::ENOSPC)));
+        assert!(filled.is_err_and(|error| error.errno() == Some(libc::ENOSPC)));
     }
 
     fn stuck(&self) -> Vec<(PathBuf, i32)> {

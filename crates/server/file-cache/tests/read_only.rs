@@ -7,6 +7,7 @@ use std::os::unix::fs::{FileExt, symlink};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use types::HasErrno;
 
 use config::{Policy, StageOut};
 use data_store::{NewTime, Residency, Status};
@@ -60,7 +61,7 @@ fn told(status: &Status, path: &str) -> String {
 }
 
 fn code<T>(outcome: std::io::Result<T>) -> Option<i32> {
-    outcome.err().and_then(|error| error.raw_os_error())
+    outcome.err().and_then(|error| error.errno())
 }
 
 #[test] // S52

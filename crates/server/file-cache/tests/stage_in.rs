@@ -4,6 +4,7 @@ mod support;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use types::HasErrno;
 
 use config::{Cache, KeepAfter, Policy, StageOut};
 use data_store::{NewTime, OpenHow, Residency};
@@ -88,7 +89,7 @@ fn a_file_that_changes_while_it_is_copied_is_served_from_the_global_store() {
     assert_eq!(read(&handle, 3 * MIB).len(), 3 * MIB);
     assert_eq!(world.replicas(), 0);
     let refused = world.cache.stage_in(&world.anchor("f"), &world.policy);
-    assert_eq!(refused.unwrap_err().raw_os_error(), Some(libc::EBUSY));
+    assert_eq!(refused.unwrap_err().errno(), Some(libc::EBUSY));
     drop(handle);
     world.store.set_hook(None);
     world.cache.stage_in(&world.anchor("f"), &world.policy).unwrap();
@@ -102,7 +103,7 @@ fn a_failed_read_below_is_told_and_the_next_one_tries_again() {
     let handle = world.open("f", false);
     world.store.fail(Fault { matching: |o| matches!(o, StoreOperation::Read(_)), ..Fault::default() });
     let mut buffer = [0; 10];
-    assert_eq!(handle.read_at(&mut buffer, 0).unwrap_err().raw_os_error(), Some(libc::EIO));
+    assert_eq!(handle.read_at(&mut buffer, 0).unwrap_err().errno(), Some(libc::EIO));
     assert_eq!(handle.read_at(&mut buffer, 0).unwrap(), 10);
 }
 
@@ -151,7 +152,7 @@ fn clean_files_expire_and_pinned_open_and_dirty_ones_do_not() {
     assert_eq!(world.state("open"), Residency::Clean);
     assert_eq!(world.state("dirty"), Residency::Queued);
     drop(open);
-    assert_eq!(world.cache.evict(&world.identity("pinned")).unwrap_err().raw_os_error(), Some(libc::EPERM));
+    assert_eq!(world.cache.evict(&world.identity("pinned")).unwrap_err().errno(), Some(libc::EPERM));
     world.advance(4000);
     world.cache.housekeep();
     assert_eq!(world.state("open"), Residency::Absent);
@@ -354,7 +355,7 @@ fn readers_of_a_file_that_is_fetched_go_on_when_a_writer_is_refused() {
         world.store.fail(Fault { matching, errno: libc::EROFS, ..Fault::default() });
         let how = OpenHow { truncate, ..world.how(true) };
         let refused = world.cache.open_file(world.anchor("f"), how).err().expect("refused");
-        assert_eq!(refused.raw_os_error(), Some(libc::EROFS));
+        assert_eq!(refused.errno(), Some(libc::EROFS));
         let mut byte = [0];
         assert_eq!(reader.read_at(&mut byte, 69 * MIB as u64).unwrap(), 1, "truncate {truncate}");
         assert_eq!(byte, [3]);
@@ -375,7 +376,7 @@ fn a_reader_whose_copy_cannot_be_recorded_reads_on() {
         // A caller that asks for the copy itself is told.
         world.catalogue.fail_commits(0, u64::MAX);
         let refused = world.cache.stage_in(&world.anchor("f"), &world.policy).unwrap_err();
-        assert_eq!(refused.raw_os_error(), Some(libc::EIO), "{size}");
+        assert_eq!(refused.errno(), Some(libc::EIO), "{size}");
         assert!(world.cache.open_file(world.anchor("f"), world.how(true)).is_err(), "{size}");
     }
 }

@@ -3,6 +3,7 @@
 mod support;
 
 use std::sync::Arc;
+use types::HasErrno;
 
 use config::{KeepAfter, OnConflict, Policy, StageOut};
 use data_store::{Keep, NewTime, OpenHow, Residency};
@@ -306,11 +307,11 @@ fn a_failed_stage_out_is_told_once_to_each_handle_and_the_data_stays() {
         assert_eq!(world.cache.drain_file(&world.identity("f"), &|| false).unwrap_err().errno, libc::EDQUOT);
     }
     let later = world.open("f", true);
-    assert_eq!(first.flush().unwrap_err().raw_os_error(), Some(libc::EDQUOT));
+    assert_eq!(first.flush().unwrap_err().errno(), Some(libc::EDQUOT));
     first.flush().unwrap();
-    assert_eq!(second.sync(false).unwrap_err().raw_os_error(), Some(libc::EDQUOT));
+    assert_eq!(second.sync(false).unwrap_err().errno(), Some(libc::EDQUOT));
     second.sync(false).unwrap();
-    assert_eq!(third.sync_kept().unwrap().unwrap_err().raw_os_error(), Some(libc::EDQUOT));
+    assert_eq!(third.sync_kept().unwrap().unwrap_err().errno(), Some(libc::EDQUOT));
     third.sync_kept().unwrap().unwrap();
     second.write_at(b"D", 0, false).unwrap();
     later.sync(false).unwrap();
@@ -403,7 +404,7 @@ fn a_mark_is_on_a_shared_store_while_the_file_is_dirty() {
     world.store.put_mark("f", Some(b"node b 7")).unwrap();
     let policy = Arc::new(Policy { remote_wait: std::time::Duration::ZERO, ..Policy::default() });
     let refused = world.cache.open_file(world.anchor("f"), OpenHow { policy, ..world.how(false) });
-    assert_eq!(refused.err().unwrap().raw_os_error(), Some(libc::ETIMEDOUT));
+    assert_eq!(refused.err().unwrap().errno(), Some(libc::ETIMEDOUT));
 }
 
 #[test]
@@ -417,7 +418,7 @@ fn a_pin_set_during_a_stage_out_stays() {
         }
     })));
     world.drain();
-    assert_eq!(world.cache.evict(&world.identity("f")).unwrap_err().raw_os_error(), Some(libc::EPERM));
+    assert_eq!(world.cache.evict(&world.identity("f")).unwrap_err().errno(), Some(libc::EPERM));
 }
 
 #[test]

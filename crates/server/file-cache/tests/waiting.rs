@@ -5,6 +5,7 @@ mod support;
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use types::HasErrno;
 
 use data_store::{Residency, Stuck};
 use file_cache::{FileCache, OpenError};
@@ -63,9 +64,9 @@ fn a_signal_ends_the_wait_for_another_nodes_mark() {
     world.store.put("f", b"data");
     world.store.put_mark("f", Some(b"another 7")).unwrap();
     let refused = world.cache.open_unless(world.anchor("f"), world.how(true), &third()).err().unwrap();
-    assert_eq!(refused.raw_os_error(), Some(libc::EINTR));
+    assert_eq!(refused.errno(), Some(libc::EINTR));
     let cut = world.cache.set_len(&world.anchor("f"), 0, &world.policy, &third());
-    assert_eq!(cut.err().unwrap().raw_os_error(), Some(libc::EINTR));
+    assert_eq!(cut.err().unwrap().errno(), Some(libc::EINTR));
     world.store.put_mark("f", None).unwrap();
     world.open("f", true).write_at(b"ours", 0, false).unwrap();
 }
@@ -87,7 +88,7 @@ fn an_open_for_writing_whose_copy_fails_leaves_nothing_behind() {
     let matching = |operation: &StoreOperation| matches!(operation, StoreOperation::Read(_));
     world.store.fail(Fault { after: 2, matching, ..Fault::default() });
     let refused = world.cache.open_file(world.anchor("f"), world.how(true)).err().unwrap();
-    assert_eq!(refused.raw_os_error(), Some(libc::EIO));
+    assert_eq!(refused.errno(), Some(libc::EIO));
     assert_eq!((world.state("f"), world.replicas()), (Residency::Absent, 0));
     assert_eq!(support::read(&world.open("f", true), 8 * MIB), vec![5; 8 * MIB]);
 }
@@ -202,7 +203,7 @@ fn a_decision_waits_not_for_ever_for_a_stage_out_that_hangs() {
     let drain = std::thread::spawn(move || cache.drain_all(&mut |_| {}, &|| false));
     wait_until("the stage-out hangs", PATIENCE, || hang.is_reached());
     let decided = world.cache.resolve(&world.identity("f"), data_store::Keep::Global);
-    assert_eq!(decided.unwrap_err().raw_os_error(), Some(libc::ETIMEDOUT));
+    assert_eq!(decided.unwrap_err().errno(), Some(libc::ETIMEDOUT));
     drop(hangs);
     assert!(drain.join().unwrap().is_empty());
     assert_eq!(world.store.read("f").unwrap(), b"data");

@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use types::HasErrno;
 
 use data_store::{Overlay, Residency, Stuck};
 use wire::{Code, Message, Text};
@@ -51,7 +52,7 @@ pub(crate) fn stuck(stuck: &Stuck) -> Message {
 }
 
 pub(crate) fn failed(error: &io::Error) -> Message {
-    let errno = match (error.raw_os_error(), error.kind()) {
+    let errno = match (error.errno(), error.kind()) {
         (Some(errno), _) => errno,
         (None, io::ErrorKind::NotFound) => libc::ENOENT,
         (None, io::ErrorKind::InvalidInput) => libc::EINVAL,

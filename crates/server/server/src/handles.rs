@@ -201,11 +201,12 @@ fn perform(handle: &dyn OpenData, message: Message, data: &[u8], out: &mut Vec<u
 #[cfg(test)]
 mod tests {
     use super::*;
+    use types::HasErrno;
 
     #[test] // S11
     fn an_append_of_which_a_part_alone_found_room_failed() {
         let written = |written| appended(b"data", WriteResult { written, offset: 7 });
         assert!(matches!(written(4), Ok(Message::Written { offset: 7 })));
-        assert_eq!(written(3).unwrap_err().raw_os_error(), Some(libc::ENOSPC));
+        assert_eq!(written(3).unwrap_err().errno(), Some(libc::ENOSPC));
     }
 }

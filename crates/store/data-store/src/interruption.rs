@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::io;
 use std::rc::Rc;
 use std::time::Duration;
+use types::HasErrno;
 
 use concurrency::Instant;
 
@@ -44,7 +45,7 @@ pub fn patiently<T>(patience: Duration, work: impl FnOnce() -> io::Result<T>) ->
     let done = work();
     drop(former);
     match done {
-        Err(error) if error.raw_os_error() == Some(libc::EINTR) && !is_interrupted() => {
+        Err(error) if error.errno() == Some(libc::EINTR) && !is_interrupted() => {
             Err(io::Error::from_raw_os_error(libc::ETIMEDOUT))
         }
         done => done,

@@ -114,7 +114,10 @@ impl CallError {
 
 impl From<CallError> for io::Error {
     fn from(error: CallError) -> io::Error {
-        io::Error::from_raw_os_error(error.errno())
+        match error {
+            CallError::Interrupted => io::Error::from_raw_os_error(libc::EINTR),
+            error => types::reported(error.errno(), &format!("ask the server: {error}")),
+        }
     }
 }
 

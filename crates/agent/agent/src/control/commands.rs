@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+use types::HasErrno;
 
 use config::PolicySet;
 use data_store::{CommandOutcome, DrainProgress, StatusScope, StoreCommand, StoreStatus, Stuck};
@@ -160,7 +161,7 @@ impl Commands {
         match self.agent.data().command(StoreCommand::Resolve(&identity, keep)) {
             Ok(CommandOutcome::Saved(path)) => Ok(json!(path)),
             Ok(_) => Ok(serde_json::Value::Null),
-            Err(error) if error.raw_os_error() == Some(libc::ETIMEDOUT) => {
+            Err(error) if error.errno() == Some(libc::ETIMEDOUT) => {
                 Err(io::Error::new(io::ErrorKind::TimedOut, STAGED_OUT_NOW))
             }
             Err(error) => Err(error),
@@ -206,7 +207,7 @@ pub(super) fn refused(error: PolicyError) -> io::Error {
 }
 
 fn failed(error: &io::Error) -> Reply {
-    let errno = match error.raw_os_error() {
+    let errno = match error.errno() {
         Some(errno) => errno,
         None if error.kind() == io::ErrorKind::InvalidInput => libc::EINVAL,
         None if error.kind() == io::ErrorKind::TimedOut => libc::ETIMEDOUT,

@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
+use types::HasErrno;
 
 use concurrency::Instant;
 use data_store::{CommandOutcome, FileState, Residency, StoreCommand};
@@ -170,10 +171,10 @@ impl Staging {
         loop {
             match data.command(StoreCommand::Evict(identity)) {
                 // Dirty. A file open for writing is staged out as it is, and stays dirty.
-                Err(error) if self.patient && error.raw_os_error() == Some(libc::EINVAL) => {
+                Err(error) if self.patient && error.errno() == Some(libc::EINVAL) => {
                     data.drain_file(identity, gone).map_err(|stuck| io::Error::other(stuck.reason))?;
                 }
-                Err(error) if self.patient && error.raw_os_error() == Some(libc::EBUSY) => {}
+                Err(error) if self.patient && error.errno() == Some(libc::EBUSY) => {}
                 evicted => return evicted.map(drop).map_err(why_it_stays),
             }
             if gone() {
@@ -215,7 +216,7 @@ fn listen(
 
 /// Translates an eviction's error into words.
 fn why_it_stays(error: io::Error) -> io::Error {
-    match error.raw_os_error() {
+    match error.errno() {
         Some(libc::EPERM) => io::Error::other("it is pinned: forebay stage unpin"),
         Some(libc::EBUSY) => io::Error::other("it is open, mapped or being staged in"),
         Some(libc::EINVAL) => io::Error::other("it is not in the global store yet: forebay stage out"),
@@ -225,7 +226,7 @@ fn why_it_stays(error: io::Error) -> io::Error {
 
 fn ignore_absent(outcome: io::Result<CommandOutcome>) -> io::Result<()> {
     match outcome {
-        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(()),
+        Err(error) if error.errno() == Some(libc::ENOENT) => Ok(()),
         other => other.map(drop),
     }
 }

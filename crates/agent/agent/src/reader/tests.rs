@@ -1,6 +1,7 @@
 //! Tests of advice: how much a program's announced reads fetch, and where nothing is fetched.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use types::HasErrno;
 
 use config::PolicySet;
 use data_store::{DataVersion, Foresee, InPlace, InPlaceAs, Passthrough, SeekFor, SyncScope, WriteResult, WriteWhere};
@@ -98,7 +99,7 @@ fn what_a_program_will_need_is_refused_where_nothing_is_fetched() {
     let errno = |reader: &ReadObserver, file: &Shared, start| {
         let told = reader.advise(file, advice::WILL_NEED, start, 0);
         assert!(file.wanted.lock().is_empty());
-        told.unwrap_err().raw_os_error()
+        told.unwrap_err().errno()
     };
     let (remote, local) = (Shared::default(), Shared { local: true, ..Shared::default() });
     assert_eq!(errno(&reader("read_ahead=8MiB"), &local, 0), Some(libc::EOPNOTSUPP));

@@ -1,6 +1,7 @@
 //! Tests of what requests about a file wait for.
 
 use std::time::Duration;
+use types::HasErrno;
 
 use windows::testing::WindowedFile;
 
@@ -21,7 +22,7 @@ fn each_who_writes_a_file_is_told_once_what_was_damaged_in_a_window_that_is_over
     stand.agent.stat(open.node()).expect("who only looks is not told");
     reader.sync(false).expect("nor who has written nothing");
     wait_until("its thread finds out", PATIENCE, || WindowedFile::of(windows, open.node().identity()).is_none());
-    let told = |error: std::io::Result<()>| error.unwrap_err().raw_os_error() == Some(libc::EIO);
+    let told = |error: std::io::Result<()>| error.unwrap_err().errno() == Some(libc::EIO);
     assert!(told(open.sync(false)));
     open.sync(false).expect("it was told");
     assert!(told(other.flush()), "each is, by whatever it asks first");

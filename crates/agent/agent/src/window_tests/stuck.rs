@@ -3,6 +3,7 @@
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
+use types::HasErrno;
 
 use types::Timestamp;
 
@@ -40,7 +41,7 @@ impl Stuck {
         }
         assert!(window.is_revoked(), "its program would wait for room in vain");
         let refused = stand.agent.write(&open, b"x", 0, WriteHow::default()).unwrap_err();
-        assert_eq!(refused.raw_os_error(), Some(libc::ENOSPC), "its program is told");
+        assert_eq!(refused.errno(), Some(libc::ENOSPC), "its program is told");
         Stuck { tree, filler, stand: Some(stand), open: Some(open), acknowledged }
     }
 
@@ -65,7 +66,7 @@ impl Stuck {
 
     fn is_stuck(&self) -> bool {
         let again = self.stand().agent.write(self.open(), b"", 0, WriteHow::default());
-        again.is_err_and(|error| error.raw_os_error() == Some(libc::ENOSPC))
+        again.is_err_and(|error| error.errno() == Some(libc::ENOSPC))
     }
 
     /// Returns a length within the last acknowledged part.
@@ -128,7 +129,7 @@ fn a_file_whose_window_cannot_be_drained_is_read_counted_and_cut_as_ever() {
         let time = NewTime::At(Timestamp { seconds: 1_000_000_000, nanos: 0 });
         let old = NewAttributes { mtime: Some(time), ..NewAttributes::default() };
         assert_eq!(
-            set(old).map(drop).unwrap_err().raw_os_error(),
+            set(old).map(drop).unwrap_err().errno(),
             Some(libc::ENOSPC),
             "what is drained later would set another"
         );

@@ -3,6 +3,7 @@
 use super::recorder::{Event, drain_on, ring};
 use super::*;
 use crate::drain::Drain;
+use types::HasErrno;
 
 #[test] // S50
 fn on_persistent_memory_the_replica_is_synced_before_the_mark_says_that_it_has_something() {
@@ -26,7 +27,7 @@ fn on_persistent_memory_the_replica_is_synced_before_the_mark_says_that_it_has_s
     // A record that cannot be synced stays in the ring.
     *full.lock() = true;
     writer.append(0, b"more", &mut || true).unwrap();
-    assert_eq!(drain.apply().unwrap_err().raw_os_error(), Some(libc::ENOSPC));
+    assert_eq!(drain.apply().unwrap_err().errno(), Some(libc::ENOSPC));
     assert!(!drain.is_drained() && drain.is_failing() && !kept(&drain), "a sync is to tell");
     *full.lock() = false;
     drain.apply().unwrap();

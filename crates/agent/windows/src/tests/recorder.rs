@@ -7,6 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
+use types::HasErrno;
 
 use data_store::{AcknowledgedBytes, Removed, WindowFile, WindowTarget};
 use parking_lot::Mutex;
@@ -75,7 +76,7 @@ impl Recorder {
             while done < bytes.bytes() {
                 match bytes.send(here.as_fd(), done) {
                     Ok(sent) => done += sent,
-                    Err(error) if error.raw_os_error() == Some(libc::EFAULT) => break,
+                    Err(error) if error.errno() == Some(libc::EFAULT) => break,
                     Err(error) => panic!("{error}"),
                 }
             }

@@ -5,6 +5,7 @@
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
+use types::HasErrno;
 
 /// Kind of use that must not exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,7 +26,7 @@ pub(crate) fn probe(fd: BorrowedFd<'_>, nobody: Nobody) -> io::Result<bool> {
     // SAFETY: fcntl on a descriptor that is borrowed for the call; no pointer is passed.
     if unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_SETLEASE, kind) } != 0 {
         let error = io::Error::last_os_error();
-        return match error.raw_os_error() {
+        return match error.errno() {
             Some(libc::EAGAIN) => Ok(false),
             _ => Err(error),
         };

@@ -66,6 +66,8 @@ impl Threads {
 
 #[cfg(test)]
 mod tests {
+    use types::HasErrno;
+
     use super::*;
     use crate::world::World;
 
@@ -74,7 +76,7 @@ mod tests {
         let threads = Threads::default();
         threads.start("one", || {}).unwrap();
         assert_eq!(threads.join(Duration::from_secs(60)), 0);
-        assert_eq!(threads.start("late", || {}).unwrap_err().raw_os_error(), Some(libc::EINTR));
+        assert_eq!(threads.start("late", || {}).unwrap_err().errno(), Some(libc::EINTR));
         let world = World::new();
         world.store.put("f", b"old");
         world.write(b"new");

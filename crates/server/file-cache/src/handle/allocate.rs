@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
+use types::HasErrno;
 
 use global_store::StoreFile;
 use global_store::calls::still_wanted;
@@ -95,7 +96,7 @@ impl FileHandle {
             done = allocate();
         }
         match done {
-            Err(error) if is_full(&error) || is_too_large(&error) => return Ok(Tried::Full(error.raw_os_error())),
+            Err(error) if is_full(&error) || is_too_large(&error) => return Ok(Tried::Full(error.errno())),
             done => done?,
         }
         self.inner.spaces.forget();
@@ -126,7 +127,7 @@ fn allocate_below(global: &dyn StoreFile, mode: u32, offset: u64, len: u64) -> i
     }
     match global.allocate(mode, range) {
         // Most programs only want the size.
-        Err(error) if mode == 0 && error.raw_os_error() == Some(libc::EOPNOTSUPP) => {
+        Err(error) if mode == 0 && error.errno() == Some(libc::EOPNOTSUPP) => {
             let size = global.attributes()?.fingerprint.size;
             if range.end > size { global.set_len(range.end) } else { Ok(()) }
         }

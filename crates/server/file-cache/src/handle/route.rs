@@ -7,6 +7,7 @@ use std::sync::Arc;
 use config::Atime;
 use global_store::StoreFile;
 use global_store::calls::still_wanted;
+use types::Step;
 
 use super::{FileHandle, errno};
 use crate::burst_buffer::replica::{self, How};
@@ -24,8 +25,11 @@ impl Route {
     /// Writes all of `data` at `offset`.
     pub(super) fn write(&self, data: &[u8], offset: u64) -> io::Result<()> {
         match self {
-            Route::Replica(fd) => replica::write_full(fd, data, offset),
-            Route::Global(global) => still_wanted().and_then(|()| global.write_at(data, offset)),
+            Route::Replica(fd) => replica::write_full(fd, data, offset).step("write the replica"),
+            Route::Global(global) => {
+                still_wanted()?;
+                global.write_at(data, offset).step("write to the global store")
+            }
             Route::Partial => errno(libc::EIO),
         }
     }
@@ -72,7 +76,9 @@ impl FileHandle {
                     let still = is_nowhere(&self.file.live.lock());
                     return if still { errno(libc::EIO) } else { self.route(write) };
                 }
-                Body::Lost { .. } => return errno(libc::EIO),
+                Body::Lost { .. } => {
+                    return errno(libc::EIO).step("find the replica, whose data is lost from the burst buffer");
+                }
                 _ => {}
             }
             let held = match how {
@@ -93,7 +99,7 @@ impl FileHandle {
             {
                 return self.route(write);
             }
-            result => Arc::new(result?),
+            result => Arc::new(result.step("open the replica")?),
         };
         self.inner.keeps_one();
         let mut live = self.file.live.lock();

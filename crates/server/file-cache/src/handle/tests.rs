@@ -3,6 +3,7 @@
 use global_store::calls::{RequestId, Store};
 use models::global::{Fault, StoreOperation};
 use testkit::{PATIENCE, wait_until};
+use types::HasErrno;
 
 use super::*;
 use crate::world::World;
@@ -13,7 +14,7 @@ fn given_up<G>(guard: G, call: impl FnOnce() -> io::Result<()> + Send) -> Option
     std::thread::scope(|scope| {
         let caller = scope.spawn(move || {
             request.begin();
-            call().map_err(|error| error.raw_os_error().unwrap())
+            call().map_err(|error| error.errno().unwrap())
         });
         wait_until("it is begun", PATIENCE, || request.working().is_some());
         request.give_up();
@@ -58,7 +59,7 @@ fn an_append_that_fills_the_global_store_says_how_much_of_it_stands_there() {
     assert_eq!(world.store.attributes("f").unwrap().fingerprint.size, 54);
     world.store.fail(Fault { matching, errno: libc::ENOSPC, ..Fault::default() });
     let refused = handle.write_at(&[7; 50], 0, true).unwrap_err();
-    assert_eq!(refused.raw_os_error(), Some(libc::ENOSPC), "nothing of it stands");
+    assert_eq!(refused.errno(), Some(libc::ENOSPC), "nothing of it stands");
 }
 
 /// The part that stands is where the file begins now, not where the file ended then.

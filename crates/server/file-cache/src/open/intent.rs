@@ -7,7 +7,7 @@ use std::sync::Arc;
 use catalogue::{Durability, Record, State};
 use global_store::StoreAttributes;
 use global_store::calls::still_wanted;
-use types::{Epoch, Fingerprint, Version};
+use types::{Epoch, Fingerprint, Step as _, Version};
 
 use super::Opening;
 use crate::burst_buffer::replica::{self, How};
@@ -141,7 +141,7 @@ impl Inner {
         let old = file.live.lock().record().cloned();
         let epoch = old.as_ref().map_or(Epoch(1), |record| record.epoch.next());
         if self.store.is_shared() {
-            marks::set(&**anchor, &self.settings.agent_id, epoch)?;
+            marks::set(&**anchor, &self.settings.agent_id, epoch).step("mark the file in the global store as dirty")?;
             // The mark moved the ctime. A store that does not answer does not say by how much.
             let before = base.ctime;
             base = match anchor.attributes() {
@@ -172,8 +172,10 @@ impl Inner {
         };
         let durability = if how.sync { Durability::Machine } else { Durability::Process };
         // Each write is acknowledged as durable from now on: the record must not outlive the replica.
-        let kept = if how.sync { self.sync_replica(file, replica.as_fd(), false) } else { Ok(()) };
-        if let Err(error) = kept.and_then(|()| self.put(file, record.clone(), durability)) {
+        let kept =
+            if how.sync { self.sync_replica(file, replica.as_fd(), false).step("sync the replica") } else { Ok(()) };
+        let record_it = || self.put(file, record.clone(), durability).step("record that the replica is dirty");
+        if let Err(error) = kept.and_then(|()| record_it()) {
             if self.store.is_shared() && !file.live.lock().is_unclean() {
                 // Nobody else would ever remove the mark.
                 let _ = anchor.set_mark(None);

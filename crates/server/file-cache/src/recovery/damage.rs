@@ -192,6 +192,7 @@ mod tests {
     use std::fs::OpenOptions;
     use std::os::unix::fs::FileExt;
     use std::path::Path;
+    use types::HasErrno;
 
     use crate::limits::BLOCK_BYTES;
     use crate::world::World;
@@ -216,8 +217,8 @@ mod tests {
     }
 
     fn is_damaged(world: &World, reason: &str) {
-        assert_eq!(world.open(false, false).err().and_then(|error| error.raw_os_error()), Some(libc::EIO));
-        assert_eq!(world.open(true, true).err().and_then(|error| error.raw_os_error()), Some(libc::EIO));
+        assert_eq!(world.open(false, false).err().and_then(|error| error.errno()), Some(libc::EIO));
+        assert_eq!(world.open(true, true).err().and_then(|error| error.errno()), Some(libc::EIO));
         assert_eq!((world.drain(), world.state()), (1, Residency::Failed));
         assert_eq!(world.store.read("f").unwrap(), b"old", "staged out as if it were right");
         let status = world.cache.status();

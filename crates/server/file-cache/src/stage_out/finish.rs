@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::AsFd;
 use std::time::Duration;
+use types::HasErrno;
 
 use config::Verify;
 use global_store::{Access, StoreFile};
@@ -194,7 +195,7 @@ pub(crate) fn date(global: &dyn StoreFile, mtime: Timestamp) -> io::Result<(Fing
 }
 
 fn is_refused(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::EPERM | libc::EACCES | libc::EINVAL | libc::ENOSYS | libc::EOPNOTSUPP))
+    matches!(error.errno(), Some(libc::EPERM | libc::EACCES | libc::EINVAL | libc::ENOSYS | libc::EOPNOTSUPP))
 }
 
 /// Returns whether a store may keep `wanted` as `found`: it may truncate to a coarser unit.

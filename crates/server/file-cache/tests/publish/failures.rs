@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
+use types::HasErrno;
 
 use catalogue::{Catalogue, Durability};
 use models::MemoryCatalogue;
@@ -114,7 +115,7 @@ fn a_name_that_could_not_be_synced_is_told_and_its_data_kept_until_the_next_star
     assert_eq!((stuck.len(), stuck[0].errno, stuck[0].path_hint.to_str()), (1, libc::EIO, Some("f")), "{stuck:?}");
     assert_eq!((world.below("f"), world.content("f"), world.hidden()), (b"new".to_vec(), b"new".to_vec(), 0));
     let refused = world.cache.open_file(former, how(false, false)).err().unwrap();
-    assert_eq!(refused.raw_os_error(), Some(libc::ESTALE));
+    assert_eq!(refused.errno(), Some(libc::ESTALE));
     world.store.at(|_| Ok(()));
     let stuck = world.cache.drain_all(&mut |_| {}, &|| false);
     assert_eq!((stuck.len(), stuck[0].orphaned, world.cache.status().orphaned), (1, true, 1), "{stuck:?}");

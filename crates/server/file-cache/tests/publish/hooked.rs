@@ -6,6 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use types::HasErrno;
 
 use global_store::posix::PosixStore;
 use global_store::{Access, Anchor, Dressed, GlobalStore, StoreAttributes, StoreFile, Successor, SyncPoint};
@@ -151,7 +152,7 @@ impl Successor for HookedSuccessor {
         let mut times = self.dressed.lock();
         *times += 1;
         match self.all.pass(Step::Dressed(*times - 1)) {
-            Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => Ok(Dressed::Unfit),
+            Err(error) if error.errno() == Some(libc::EOPNOTSUPP) => Ok(Dressed::Unfit),
             done => done.map(|()| dressed),
         }
     }

@@ -4,6 +4,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Instant;
+use types::HasErrno;
 
 use config::Policy;
 use data_store::{OpenHow, Residency};
@@ -38,7 +39,7 @@ fn who_waits_for_the_mark_of_a_file_that_is_published_looks_its_name_up_again() 
         world.drain();
         open.join().unwrap()
     });
-    assert_eq!(refused.raw_os_error(), Some(libc::ESTALE));
+    assert_eq!(refused.errno(), Some(libc::ESTALE));
     assert!(begun.elapsed() < PATIENCE);
     assert_eq!(other.content("f"), b"new");
     world.cache.shutdown();

@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
+use types::HasErrno;
 
 use data_store::Residency;
 use parking_lot::Mutex;
@@ -144,10 +145,10 @@ fn who_comes_by_a_former_file_looks_again_however_many_there_are() {
     for (number, anchor) in former.into_iter().enumerate() {
         for (write, truncate) in [(false, false), (true, false), (true, true)] {
             let refused = world.cache.open_file(Arc::clone(&anchor), how(write, truncate)).err().unwrap();
-            assert_eq!(refused.raw_os_error(), Some(libc::ESTALE), "{number}");
+            assert_eq!(refused.errno(), Some(libc::ESTALE), "{number}");
         }
         let refused = world.cache.pin(anchor.identity(), true).unwrap_err();
-        assert_eq!(refused.raw_os_error(), Some(libc::ENOENT));
+        assert_eq!(refused.errno(), Some(libc::ENOENT));
         assert_eq!(world.below(&format!("f{number}")), b"new");
     }
     world.cache.shutdown();
@@ -166,7 +167,7 @@ fn who_comes_by_the_former_file_at_once_does_not_find_its_replica() {
             let (tell, told) = std::sync::mpsc::channel();
             *started.lock() = Some(std::thread::spawn(move || {
                 tell.send(()).unwrap();
-                world.cache.open_file(former, how(true, false)).err().map(|error| error.raw_os_error())
+                world.cache.open_file(former, how(true, false)).err().map(|error| error.errno())
             }));
             told.recv().unwrap();
             // The publication comes as far as it can.
