@@ -1,4 +1,4 @@
-//! Implementation on `shuttle`'s scheduler.
+//! Locks, threads and time on the scheduler of `shuttle`.
 //!
 //! Time is a simulated number. Each look at the clock advances it a little. A sleep, or a wait that is bounded in time,
 //! advances it by its full length, as if all other threads had been stopped meanwhile. So bounded waits end early as

@@ -65,7 +65,7 @@ impl Scheduler for IdleClock {
 /// If the scenario panics, if all its threads wait for each other, or if it does not end.
 pub fn simulate(seed: u64, scenario: impl Fn() + Send + Sync + 'static) {
     let mut settings = shuttle::Config::new();
-    settings.stack_size = crate::scheduled::STACK_BYTES;
+    settings.stack_size = crate::primitives::STACK_BYTES;
     settings.max_steps = shuttle::MaxSteps::FailAfter(STEPS_MAX);
     settings.failure_persistence = shuttle::FailurePersistence::None;
     settings.silence_warnings = true;
