@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Checks links: that files, anchors, and names in source files (drain.rs#bring) are there. The network is not asked.
+"""Checks links: that files and anchors are there, and that a source file defines what a link to it names (drain.rs#bring). The network is
+not asked.
 
     scripts/links.py FILE.md... | DIRECTORY     Markdown files, or every page of a built book
 
@@ -13,6 +14,18 @@ from urllib.parse import unquote, urlsplit
 LINK = re.compile(r"\]\(<?([^)\s>]+)>?(?:\s+\"[^\"]*\")?\)")
 CODE = re.compile(r"^ *```.*?^ *```|`[^`\n]*`", re.M | re.S)
 FENCE = re.compile(r"^ *```.*?^ *```", re.M | re.S)
+
+# What defines NAME, by the kind of the source file.
+VISIBLE = r"(?:pub(?:\([^)\n]*\))? )?"
+ITEM = rf"^ *{VISIBLE}(?:(?:const|async|unsafe|extern \"\w+\") )*(?:fn|struct|enum|union|trait|const|static|type|mod|macro_rules!) (?:mut )?NAME\b"
+DEFINED = {
+    ".rs": ITEM,
+    ".py": r"^ *(?:async )?(?:def|class) NAME\b|^NAME =",
+    ".sh": r"^ *(?:function )?NAME *\(\)",
+}
+# A Rust type or a table that a macro reads, as rustfmt lays it out, and what defines NAME in it: a field, a variant, a row.
+TABLE = re.compile(rf"^( *)(?:{VISIBLE}(?:struct|enum|union) [^;{{]*|[$\w]+! )\{{\n(.*?)^\1\}}", re.M | re.S)
+ROW = rf"^INDENT    (?:{VISIBLE}|[^\n]*, (?=NAME = ))\"?NAME\"?(?=[:;,({{ ]|$)"
 
 
 def slug(heading):
@@ -53,6 +66,17 @@ def read(path, known={}):
     return known[path]
 
 
+def defines(path, name):
+    """Whether a source file defines a name."""
+    if path.suffix not in DEFINED:
+        return False
+    text, name = path.read_text(), re.escape(name)
+    if re.search(DEFINED[path.suffix].replace("NAME", name), text, re.M):
+        return True
+    tables = TABLE.findall(text) if path.suffix == ".rs" else []
+    return any(re.search(ROW.replace("INDENT", indent).replace("NAME", name), rows, re.M) for indent, rows in tables)
+
+
 def broken(page, link):
     """Why a link is broken, or None."""
     parts = urlsplit(link)
@@ -65,7 +89,7 @@ def broken(page, link):
         return None
     if target.suffix in (".md", ".html"):
         return None if anchor in read(target).anchors else "no such anchor"
-    return None if re.search(rf"\b{re.escape(anchor)}\b", target.read_text()) else "no such name in the file"
+    return None if defines(target, anchor) else "the file does not define it"
 
 
 def main(names):

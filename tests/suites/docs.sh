@@ -20,6 +20,7 @@ check() { # NAME COMMAND...
 }
 
 check docs::links scripts/docs.sh links
+check docs::defined tests/suites/docs/links.sh
 for what in commands policies metrics; do
   check "docs::$what" tests/suites/docs/documented.py "$what"
 done
