@@ -11,6 +11,7 @@ use data_store::{Residency, StoreCommand};
 use file_cache::{FileCache, Settings};
 use fuse_protocol::{BackingId, Filesystem, Session, ThreadCounts, Transport};
 use global_store::posix::{PosixStore, StoreOptions};
+use models::DataStoreExt;
 use parking_lot::Mutex;
 use posix_namespace::PosixNamespace;
 use testkit::{PATIENCE, TempTree, wait_until};

@@ -273,6 +273,7 @@ mod tests {
     use config::Policy;
     use file_cache::{FileCache, Settings};
     use global_store::posix::{PosixStore, StoreOptions};
+    use models::DataStoreExt;
     use posix_namespace::PosixNamespace;
 
     use super::*;

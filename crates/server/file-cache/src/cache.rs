@@ -85,12 +85,6 @@ pub(crate) struct Commits {
     pub(crate) forgotten: AtomicU64,
 }
 
-/// The file cache, cheap to clone. `shutdown` ends it. Dropping the last clone leaves the threads running.
-#[derive(Clone)]
-pub struct FileCache {
-    pub(crate) inner: Arc<Inner>,
-}
-
 /// State shared by all files, which the functions of all modules act on.
 pub(crate) struct Inner {
     pub(crate) settings: Settings,
@@ -141,6 +135,15 @@ pub(crate) fn broken(error: catalogue::Error) -> io::Error {
 }
 
 impl Inner {
+    /// Returns how many files are open, and how many handles they have.
+    pub(crate) fn open_counts(&self) -> (u64, u64) {
+        let table = self.table.lock();
+        table.files.values().fold((0, 0), |(files, handles), file| {
+            let held = u64::from(file.live.lock().users.handles());
+            (files + u64::from(held > 0), handles + held)
+        })
+    }
+
     pub(crate) fn now(&self) -> Duration {
         (self.clock)()
     }

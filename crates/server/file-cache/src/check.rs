@@ -10,10 +10,11 @@ use types::{Identity, Moved, Shown, Version};
 
 use crate::burst_buffer::replica::How;
 use crate::burst_buffer::sums::{self, Sums};
-use crate::cache::{FileCache, Inner, broken};
+use crate::cache::{Inner, broken};
 use crate::global_copy::content::ContentOwner;
 use crate::limits::STUCK_LISTED;
 use crate::residency::Removal;
+use crate::seam::FileCache;
 
 /// Result of a check. Lists are cut at 1,000 entries, counts are not.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -120,8 +121,7 @@ impl Inner {
             Ok(Some(wrong)) => wrong,
             Err(error) => return report.find(false, || format!("{name}: {error}")),
         };
-        let evict = || self.gated(identity, false, |file, _| self.evict_gated(file));
-        let mended = repair && matches!(evict(), Ok(Ok(_)));
+        let mended = repair && self.evict(identity).is_ok();
         report.find(mended, || format!("{name}: {wrong}"));
     }
 

@@ -19,7 +19,7 @@ use types::{Identity, Version};
 use crate::burst_buffer::lease::{self, Nobody};
 use crate::burst_buffer::replica::{How, Replicas};
 use crate::burst_buffer::superblock::{check_owner, first_after_crash, is_damaged, lock};
-use crate::cache::{FileCache, Inner, broken};
+use crate::cache::{Inner, broken};
 use crate::limits::{CLEAN_BATCH, CLEAN_TURN};
 use data_store::{Cleaned, Which};
 
@@ -109,14 +109,8 @@ impl IdlePlace {
     }
 }
 
-impl FileCache {
-    /// Removes clean replicas that nobody uses, the longest unused first.
-    pub fn clean(&self, which: &Which) -> io::Result<Cleaned> {
-        self.inner.clean(which)
-    }
-}
-
 impl Inner {
+    /// Removes clean replicas that nobody uses, the longest unused first.
     pub(crate) fn clean(&self, which: &Which) -> io::Result<Cleaned> {
         let mut cleaned = Cleaned::default();
         // A removal that cannot be recorded stays listed, and would be repeated again and again.

@@ -78,7 +78,29 @@ impl Inner {
         self.evict_gated(&file).ok()
     }
 
-    /// Evicts one file. Returns the bytes freed. Errors: why the file must stay. Gate held.
+    /// Drops a clean replica that nobody uses. Returns the bytes freed. A file without a replica is no error. Errors:
+    /// `EBUSY` if the replica is open, mapped or being copied; `EINVAL` if it is dirty; `EPERM` if it is pinned.
+    pub(crate) fn evict(&self, identity: &Identity) -> io::Result<u64> {
+        self.gated(identity, false, |file, _| self.evict_gated(file))?
+    }
+
+    /// Pins a replica (never evicted, never expired) or unpins it. Errors: `ENOENT` if there is no replica; stage it
+    /// in first.
+    pub(crate) fn pin(&self, identity: &Identity, pinned: bool) -> io::Result<()> {
+        self.gated(identity, false, |file, _| {
+            let record = file.live.lock().record().cloned();
+            let Some(record) = record else { return os(libc::ENOENT) };
+            self.put(file, Record { pinned, ..record }, Durability::Process)?;
+            self.expiry.forget(identity);
+            let rests = file.peek(|live| !live.is_open() && !live.is_unclean());
+            if !pinned && rests {
+                self.drop_or_keep(file);
+            }
+            Ok(())
+        })?
+    }
+
+    /// Evicts one file, as [`Inner::evict`] does. Gate held.
     pub(crate) fn evict_gated(&self, file: &Arc<File>) -> io::Result<u64> {
         let version = {
             let live = file.live.lock();
@@ -376,6 +398,7 @@ mod tests {
     use std::sync::atomic::AtomicU64;
 
     use models::global::MemoryStore;
+    use models::{DataStoreExt, OpenDataExt};
 
     use super::*;
     use crate::{FileCache, Settings, Space};
@@ -402,7 +425,7 @@ mod tests {
         };
         let little = (1 << 30) / 10 - (1 << 20);
         assert_eq!(with_free(little), ROUND, "nobody writes past us");
-        assert!(handle.use_passthrough());
+        assert!(handle.begin_passthrough());
         assert_eq!((with_free(little), with_free(1 << 29)), (ROUND_SHORT, ROUND));
         drop(handle);
         assert_eq!(with_free(little), ROUND);

@@ -29,6 +29,7 @@ mod global_copy;
 mod handle;
 pub mod limits;
 mod medium;
+mod note;
 mod open;
 mod read_partial;
 mod recovery;
@@ -40,7 +41,6 @@ mod settings;
 mod stage_in;
 mod stage_out;
 mod status;
-mod surface;
 #[cfg(test)]
 mod world;
 
@@ -49,9 +49,7 @@ pub use burst_buffer::superblock::{check_owner, first_after_crash, is_damaged, k
 pub use check::CheckReport;
 pub use clean::IdlePlace;
 pub use clock::Clock;
-pub use handle::FileHandle;
 pub use recovery::may_go_with_crash;
-pub use residency::File;
 pub use resolve::save_as;
+pub use seam::FileCache;
 pub use settings::{Neighbours, OpenError, Settings, Space, SpaceProbe};
-pub use surface::FileCache;

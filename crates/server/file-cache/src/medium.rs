@@ -31,7 +31,7 @@ use catalogue::Record;
 use types::{ByteRange, Version};
 
 use crate::burst_buffer::replica::How;
-use crate::cache::{FileCache, Inner};
+use crate::cache::Inner;
 use crate::errors::errno;
 use crate::residency::File;
 
@@ -45,15 +45,13 @@ struct Heard {
     lost: bool,
 }
 
-impl FileCache {
+impl Inner {
     /// Returns when everything written to any file survives a crash of the machine. All files are tried. Errors: the
     /// first one.
-    pub fn sync_all(&self) -> io::Result<()> {
-        self.inner.unclean_files().iter().map(|file| self.inner.sync_unclean(file)).fold(Ok(()), Result::and)
+    pub(crate) fn sync_all(&self) -> io::Result<()> {
+        self.unclean_files().iter().map(|file| self.sync_unclean(file)).fold(Ok(()), Result::and)
     }
-}
 
-impl Inner {
     fn sync_unclean(&self, file: &File) -> io::Result<()> {
         let version = file.live.lock().record().map(|record| record.version);
         let Some(version) = version else { return Ok(()) };

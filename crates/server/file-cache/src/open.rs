@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use catalogue::{Record, State};
 use config::{Atime, Cache, Policy, StageOut};
 use global_store::{Access, Anchor};
-use types::{Fingerprint, HasErrno, Moved, Step as _, Version};
+use types::{ByteRange, Fingerprint, HasErrno, Moved, Step as _, Version};
 
 use crate::burst_buffer::lease::{self, Nobody};
 use crate::burst_buffer::replica::How;
@@ -66,15 +66,31 @@ enum Kind {
 }
 
 impl Inner {
+    /// Opens a file, and tells the observer of changes of a truncation.
     pub(crate) fn open_file(
         self: &Arc<Inner>,
-        anchor: Arc<dyn Anchor>,
+        anchor: &Arc<dyn Anchor>,
+        mut how: OpenHow,
+        interrupted: &dyn Fn() -> bool,
+    ) -> io::Result<FileHandle> {
+        how.write |= how.truncate;
+        let opened = self.open_untold(anchor, &how, interrupted);
+        // An open that failed may have truncated the file.
+        if let (true, Some(tell)) = (how.truncate, self.on_change.get()) {
+            tell(anchor.identity(), ByteRange::new(0, u64::MAX), 0);
+        }
+        opened
+    }
+
+    fn open_untold(
+        self: &Arc<Inner>,
+        anchor: &Arc<dyn Anchor>,
         how: &OpenHow,
         interrupted: &dyn Fn() -> bool,
     ) -> io::Result<FileHandle> {
         if self.store.is_shared()
             && !how.created
-            && marks::wait(&*anchor, &self.settings.agent_id, &how.policy, interrupted)
+            && marks::wait(&**anchor, &self.settings.agent_id, &how.policy, interrupted)
                 .step("wait until another agent has staged the file out")?
         {
             // A mark of ours without a record: the agent died between the two steps.
@@ -93,7 +109,7 @@ impl Inner {
         loop {
             let took_writes = self.refusal().is_none();
             let step = self.gated(anchor.identity(), how.created, |file, _| {
-                self.try_open(file, &anchor, how, &tries).inspect_err(|_| self.leave_unopened(file))
+                self.try_open(file, anchor, how, &tries).inspect_err(|_| self.leave_unopened(file))
             });
             match step.flatten() {
                 // The refusal is known now, so the file goes through.
@@ -111,7 +127,7 @@ impl Inner {
                 }
                 Ok(Step::CheckEnd(file)) => self.check_end(&file, interrupted)?,
                 Ok(Step::Compare(file, record, found)) => {
-                    let bytes = self.whose_bytes(&record, &*anchor, found.size);
+                    let bytes = self.whose_bytes(&record, &**anchor, found.size);
                     if let Err(error) = &bytes {
                         tracing::debug!(%error, file = %file.identity, "could not compare a global copy with its record: it counts as another version");
                     }

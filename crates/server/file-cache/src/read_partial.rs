@@ -1,12 +1,12 @@
 //! Reads of a file that is being staged in, and fetches ahead of them.
 //!
 //! A reader waits for the blocks that it reads and for no others. Background fetchers meanwhile copy, in this order:
-//! the blocks that the reader is expected to want ([`FileHandle::read_ahead`]), the blocks behind the last read, the
+//! the blocks that the reader is expected to want ([`OpenData::read_ahead`]), the blocks behind the last read, the
 //! rest of the file. There is one fetcher at first. Each time a reader comes before what was expected of it, the
 //! number doubles. A read that nobody expected takes it back to one, for anything fetched beside such a read only
 //! makes it wait longer.
 //!
-//! [`FileHandle::read_ahead`]: crate::FileHandle::read_ahead
+//! [`OpenData::read_ahead`]: data_store::OpenData::read_ahead
 
 use std::io;
 use std::sync::Arc;

@@ -11,13 +11,29 @@ use catalogue::{Durability, Record, State};
 use crate::burst_buffer::replica::How;
 use crate::cache::{CacheCounters, Inner};
 use crate::errors::os;
-use crate::limits::{SAVED_NAME_BYTES, SAVED_NAMES_MAX};
+use crate::limits::{RESOLVE_WAIT, SAVED_NAME_BYTES, SAVED_NAMES_MAX};
 use crate::medium::LACKS;
 use crate::residency::File;
 use data_store::Keep;
+use types::Identity;
 
 impl Inner {
-    pub(crate) fn resolve_gated(&self, file: &Arc<File>, keep: Keep) -> io::Result<Option<PathBuf>> {
+    /// Ends a conflict, a failure or an orphan. Returns where `Keep::Both` saved the replica's data.
+    ///
+    /// Errors: `EBUSY` if the file is open for writing; `ENOENT` if there is nothing to resolve; `ETIMEDOUT` if a
+    /// stage-out of the file takes long. `Keep::BurstBuffer` also returns `ENOENT` if the file is not in the global
+    /// store or its replica is lost. If the medium did not take all data that is to be saved, the error says so once,
+    /// and nothing has ended.
+    pub(crate) fn resolve(&self, identity: &Identity, keep: Keep) -> io::Result<Option<PathBuf>> {
+        let Some(file) = self.known(identity) else { return os(libc::ENOENT) };
+        // A running stage-out ends first: it must not find the replica gone.
+        let Some(_drain) = file.drain.try_lock_for(RESOLVE_WAIT) else { return os(libc::ETIMEDOUT) };
+        self.gated(identity, false, |now, _| {
+            if Arc::ptr_eq(now, &file) { self.resolve_gated(now, keep) } else { os(libc::ENOENT) }
+        })?
+    }
+
+    fn resolve_gated(&self, file: &Arc<File>, keep: Keep) -> io::Result<Option<PathBuf>> {
         let (record, written, lost) = file.peek(|live| (live.record().cloned(), live.is_written(), live.is_lost()));
         let Some(record) = record.filter(|record| record.state != State::Clean) else { return os(libc::ENOENT) };
         if keep == Keep::BurstBuffer {
@@ -124,6 +140,8 @@ pub fn save_as(replica: &Path, saved: &Path, name: &str) -> io::Result<PathBuf> 
 
 #[cfg(test)]
 mod tests {
+    use models::DataStoreExt;
+
     use crate::world::World;
 
     use super::*;

@@ -1,25 +1,80 @@
-//! The file cache as a [`DataStore`]: data in a burst buffer of this machine.
+//! The file cache as others see it: a [`DataStore`] whose data is in a burst buffer of this machine.
 
 use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use catalogue::State;
 use concurrency::RwLockReadGuard;
 use config::{Atime, Policy};
 use data_store::{
-    AcknowledgedBytes, CommandOutcome, DataStore, DataVersion, DrainProgress, Extensions, FileChange, FileState,
-    Foresee, InPlace, InPlaceAs, LocalIndex, NewTime, OpenData, OpenHow, Overlay, Passthrough, Publication, Removed,
-    Residency, SeekFor, StatusScope, StoreCommand, StoreObserver, StoreStatus, Stuck, SyncScope, WindowFile,
-    WindowStore, WindowTarget, WindowUsage, WriteResult, WriteWhere,
+    CommandOutcome, DataStore, DrainProgress, Extensions, FileChange, FileState, LocalIndex, NewTime, OpenData,
+    OpenHow, Overlay, Publication, Residency, StatusScope, StoreCommand, StoreObserver, StoreStatus, Stuck, WindowFile,
+    WindowStore, WindowUsage,
 };
 use global_store::Anchor;
 use types::{ByteRange, Fingerprint, Identity, Timestamp};
 
-use crate::clock::wall;
-use crate::handle::FileHandle;
-use crate::limits::{BACKDATE_AFTER, PIECE_BYTES};
-use crate::surface::FileCache;
+use crate::burst_buffer::replica::mtime_of;
+use crate::cache::Inner;
+use crate::errors::os;
+use crate::limits::PIECE_BYTES;
+use crate::recovery;
+use crate::settings::{OpenError, Settings};
+
+/// The file cache, cheap to clone. [`StoreCommand::Shutdown`] ends it. Dropping the last clone leaves the threads
+/// running.
+#[derive(Clone)]
+pub struct FileCache {
+    pub(crate) inner: Arc<Inner>,
+}
+
+impl FileCache {
+    /// Opens (or makes) the burst buffer, recovers from a crash, and starts the background threads. The process
+    /// ignores SIGIO from then on (the kernel sends it when a lease is broken), and its soft limit of open files is
+    /// raised.
+    pub fn open(settings: Settings) -> Result<FileCache, OpenError> {
+        Ok(FileCache { inner: recovery::open(settings)? })
+    }
+
+    /// Runs one round of the work that the background thread does each second: expiry, eviction, ballast. For tests.
+    pub fn housekeep(&self) {
+        self.inner.housekeep();
+    }
+
+    /// Removes replicas that earlier agents left without a record. Returns how many. Runs by itself in the background.
+    /// For tests.
+    pub fn sweep(&self) -> io::Result<u64> {
+        self.inner.sweep()
+    }
+
+    /// Stops as a crash of the process would: nothing is written, and handles dropped later do nothing. For tests.
+    pub fn abandon(&self) {
+        self.inner.stop(false);
+    }
+
+    fn overlay(&self, identity: &Identity, below: Option<&Fingerprint>) -> Option<Overlay> {
+        let file = self.inner.known(identity)?;
+        below.iter().for_each(|below| self.inner.saw(&file, below));
+        let (version, held) = {
+            let live = file.live.lock();
+            if !live.is_ahead() {
+                let shown = live.shown?;
+                return Some(Overlay { ctime: shown.ctime, below: Some(shown.below), ..Overlay::default() });
+            }
+            (live.version()?, live.fds.of_replica())
+        };
+        let stat = match held {
+            Some(fd) => rustix::fs::fstat(fd).ok()?,
+            None => self.inner.replicas.stat(version).ok()?,
+        };
+        let mut live = file.live.lock();
+        let ctime = live.change_time(&stat);
+        let below = live.shown.filter(|_| !file.drain.is_locked()).map(|shown| shown.below);
+        let (size, blocks) = (stat.st_size as u64, stat.st_blocks as u64);
+        Some(Overlay { ahead: true, size, blocks, mtime: mtime_of(&stat), ctime, below })
+    }
+}
 
 impl DataStore for FileCache {
     fn open(
@@ -28,7 +83,7 @@ impl DataStore for FileCache {
         how: OpenHow,
         interrupted: &dyn Fn() -> bool,
     ) -> io::Result<Box<dyn OpenData>> {
-        Ok(Box::new(self.open_unless(anchor, how, interrupted)?))
+        Ok(Box::new(self.inner.open_file(&anchor, how, interrupted)?))
     }
 
     fn set_len(
@@ -38,7 +93,12 @@ impl DataStore for FileCache {
         policy: &Arc<Policy>,
         interrupted: &dyn Fn() -> bool,
     ) -> io::Result<Option<Box<dyn OpenData>>> {
-        Ok(Some(Box::new(FileCache::set_len(self, anchor, len, policy, interrupted)?)))
+        let how = OpenHow { write: true, truncate: len == 0, policy: Arc::clone(policy), ..OpenHow::default() };
+        let handle = self.inner.open_file(anchor, how, interrupted)?;
+        if len > 0 {
+            handle.set_len(len)?;
+        }
+        Ok(Some(Box::new(handle)))
     }
 
     fn set_times(
@@ -47,34 +107,28 @@ impl DataStore for FileCache {
         [_, mtime]: [Option<NewTime>; 2],
         apply: &mut dyn FnMut() -> io::Result<()>,
     ) -> io::Result<()> {
-        FileCache::set_times(self, anchor, mtime, apply)
+        self.inner.set_times(anchor, mtime, apply)
     }
 
+    /// Never blocks on I/O of the global store.
     fn attributes(&self, identity: &Identity, below: Option<&Fingerprint>) -> io::Result<Option<Overlay>> {
         Ok(self.overlay(identity, below))
     }
 
     fn staged_count(&self) -> u64 {
-        FileCache::staged_count(self)
+        self.inner.counters.staged_count.load(Ordering::Relaxed)
     }
 
     fn note(&self, identity: &Identity, change: FileChange<'_>) {
-        match change {
-            FileChange::Seen(found) => self.saw(identity, found),
-            FileChange::Attributes(began) => self.changed_attributes(identity, began),
-            FileChange::Names(anchor) => self.own_change(anchor),
-            FileChange::Removing => self.removing(identity),
-            FileChange::Unlinked => self.unlinked(identity),
-            FileChange::Elsewhere => {}
-        }
+        self.inner.note(identity, change);
     }
 
     fn state(&self, identity: &Identity) -> FileState {
         let mut state = FileState { dirty: false, ..FileState::default() };
         if let Some(file) = self.inner.known(identity) {
-            state.lost = self.is_lost(identity);
-            state.wants_look = self.wants_look(identity);
             let live = file.live.lock();
+            state.lost = live.is_lost() || live.record().is_some_and(|record| record.damaged);
+            state.wants_look = self.inner.wants_look(&file, &live);
             state.dirty = live.is_unclean();
             if live.is_loaded() {
                 state.residency = live.residency();
@@ -92,18 +146,19 @@ impl DataStore for FileCache {
     }
 
     fn command(&self, command: StoreCommand<'_>) -> io::Result<CommandOutcome> {
+        let inner = &self.inner;
         match command {
-            StoreCommand::StageIn(anchor, policy) => self.stage_in(anchor, policy)?,
-            StoreCommand::Evict(identity) => self.evict(identity)?,
-            StoreCommand::Pin(identity, pinned) => self.pin(identity, pinned)?,
-            StoreCommand::SyncAll => self.sync_all()?,
-            StoreCommand::Quiesce(on) => self.quiesce(on),
-            StoreCommand::Clean(which) => return self.clean(which).map(CommandOutcome::Cleaned),
+            StoreCommand::StageIn(anchor, policy) => inner.stage_in(anchor, policy)?,
+            StoreCommand::Evict(identity) => _ = inner.evict(identity)?,
+            StoreCommand::Pin(identity, pinned) => inner.pin(identity, pinned)?,
+            StoreCommand::SyncAll => inner.sync_all()?,
+            StoreCommand::Quiesce(on) => inner.quiesced.store(on, Ordering::Relaxed),
+            StoreCommand::Clean(which) => return inner.clean(which).map(CommandOutcome::Cleaned),
             StoreCommand::Resolve(identity, keep) => {
-                return Ok(self.resolve(identity, keep)?.map_or(CommandOutcome::Done, CommandOutcome::Saved));
+                return Ok(inner.resolve(identity, keep)?.map_or(CommandOutcome::Done, CommandOutcome::Saved));
             }
-            StoreCommand::BeginPublishing => self.begin_publishing(),
-            StoreCommand::Shutdown if !self.shutdown() => return Err(io::Error::from_raw_os_error(libc::EBUSY)),
+            StoreCommand::BeginPublishing => inner.places.begun.store(true, Ordering::Release),
+            StoreCommand::Shutdown if !inner.stop(true) => return os(libc::EBUSY),
             StoreCommand::Shutdown | StoreCommand::ForgetClient(_) => {}
         }
         Ok(CommandOutcome::Done)
@@ -115,19 +170,18 @@ impl DataStore for FileCache {
         progress: &mut dyn FnMut(DrainProgress),
         interrupted: &dyn Fn() -> bool,
     ) -> Vec<Stuck> {
-        match identity {
-            Some(identity) => self.drain_file(identity, interrupted).err().into_iter().collect(),
-            None => self.drain_all(progress, interrupted),
-        }
+        let Some(identity) = identity else { return self.inner.drain_everything(progress, interrupted) };
+        let stuck = |file| self.inner.drain_for(&file, interrupted).err();
+        self.inner.known(identity).and_then(stuck).into_iter().collect()
     }
 
     fn status(&self, scope: StatusScope) -> StoreStatus {
-        let counters = if scope == StatusScope::All { FileCache::status(self) } else { self.activity() };
+        let counters = if scope == StatusScope::All { self.inner.status() } else { self.inner.activity() };
         StoreStatus { counters: Ok(counters), server: None }
     }
 
     fn notes_reads(&self, atime: Atime) -> Result<(), String> {
-        if FileCache::notes_reads(self, atime) {
+        if self.inner.replicas.noting(atime).is_some() {
             return Ok(());
         }
         let option = if atime == Atime::Strict { "strictatime" } else { "relatime" };
@@ -143,41 +197,46 @@ impl DataStore for FileCache {
 }
 
 impl LocalIndex for FileCache {
+    /// Open files without a record are not considered.
     fn may_know(&self, start: &[u8]) -> bool {
-        FileCache::may_know(self, start)
+        self.inner.catalogue.may_have(start).unwrap_or(true)
     }
 
     fn accessed(&self, identity: &Identity, below: Timestamp) -> Timestamp {
-        FileCache::accessed(self, identity, below)
+        self.inner.accessed(identity, below)
     }
 
     fn anchor_of_open(&self, identity: &Identity) -> Option<Arc<dyn Anchor>> {
-        FileCache::anchor_of_open(self, identity)
+        let file = self.inner.known(identity)?;
+        let live = file.live.lock();
+        live.anchor.clone().filter(|_| live.is_open())
     }
 
     fn observe(&self, observer: StoreObserver) {
         match observer {
-            StoreObserver::Removals(tell) => self.before_removals(tell),
-            StoreObserver::Changes(tell) => self.on_changes(tell),
+            StoreObserver::Removals(tell) => _ = self.inner.replicas.before_removal.set(tell),
+            StoreObserver::Changes(tell) => _ = self.inner.on_change.set(tell),
         }
     }
 }
 
 impl Publication for FileCache {
     fn has_published(&self) -> bool {
-        FileCache::has_published(self)
+        self.inner.places.any.load(Ordering::Acquire)
     }
 
     fn may_have_lost_name(&self, identity: &Identity) -> bool {
-        self.replica_may_be_gone(identity)
+        self.inner.replica_may_be_gone(identity)
     }
 
     fn steady_names<'a>(&'a self, wait: &mut dyn FnMut(&mut dyn FnMut())) -> RwLockReadGuard<'a, ()> {
-        let mut names = self.try_steady_names();
-        if names.is_none() {
-            wait(&mut || names = Some(FileCache::steady_names(self)));
+        // In turn: otherwise readers that come and go without a pause would keep every file from taking its place.
+        let names = &self.inner.places.names;
+        let mut held = names.try_read();
+        if held.is_none() {
+            wait(&mut || held = Some(names.read()));
         }
-        names.unwrap_or_else(|| FileCache::steady_names(self))
+        held.unwrap_or_else(|| names.read())
     }
 }
 
@@ -189,136 +248,12 @@ impl WindowStore for FileCache {
         _: WindowUsage,
     ) -> io::Result<WindowFile> {
         let how = OpenHow { write: true, policy: Arc::clone(policy), ..OpenHow::default() };
-        let handle = self.open_file(anchor, how)?;
-        let write_back = handle.write_behind().map(|way| Box::new(move |range| way.begin(range)) as _);
+        let handle = self.inner.open_file(&anchor, how, &|| false)?;
+        let write_back = handle.write_behind();
         Ok(WindowFile { target: Box::new(handle), part_bytes: PIECE_BYTES as u64, is_remote: false, write_back })
     }
 
     fn changed_since(&self, _: &Identity, _: &[u8; 16]) -> io::Result<Vec<ByteRange>> {
         Ok(Vec::new())
-    }
-}
-
-impl OpenData for FileHandle {
-    fn data(&self) -> DataVersion {
-        let file = self.file();
-        DataVersion { content: Arc::clone(file) as _, is_current: file.is_current(), replica: self.version() }
-    }
-
-    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        FileHandle::read_at(self, buffer, offset)
-    }
-
-    fn read_in_place(&self, range: ByteRange, wanted: InPlaceAs) -> Option<InPlace> {
-        if wanted != InPlaceAs::File {
-            return None;
-        }
-        // Errors are reported by an ordinary read.
-        let (file, bytes) = self.lies_in(range.start, range.len() as usize).ok()??;
-        Some(InPlace::File(file, bytes))
-    }
-
-    fn read_ahead(&self, range: ByteRange, wanted: Option<u64>, foresee: Foresee<'_>) -> bool {
-        if wanted.is_none() {
-            FileHandle::read_ahead(self, range, foresee);
-        }
-        wanted.is_none()
-    }
-
-    fn write_at(&self, data: &[u8], place: WriteWhere) -> io::Result<WriteResult> {
-        match place {
-            WriteWhere::At(offset) => FileHandle::write_at(self, data, offset, false),
-            WriteWhere::Backdated(offset, at) if is_late(at) => self.write_backdated(data, offset, at),
-            WriteWhere::Backdated(offset, _) => FileHandle::write_at(self, data, offset, false),
-            WriteWhere::End => FileHandle::write_at(self, data, 0, true),
-            WriteWhere::EndAgain(end) => self.append_again(data, end),
-        }
-    }
-
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        FileHandle::set_len(self, len)
-    }
-
-    fn fallocate(&self, mode: u32, offset: u64, len: u64) -> io::Result<()> {
-        FileHandle::fallocate(self, mode, offset, len)
-    }
-
-    fn seek(&self, offset: u64, what: SeekFor) -> io::Result<u64> {
-        FileHandle::seek(self, offset, what)
-    }
-
-    fn sync(&self, scope: SyncScope) -> io::Result<bool> {
-        match scope {
-            SyncScope::All => FileHandle::sync(self, false)?,
-            SyncScope::Data | SyncScope::OfWrite => FileHandle::sync(self, true)?,
-            SyncScope::Acknowledged(data_only) => self.sync_acknowledged(data_only)?,
-            SyncScope::IfKept => return self.sync_kept().map_or(Ok(false), |told| told.map(|()| true)),
-            SyncScope::LossOnly => {}
-        }
-        Ok(true)
-    }
-
-    fn flush(&self) -> io::Result<()> {
-        FileHandle::flush(self)
-    }
-
-    fn passthrough(&self) -> Option<&dyn Passthrough> {
-        self.version().map(|_| self as &dyn Passthrough)
-    }
-}
-
-impl Passthrough for FileHandle {
-    fn backing(&self) -> Option<Arc<OwnedFd>> {
-        FileHandle::backing(self)
-    }
-
-    fn begin(&self) -> bool {
-        self.use_passthrough()
-    }
-
-    fn is_unshared(&self) -> bool {
-        FileHandle::is_unshared(self)
-    }
-}
-
-/// Returns whether bytes written at this time arrive so late that their file gets the time at which they were written.
-fn is_late(at: Timestamp) -> bool {
-    at.age(wall()) > BACKDATE_AFTER
-}
-
-impl WindowTarget for FileHandle {
-    fn write(&self, parts: &[(u64, AcknowledgedBytes<'_>)], at: Timestamp) -> io::Result<Option<u64>> {
-        let since = self.backdating();
-        let mut straight = true;
-        let written = parts.iter().try_for_each(|(offset, bytes)| {
-            match bytes {
-                AcknowledgedBytes::Copied(data) => self.write_acknowledged(data, *offset)?,
-                AcknowledgedBytes::Gathered(bytes) => {
-                    straight = straight && self.write_straight(&mut |replica| bytes.write(replica, *offset));
-                }
-            }
-            Ok(())
-        });
-        // After an error a part may be written, so the time is set as well.
-        if let Some(Err(error)) = since.filter(|_| is_late(at)).map(|since| self.backdate(&since, at)) {
-            tracing::debug!(%error, "could not set a file's time to that of its last write");
-        }
-        written.map(|()| straight.then_some(0))
-    }
-
-    fn sync(&self) -> io::Result<u64> {
-        self.sync_acknowledged(false).map(|()| 0)
-    }
-
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        FileHandle::set_len(self, len)
-    }
-
-    fn removed(&self) -> Removed {
-        if self.is_last_of_removed() { Removed::Here } else { Removed::No }
-    }
-
-    fn report_loss(&self) -> io::Result<()> {
-        Ok(())
     }
 }

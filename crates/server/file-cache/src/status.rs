@@ -4,17 +4,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use catalogue::State;
 
-use crate::cache::{FileCache, REMEDY};
+use crate::cache::{Inner, REMEDY};
 use crate::errors::Trouble;
 use crate::limits::STUCK_LISTED;
 use crate::residency::Removal;
 use data_store::{Keep, ORPHANED, Status, StuckStatus};
 
-impl FileCache {
+impl Inner {
     /// Returns the full status. Reads the whole catalogue.
-    pub fn status(&self) -> Status {
+    pub(crate) fn status(&self) -> Status {
         let mut status = self.activity();
-        let scanned = self.inner.catalogue.scan(
+        let scanned = self.catalogue.scan(
             &mut |_, record| {
                 status.files += 1;
                 status.clean += u64::from(record.state == State::Clean);
@@ -31,12 +31,11 @@ impl FileCache {
 
     /// Returns the status without `files`, `clean` and `pinned`, which stay 0: activity and files that are not clean.
     /// The cost does not depend on the number of replicas.
-    pub fn activity(&self) -> Status {
-        let inner = &self.inner;
+    pub(crate) fn activity(&self) -> Status {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let counters = &inner.counters;
-        let space = inner.spaces.now();
-        let (open, handles) = inner.open_counts();
+        let counters = &self.counters;
+        let space = self.spaces.now();
+        let (open, handles) = self.open_counts();
         let mut status = Status {
             open,
             handles,
@@ -55,16 +54,16 @@ impl FileCache {
             staged_out_files: read(&counters.out_files),
             staged_out_us: read(&counters.draining.total_us),
             errors: read(&counters.errors),
-            failure: inner.counters.failure.lock().clone(),
+            failure: self.counters.failure.lock().clone(),
             evicted: read(&counters.evicted),
             spilled: read(&counters.spilled),
             full: read(&counters.full),
-            quiesced: inner.quiesced.load(Ordering::Relaxed),
-            xattrs: inner.xattrs.load(Ordering::Relaxed),
-            without_identity_attribute: inner.unmarked.lock().files.len() as u64,
+            quiesced: self.quiesced.load(Ordering::Relaxed),
+            xattrs: self.xattrs.load(Ordering::Relaxed),
+            without_identity_attribute: self.unmarked.lock().files.len() as u64,
             ..Status::default()
         };
-        if let Some(error) = inner.refusal() {
+        if let Some(error) = self.refusal() {
             status.stuck.push(StuckStatus {
                 path: "(the burst buffer)".to_owned(),
                 state: "failed".to_owned(),
@@ -72,10 +71,10 @@ impl FileCache {
                     "it takes no writes: {error}; what is in it stays readable, new files go through the global store"
                 ),
                 remedy: REMEDY.to_owned(),
-                replica: inner.settings.burst_buffer.to_string_lossy().into_owned(),
+                replica: self.settings.burst_buffer.to_string_lossy().into_owned(),
                 ..StuckStatus::default()
             });
-        } else if let Some(reason) = inner.catalogue.trouble() {
+        } else if let Some(reason) = self.catalogue.trouble() {
             status.stuck.push(StuckStatus {
                 path: "(the catalogue of the burst buffer)".to_owned(),
                 state: "failed".to_owned(),
@@ -84,7 +83,7 @@ impl FileCache {
                     "nothing can be opened for writing, staged in or marked clean: make room on the burst buffer's \
                          file system or mend what the reason names; it is tried again every second"
                         .to_owned(),
-                replica: inner.settings.burst_buffer.join("catalogue").to_string_lossy().into_owned(),
+                replica: self.settings.burst_buffer.join("catalogue").to_string_lossy().into_owned(),
                 ..StuckStatus::default()
             });
         }
@@ -93,8 +92,7 @@ impl FileCache {
     }
 
     fn count_unclean(&self, status: &mut Status) {
-        let inner = &self.inner;
-        let files: Vec<_> = self.inner.table.lock().files.values().cloned().collect();
+        let files: Vec<_> = self.table.lock().files.values().cloned().collect();
         for file in files {
             let live = file.live.lock();
             status.fetching += u64::from(live.fetch().is_some());
@@ -102,7 +100,7 @@ impl FileCache {
             let Some(record) = live.record().filter(|record| record.state != State::Clean) else { continue };
             let (lost, failing) = (live.is_lost(), live.told.failing);
             let trouble = live.told.trouble.clone();
-            let unrecorded = live.copies.unrecorded.is_some() && inner.refusal().is_some();
+            let unrecorded = live.copies.unrecorded.is_some() && self.refusal().is_some();
             match record.state {
                 State::Dirty | State::Clean => {
                     status.dirty += 1;
@@ -119,7 +117,7 @@ impl FileCache {
             status.orphaned += u64::from(record.orphaned);
             let record = record.clone();
             drop(live);
-            status.dirty_bytes += self.inner.replica_size(&file);
+            status.dirty_bytes += self.replica_size(&file);
             let needs_attention = lost
                 || failing
                 || unrecorded
@@ -145,11 +143,11 @@ impl FileCache {
             let remedy = trouble.as_ref().and_then(Trouble::remedy).unwrap_or(remedy);
             status.stuck.push(StuckStatus {
                 path: record.hint.to_string_lossy().into_owned(),
-                identity: file.identity().to_string(),
+                identity: file.identity.to_string(),
                 state: state.to_owned(),
                 reason,
                 remedy,
-                replica: self.inner.replicas.path(record.version).to_string_lossy().into_owned(),
+                replica: self.replicas.path(record.version).to_string_lossy().into_owned(),
             });
         }
     }

@@ -5,10 +5,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use config::Policy;
-use models::MemoryCatalogue;
 use models::global::MemoryStore;
+use models::{DataStoreExt, MemoryCatalogue, OpenDataExt};
 
-use crate::{FileCache, FileHandle, Settings};
+use crate::handle::FileHandle;
+use crate::{FileCache, Settings};
 use data_store::{OpenHow, Residency};
 
 pub(crate) struct World {
@@ -39,20 +40,20 @@ impl World {
     pub(crate) fn open_named(&self, name: &str, write: bool, truncate: bool) -> io::Result<FileHandle> {
         let policy = Arc::new(Policy::default());
         let how = OpenHow { read: true, write, truncate, policy, ..OpenHow::default() };
-        self.cache.open_file(self.store.anchor(name).unwrap(), how)
+        self.cache.inner.open_file(&self.store.anchor(name).unwrap(), how, &|| false)
     }
 
     pub(crate) fn write(&self, data: &[u8]) {
-        self.open(true, false).unwrap().write_at(data, 0, false).unwrap();
+        self.open(true, false).unwrap().write(data, 0).unwrap();
     }
 
     /// Stages everything out. Returns how many files are still dirty.
     pub(crate) fn drain(&self) -> usize {
-        self.cache.drain_all(&mut |_| {}, &|| false).len()
+        self.cache.drain_all().len()
     }
 
     pub(crate) fn state(&self) -> Residency {
-        self.cache.state(&self.store.identity("f").unwrap())
+        self.cache.residency(&self.store.identity("f").unwrap())
     }
 
     /// Kills and restarts the agent.

@@ -10,8 +10,9 @@ use types::HasErrno;
 
 use config::Policy;
 use data_store::{Keep, NewTime, OpenHow, Residency};
-use file_cache::{FileCache, FileHandle};
+use file_cache::FileCache;
 use models::global::StoreOperation;
+use models::{DataStoreExt, Handle, OpenDataExt};
 use support::{MIB, World, kernel_write, read};
 use types::{Identity, Timestamp};
 
@@ -81,7 +82,7 @@ fn a_fetch_that_was_dropped_never_completes_its_successor() {
         freed.recv().unwrap();
         Ok(())
     };
-    let holder = std::thread::spawn(move || cache.set_times(&anchor, None, &mut apply).unwrap());
+    let holder = std::thread::spawn(move || cache.date(&anchor, None, &mut apply).unwrap());
     held.recv_timeout(BOUND).unwrap();
     let closer = std::thread::spawn(move || drop(reader));
     std::thread::sleep(REACH);
@@ -114,7 +115,7 @@ fn a_batch_forgets_nobody_who_is_written_again() {
                 scope.spawn(move || {
                     for _ in 0..4 {
                         for name in names.iter().skip(part).step_by(6) {
-                            world.open(name, true).write_at(b"1", 0, false).unwrap();
+                            world.open(name, true).write(b"1", 0).unwrap();
                         }
                     }
                 });
@@ -126,7 +127,7 @@ fn a_batch_forgets_nobody_who_is_written_again() {
             if left.is_empty() {
                 break;
             }
-            let status = || world.cache.status();
+            let status = || world.cache.counters();
             assert!(Instant::now() < give_up, "nobody stages out {left:?}: {:?}, {:?}", world.state(left[0]), status());
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -150,7 +151,7 @@ fn a_file_that_keeps_changing_below_can_be_opened_for_writing() {
     let spent = world.store.operations() - before;
     assert!(spent < 100, "{spent} operations for one open");
     world.store.set_hook(None);
-    let at = handle.write_at(b"ours", 0, true).unwrap().offset as usize;
+    let at = handle.append(b"ours").unwrap().offset as usize;
     assert_eq!(&world.store.read("log").unwrap()[at..], b"ours");
 }
 
@@ -166,7 +167,7 @@ fn the_users_time_during_a_stage_out_of_nothing_is_no_conflict() {
         |operation, _| matches!(operation, StoreOperation::SyncStore),
         move || {
             let time = Timestamp { seconds: 5, nanos: 0 };
-            cache.set_times(&anchor, Some(NewTime::At(time)), &mut || store.set_mtime("empty", time)).unwrap();
+            cache.date(&anchor, Some(NewTime::At(time)), &mut || store.set_mtime("empty", time)).unwrap();
         },
     );
     world.drain();
@@ -243,7 +244,7 @@ fn what_is_resolved_for_the_global_copy_is_not_staged_out_by_who_had_begun() {
             end.store(true, Ordering::SeqCst);
         },
     );
-    world.cache.drain_all(&mut |_| {}, &|| false);
+    world.cache.drain_all();
     support::until("the resolve", || ended.load(Ordering::SeqCst));
     let below = world.store.read("f").unwrap();
     assert_eq!(below, if resolved.load(Ordering::SeqCst) { b"old" } else { b"new" });
@@ -256,7 +257,7 @@ fn our_own_mark_of_a_former_life_keeps_nobody_out_and_is_no_conflict() {
     world.store.set_shared(true);
     world.store.put("f", b"old");
     let handle = world.open("f", true);
-    handle.write_at(b"new", 0, false).unwrap();
+    handle.write(b"new", 0).unwrap();
     world.cache.abandon();
     drop(handle);
     world.settings.agent_id = "node second".into();
@@ -287,7 +288,7 @@ fn a_file_written_while_it_becomes_clean_keeps_its_mark() {
     world.write_new("a", b"one");
     world.write_new("b", b"one");
     let (cache, anchor, how, b) = (world.cache.clone(), world.anchor("a"), world.how(true), world.identity("b"));
-    let kept: Arc<Mutex<Option<FileHandle>>> = Arc::default();
+    let kept: Arc<Mutex<Option<Handle>>> = Arc::default();
     let keep = Arc::clone(&kept);
     // The access time of `a` is written when the time of `b` is set.
     before(
@@ -295,11 +296,11 @@ fn a_file_written_while_it_becomes_clean_keeps_its_mark() {
         move |operation, of| matches!(operation, StoreOperation::SetMtime(_)) && *of == b,
         move || {
             let handle = cache.open_file(anchor, how).unwrap();
-            handle.write_at(b"two", 0, false).unwrap();
+            handle.write(b"two", 0).unwrap();
             *keep.lock().unwrap() = Some(handle);
         },
     );
-    world.cache.drain_all(&mut |_| {}, &|| false);
+    world.cache.drain_all();
     world.store.set_hook(None);
     assert_eq!(world.state("a"), Residency::Dirty);
     assert!(world.anchor("a").mark().unwrap().is_some(), "dirty, and no mark tells the other machines");
@@ -313,8 +314,8 @@ fn bytes_that_go_and_come_again_during_the_copy_are_below_in_the_end() {
     let world = World::new();
     let handle = Arc::new(world.create("f"));
     let (first, second) = ([1; 4096], [2; 4096]);
-    handle.write_at(&first, 0, false).unwrap();
-    handle.write_at(&second, 2 * MIB as u64, false).unwrap();
+    handle.write(&first, 0).unwrap();
+    handle.write(&second, 2 * MIB as u64).unwrap();
     let writer = Arc::clone(&handle);
     // The second range was read already. It becomes a hole before it is written to the global copy, and then gets its
     // former content back.
@@ -326,9 +327,9 @@ fn bytes_that_go_and_come_again_during_the_copy_are_below_in_the_end() {
             writer.fallocate(punch, 2 * MIB as u64, 4096).unwrap();
         },
     );
-    world.cache.drain_file(&world.identity("f"), &|| false).unwrap();
+    world.cache.drain_file(&world.identity("f")).unwrap();
     world.store.set_hook(None);
-    handle.write_at(&second, 2 * MIB as u64, false).unwrap();
+    handle.write(&second, 2 * MIB as u64).unwrap();
     drop(handle);
     world.drain();
     assert_eq!(world.store.read("f").unwrap()[2 * MIB..], second);

@@ -7,11 +7,12 @@ use std::sync::{Arc, Mutex};
 use types::HasErrno;
 
 use config::Policy;
-use data_store::{DrainProgress, OpenHow, Residency};
+use data_store::{DataStore, DrainProgress, OpenHow, Residency};
 use file_cache::limits::CONCLUDED_FILES;
 use global_store::GlobalStore;
 use global_store::posix::{PosixStore, StoreOptions};
 use models::global::StoreOperation;
+use models::{DataStoreExt, OpenDataExt};
 use support::{MIB, World, until, without_room};
 use testkit::TempTree;
 
@@ -36,7 +37,7 @@ fn small_files_closed_during_a_batch_make_the_next_one() {
     let syncs = || world.store.journal().iter().filter(|e| matches!(e.operation, StoreOperation::SyncStore)).count();
     assert_eq!(syncs(), 0, "nobody else takes them while the first is under way");
     released.store(true, Ordering::Release);
-    until("all are staged out", || world.cache.status().clean == 101);
+    until("all are staged out", || world.cache.counters().clean == 101);
     let alone = world.store.journal().iter().filter(|e| matches!(e.operation, StoreOperation::Sync)).count();
     // Another worker may hold one of them for the moment in which it sees that it is not its turn.
     assert!(syncs() + alone <= 8, "{} batches and {alone} files alone", syncs());
@@ -73,7 +74,7 @@ fn who_opens_a_file_of_a_batch_waits_for_a_few_others_of_it_and_not_for_all() {
     })));
     world.drain();
     readers.lock().unwrap().drain(..).for_each(|reader| reader.join().unwrap());
-    assert_eq!(world.cache.status().clean, FILES as u64);
+    assert_eq!(world.cache.counters().clean, FILES as u64);
 }
 
 #[test]
@@ -82,13 +83,14 @@ fn a_stage_out_that_waits_for_its_rate_is_interrupted() {
     let policy = Arc::new(Policy { rate_bytes_per_s: 1000, ..Policy::default() });
     world.store.create("f");
     let how = OpenHow { created: true, policy, ..world.how(true) };
-    world.cache.open_file(world.anchor("f"), how).unwrap().write_at(&[1; 1 << 20], 0, false).unwrap();
+    world.cache.open_file(world.anchor("f"), how).unwrap().write(&[1; 1 << 20], 0).unwrap();
     let interrupted = Arc::new(AtomicBool::new(false));
     let (cache, identity, asked) = (world.cache.clone(), world.identity("f"), Arc::clone(&interrupted));
-    let drain = std::thread::spawn(move || cache.drain_file(&identity, &|| asked.load(Ordering::Acquire)));
+    let drain =
+        std::thread::spawn(move || cache.drain(Some(&identity), &mut |_| {}, &|| asked.load(Ordering::Acquire)));
     interrupted.store(true, Ordering::Release);
     until("the stage-out ends", || drain.is_finished());
-    assert_eq!(drain.join().unwrap().unwrap_err().errno, libc::EINTR);
+    assert_eq!(drain.join().unwrap()[0].errno, libc::EINTR);
     assert_eq!(world.state("f"), Residency::Queued);
 }
 
@@ -109,7 +111,7 @@ fn a_drain_tells_how_far_it_is_within_a_large_file() {
             told.store(true, Ordering::Release);
         }
     };
-    assert!(world.cache.drain_all(&mut progress, &|| false).is_empty());
+    assert!(world.cache.drain(None, &mut progress, &|| false).is_empty());
     assert!(told.load(Ordering::Acquire));
 }
 

@@ -6,13 +6,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use config::{Policy, StageOut};
-use data_store::{OpenHow, Residency};
-use file_cache::FileHandle;
+use data_store::{AcknowledgedBytes, OpenHow, Residency, WindowStore, WindowUsage};
+use global_store::now_of_files;
 use models::global::StoreOperation;
+use models::{DataStoreExt, Handle, OpenDataExt};
 use support::{MIB, Mapping, World, kernel_write, until};
 use types::ByteRange;
 
-fn appender(world: &World, path: &str) -> FileHandle {
+fn appender(world: &World, path: &str) -> Handle {
     let how = OpenHow { appends: true, ..world.how(true) };
     world.cache.open_file(world.anchor(path), how).unwrap()
 }
@@ -40,14 +41,18 @@ fn of_a_file_that_was_appended_to_what_was_there_before_is_not_looked_at() {
 }
 
 /// One kind of change: its name, and the function that makes it.
-type Change = (&'static str, fn(&World, &FileHandle));
+type Change = (&'static str, fn(&World, &Handle));
 
 #[test] // S66
 fn what_is_changed_elsewhere_of_a_file_that_is_open_for_appending_is_found() {
     let changes: [Change; 5] = [
         ("cut", |_, handle| handle.set_len(MIB as u64 + 5).unwrap()),
-        ("written", |_, handle| _ = handle.write_at(b"x", 5, false).unwrap()),
-        ("acknowledged", |_, handle| handle.write_acknowledged(b"x", 5).unwrap()),
+        ("written", |_, handle| _ = handle.write(b"x", 5).unwrap()),
+        ("acknowledged", |world, _| {
+            let opened = world.cache.open_for_windows(world.anchor("f"), &world.policy, WindowUsage::Serve(false));
+            let parts = [(5, AcknowledgedBytes::Copied(b"x"))];
+            opened.unwrap().target.write(&parts, now_of_files()).unwrap();
+        }),
         ("hole", |_, handle| {
             let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
             handle.fallocate(mode as u32, 4096, 8192).unwrap();
@@ -58,11 +63,11 @@ fn what_is_changed_elsewhere_of_a_file_that_is_open_for_appending_is_found() {
         let world = World::new();
         world.store.put("f", &vec![7; 3 * MIB]);
         let handle = appender(&world, "f");
-        handle.write_at(b"line\n", 0, true).unwrap();
+        handle.append(b"line\n").unwrap();
         // The handle stays open, and the next stage-out begins where this one ended.
-        let _ = world.cache.drain_file(&world.identity("f"), &|| false);
+        let _ = world.cache.drain_file(&world.identity("f"));
         change(&world, &handle);
-        handle.write_at(b"more\n", 0, true).unwrap();
+        handle.append(b"more\n").unwrap();
         let here = support::read(&world.open("f", false), 4 * MIB);
         drop(handle);
         world.drain();
@@ -79,7 +84,7 @@ fn what_a_writer_that_stays_open_appends_is_copied_from_where_the_last_stage_out
         let end = (3 + step) * MIB as u64;
         kernel_write(&handle, &vec![step as u8; MIB], end);
         world.store.clear_journal();
-        let _ = world.cache.drain_file(&world.identity("f"), &|| false);
+        let _ = world.cache.drain_file(&world.identity("f"));
         assert_eq!(world.writes(), [StoreOperation::Write(ByteRange::at(end, MIB as u64))]);
     }
     drop(handle);
@@ -137,8 +142,8 @@ fn a_direct_write_beside_stores_into_a_mapping_loses_nothing_and_is_no_conflict(
     mapping.store(10);
     drop(mapping);
     // Reported as in a plain directory, at most once.
-    let _ = handle.sync(false);
-    handle.sync(false).unwrap();
+    let _ = handle.fsync();
+    handle.fsync().unwrap();
     drop(handle);
     world.drain();
     assert_eq!(world.state("f"), Residency::Clean);

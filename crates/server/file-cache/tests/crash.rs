@@ -11,10 +11,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use config::{KeepAfter, Policy};
-use data_store::OpenHow;
-use file_cache::{FileCache, FileHandle, Settings, fault};
+use data_store::{DataStore, OpenHow};
+use file_cache::{FileCache, Settings, fault};
 use global_store::posix::{PosixStore, StoreOptions};
 use global_store::{Anchor, GlobalStore};
+use models::{DataStoreExt, Handle, OpenDataExt};
 use rustix::fs::{Mode, OFlags};
 
 const MIB: usize = 1 << 20;
@@ -48,7 +49,7 @@ impl World {
         self.store.anchor(fd, None).unwrap()
     }
 
-    fn open_file(&self, name: &str, change: impl FnOnce(&mut OpenHow)) -> FileHandle {
+    fn open_file(&self, name: &str, change: impl FnOnce(&mut OpenHow)) -> Handle {
         let policy = Arc::new(Policy { revalidate: Duration::ZERO, ..Policy::default() });
         let mut how = OpenHow { read: true, write: true, policy, ..OpenHow::default() };
         change(&mut how);
@@ -57,7 +58,7 @@ impl World {
 
     fn create(&self, name: &str, data: &[u8]) {
         std::fs::write(self.root.join(name), b"").unwrap();
-        self.open_file(name, |how| how.created = true).write_at(data, 0, false).unwrap();
+        self.open_file(name, |how| how.created = true).write(data, 0).unwrap();
     }
 
     fn content(&self, name: &str) -> Vec<u8> {
@@ -116,7 +117,7 @@ fn read_ledger(path: &Path) -> BTreeMap<String, Vec<String>> {
 /// Does the work of the child. Every fault point is passed.
 fn work(world: &World, ledger: &mut Ledger) {
     let (cache, root) = (&world.cache, &world.root);
-    let drain = || assert!(cache.drain_all(&mut |_| {}, &|| false).is_empty());
+    let drain = || assert!(cache.drain_all().is_empty());
     for (name, what) in [("old", "1.4194304"), ("cut", "2.3145728"), ("read", "3.2500000"), ("little", "4.999")] {
         std::fs::write(root.join(name), content(what)).unwrap();
         ledger.line(name, &[what]);
@@ -128,17 +129,17 @@ fn work(world: &World, ledger: &mut Ledger) {
     ledger.step("gone", &[GONE, "0.0"], "6.100000", || world.create("gone", &content("6.100000")));
     // One write of one block: afterwards the file has the old or the new content, nothing in between.
     ledger.step("old", &["1.4194304"], "7.4194304", || {
-        world.open_file("old", |_| ()).write_at(&content("7.4194304"), 0, false).unwrap();
+        world.open_file("old", |_| ()).write(&content("7.4194304"), 0).unwrap();
     });
     ledger.step("cut", &["2.3145728", "0.0"], "8.1000", || {
-        world.open_file("cut", |how| how.truncate = true).write_at(&content("8.1000"), 0, false).unwrap();
+        world.open_file("cut", |how| how.truncate = true).write(&content("8.1000"), 0).unwrap();
     });
     for number in 0..4 {
         let name = format!("small{number}");
         ledger.step(&name, &[GONE, "0.0"], "9.700", || world.create(&name, &content("9.700")));
     }
     ledger.step("kept", &[GONE, "0.0"], "12.5000", || world.create("kept", &content("12.5000")));
-    world.open_file("kept", |_| ()).sync(false).unwrap();
+    world.open_file("kept", |_| ()).fsync().unwrap();
     for (name, what) in [("gone", "6.100000"), ("kept", "12.5000")] {
         let identity = world.anchor(name).identity().clone();
         ledger.step(name, &[what], GONE, || {
@@ -150,7 +151,7 @@ fn work(world: &World, ledger: &mut Ledger) {
     drain();
     cache.evict(world.anchor("read").identity()).unwrap();
     ledger.step("old", &["7.4194304"], "10.4194304", || {
-        world.open_file("old", |_| ()).write_at(&content("10.4194304"), 0, false).unwrap();
+        world.open_file("old", |_| ()).write(&content("10.4194304"), 0).unwrap();
     });
     ledger.step("new", &["5.3500000"], "0.0", || {
         let policy = Arc::new(Policy { keep_after: KeepAfter::Delete, ..Policy::default() });
@@ -160,7 +161,7 @@ fn work(world: &World, ledger: &mut Ledger) {
         let handle = world.open_file("new", |how| {
             how.policy = Arc::new(Policy { keep_after: KeepAfter::Delete, ..Policy::default() });
         });
-        handle.write_at(&content("11.2000000"), 0, false).unwrap();
+        handle.write(&content("11.2000000"), 0).unwrap();
     });
     drain();
 }
@@ -222,7 +223,7 @@ fn check(dir: &Path, label: &str, shared: bool) {
         };
         chosen.insert(name.clone(), may[index].clone());
     }
-    let stuck = world.cache.drain_all(&mut |_| {}, &|| false);
+    let stuck = world.cache.drain_all();
     assert!(stuck.is_empty(), "{label}: {stuck:?}");
     for (name, what) in chosen {
         let below = std::fs::read(world.root.join(&name)).unwrap();
@@ -232,7 +233,7 @@ fn check(dir: &Path, label: &str, shared: bool) {
         }
     }
     world.cache.sweep().unwrap();
-    let status = world.cache.status();
+    let status = world.cache.counters();
     let parts = std::fs::read_dir(dir.join("bb/replicas")).unwrap();
     let replicas: usize = parts.map(|part| std::fs::read_dir(part.unwrap().path()).unwrap().count()).sum();
     assert_eq!(replicas as u64, status.files, "{label}: garbage stays, or a record has no replica");
@@ -280,10 +281,10 @@ fn a_lost_catalogue_is_rebuilt_from_the_dirty_replicas() {
     std::fs::remove_dir_all(dir.path().join("bb/catalogue")).unwrap();
     let world = World::open(dir.path(), false);
     assert_eq!(world.content("dirty"), b"precious");
-    assert!(world.cache.drain_all(&mut |_| {}, &|| false).is_empty());
+    assert!(world.cache.drain_all().is_empty());
     assert_eq!(std::fs::read(world.root.join("dirty")).unwrap(), b"precious");
     world.cache.sweep().unwrap();
-    assert_eq!(world.cache.status().files, 1);
+    assert_eq!(world.cache.counters().files, 1);
 }
 
 /// The inode number is reused at once, as ext4 does.
@@ -293,7 +294,7 @@ fn a_new_file_with_the_number_of_one_that_was_removed_is_another_file() {
     let dir = tempfile::tempdir().unwrap();
     let world = World::open(dir.path(), false);
     world.create("old", b"synced");
-    world.open_file("old", |_| ()).sync(false).unwrap();
+    world.open_file("old", |_| ()).fsync().unwrap();
     let (identity, number) = (world.anchor("old").identity().clone(), world.root.join("old").metadata().unwrap().ino());
     world.cache.removing(&identity);
     std::fs::remove_file(world.root.join("old")).unwrap();
@@ -308,10 +309,10 @@ fn a_new_file_with_the_number_of_one_that_was_removed_is_another_file() {
     let new = &names.find(make).unwrap_or("new19".to_owned());
     let content = world.content(new);
     assert!(content == new.as_bytes() && world.anchor(new).identity() != &identity);
-    assert_eq!((world.cache.status().removed, world.cache.is_dirty(&identity)), (1, false));
-    assert!(world.cache.drain_all(&mut |_| {}, &|| false).is_empty());
+    assert_eq!((world.cache.counters().removed, world.cache.is_dirty(&identity)), (1, false));
+    assert!(world.cache.drain_all().is_empty());
     world.cache.shutdown();
     let world = World::open(dir.path(), false);
     assert_eq!((world.content(new), std::fs::read(world.root.join(new)).unwrap()), (content.clone(), content));
-    assert_eq!(world.cache.status().removed, 0);
+    assert_eq!(world.cache.counters().removed, 0);
 }

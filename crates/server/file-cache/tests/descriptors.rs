@@ -6,11 +6,12 @@ use std::process::Command;
 use std::sync::Arc;
 
 use config::{Policy, StageOut};
-use data_store::OpenHow;
+use data_store::{DataStore, OpenHow, SyncScope};
 use file_cache::{FileCache, Settings};
 use global_store::GlobalStore;
 use global_store::descriptors::{Charge, DescriptorOwner};
 use global_store::posix::{PosixStore, StoreOptions};
+use models::{DataStoreExt, OpenDataExt};
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Resource, Rlimit, setrlimit};
 
@@ -39,13 +40,13 @@ fn work(dir: &Path, handles: bool) {
         let policy = Arc::clone(&policy);
         let how = OpenHow { read: true, write: true, created: true, policy, ..OpenHow::default() };
         let handle = cache.open_file(anchor, how).unwrap();
-        handle.write_at(number.to_string().as_bytes(), 0, false).unwrap();
+        handle.write(number.to_string().as_bytes(), 0).unwrap();
     }
     // One file was moved by somebody else meanwhile.
     std::fs::rename(root.join("dir/5"), root.join("moved")).unwrap();
-    let stuck = cache.drain_all(&mut |_| {}, &|| false);
+    let stuck = cache.drain_all();
     assert!(stuck.is_empty(), "{} are stuck, the first: {:?}", stuck.len(), stuck.first());
-    assert_eq!(cache.status().errors, 0);
+    assert_eq!(cache.counters().errors, 0);
     cache.shutdown();
     for number in 0..FILES {
         let path = if number == 5 { root.join("moved") } else { root.join("dir").join(number.to_string()) };
@@ -74,8 +75,8 @@ fn work_open(dir: &Path) {
         let policy = Arc::clone(&policy);
         let how = OpenHow { read: true, write: true, created: true, policy, ..OpenHow::default() };
         let handle = cache.open_file(Arc::clone(&anchor), how).unwrap();
-        assert!(handle.backing().is_some() && handle.use_passthrough());
-        handle.write_at(number.to_string().as_bytes(), 0, false).unwrap();
+        assert!(handle.backing().is_some() && handle.begin_passthrough());
+        handle.write(number.to_string().as_bytes(), 0).unwrap();
         (anchor, handle, Charge::take(DescriptorOwner::User(0)).unwrap())
     };
     let all: Vec<_> = (0..OPEN).map(open).collect();
@@ -89,7 +90,7 @@ fn work_open(dir: &Path) {
         handle.set_len(text.len() as u64).unwrap();
         assert_eq!(handle.read_at(&mut bytes, 0).unwrap(), text.len());
         assert_eq!(&bytes[..text.len()], text.as_bytes());
-        handle.sync(number % 2 == 0).unwrap();
+        handle.sync(if number % 2 == 0 { SyncScope::Data } else { SyncScope::All }).unwrap();
         assert_eq!(handle.size().unwrap(), text.len() as u64);
     }
     let used = std::fs::read_dir("/proc/self/fd").unwrap().count();
@@ -97,9 +98,9 @@ fn work_open(dir: &Path) {
     drop(all);
     // Another thread holds all remaining descriptors, and closes them while the drain reports progress.
     let mut others: Vec<std::fs::File> = std::iter::from_fn(|| std::fs::File::open("/dev/null").ok()).collect();
-    let stuck = cache.drain_all(&mut |_| others.truncate(others.len().saturating_sub(4)), &|| false);
+    let stuck = cache.drain(None, &mut |_| others.truncate(others.len().saturating_sub(4)), &|| false);
     assert!(stuck.is_empty(), "{} are stuck, the first: {:?}", stuck.len(), stuck.first());
-    assert_eq!(cache.status().errors, 0);
+    assert_eq!(cache.counters().errors, 0);
     cache.shutdown();
     drop(others);
     for number in (0..OPEN).filter(|number| number % 3 != 0) {

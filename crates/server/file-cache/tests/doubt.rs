@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use data_store::{OpenHow, Residency};
-use file_cache::FileHandle;
 use global_store::now_of_files;
 use models::global::{Fault, StoreOperation};
+use models::{DataStoreExt, Handle, OpenDataExt};
 use support::{MIB, World};
 use types::Timestamp;
 
-fn content(handle: &FileHandle) -> Vec<u8> {
+fn content(handle: &Handle) -> Vec<u8> {
     let mut bytes = vec![0; 4 * MIB];
     let read = handle.read_at(&mut bytes, 0).unwrap();
     bytes.truncate(read);
@@ -26,7 +26,7 @@ fn read(world: &World) -> Vec<u8> {
 }
 
 fn stuck(world: &World) -> Vec<String> {
-    world.cache.drain_all(&mut |_| {}, &|| false).into_iter().map(|stuck| stuck.reason).collect()
+    world.cache.drain_all().into_iter().map(|stuck| stuck.reason).collect()
 }
 
 /// Counts reads of the global store from now on.
@@ -74,11 +74,11 @@ fn a_change_under_a_dirty_file_that_keeps_size_and_mtime_is_a_conflict() {
         let world = World::new();
         world.store.put("f", &vec![1; size]);
         if staged_out {
-            world.open("f", true).write_at(&[9; 50], 0, false).unwrap();
+            world.open("f", true).write(&[9; 50], 0).unwrap();
             world.drain();
         }
         let how = OpenHow { truncate, ..world.how(true) };
-        world.cache.open_file(world.anchor("f"), how).unwrap().write_at(&[3; 10], 0, false).unwrap();
+        world.cache.open_file(world.anchor("f"), how).unwrap().write(&[3; 10], 0).unwrap();
         world.store.replace_keeping_mtime("f", &vec![2; size]);
         let reasons = stuck(&world);
         let case = format!("{size} bytes, truncated: {truncate}, staged out: {staged_out}");
@@ -95,7 +95,7 @@ fn a_change_of_mode_under_a_dirty_file_is_no_conflict_and_its_blocks_are_read_on
         world.store.put("f", &vec![1; size]);
         let how = OpenHow { truncate, ..world.how(true) };
         let writer = world.cache.open_file(world.anchor("f"), how).unwrap();
-        writer.write_at(&[3; 10], 0, false).unwrap();
+        writer.write(&[3; 10], 0).unwrap();
         world.store.set_mode("f", 0o600).unwrap();
         // The file is open, so the first stage-out does not end clean.
         assert_eq!(stuck(&world).len(), 1);
@@ -130,11 +130,11 @@ fn our_own_changes_of_attributes_cost_no_look_at_the_bytes() {
         change();
         read(&world);
         assert_eq!(reads.load(Ordering::Relaxed), 0, "of a clean file; shared: {shared}");
-        world.open("f", true).write_at(&[7], 0, false).unwrap();
+        world.open("f", true).write(&[7], 0).unwrap();
         change();
         world
             .cache
-            .set_times(&world.anchor("f"), None, &mut || {
+            .date(&world.anchor("f"), None, &mut || {
                 world.store.set_clock(wall(), 1);
                 world.store.set_atime("f", Timestamp::default())
             })
@@ -149,7 +149,7 @@ fn our_own_change_of_attributes_hides_no_change_of_others() {
     for dirty in [false, true] {
         let world = World::new();
         world.store.put("f", b"version=1.0.1");
-        drop(world.open("f", dirty).write_at(b"V", 0, false));
+        drop(world.open("f", dirty).write(b"V", 0));
         world.store.replace_keeping_mtime("f", b"version=1.0.2");
         let identity = world.identity("f");
         // A look precedes each change: the kernel's, or ours.
@@ -172,7 +172,7 @@ fn a_stage_out_asks_past_what_the_stores_client_remembers() {
     let world = World::new();
     world.store.put("f", b"old");
     world.store.remember_attributes();
-    world.open("f", true).write_at(b"new", 0, false).unwrap();
+    world.open("f", true).write(b"new", 0).unwrap();
     world.store.put("f", b"another node's");
     assert_eq!(stuck(&world).len(), 1);
     assert_eq!(world.store.read("f").unwrap(), b"another node's");
@@ -186,7 +186,7 @@ fn what_was_looked_at_too_early_to_tell_a_later_change_is_looked_at_again() {
     assert_eq!(read(&world), b"one");
     world.store.put("f", b"two");
     assert_eq!(read(&world), b"two", "size and all times are those that they were");
-    world.open("f", true).write_at(b"wow", 0, false).unwrap();
+    world.open("f", true).write(b"wow", 0).unwrap();
     // This holds however long the stage-out takes.
     let soon = wall();
     world.store.set_clock(Timestamp { seconds: soon.seconds + 60, ..soon }, 0);
@@ -201,7 +201,7 @@ fn of_a_dirty_file_that_a_former_version_left_ctime_alone_is_no_conflict() {
     use catalogue::{Catalogue, Change, Durability};
     let mut world = World::new();
     world.store.put("f", b"old");
-    world.open("f", true).write_at(b"new", 0, false).unwrap();
+    world.open("f", true).write(b"new", 0).unwrap();
     let identity = world.identity("f");
     let mut record = world.catalogue.get(&identity).unwrap().unwrap();
     (record.sum, record.base.attributes) = (None, 0);
@@ -227,7 +227,7 @@ fn a_store_that_cannot_keep_a_time_or_refuses_it_makes_no_conflict() {
             world.write_new("f", b"one");
             if staged_out {
                 world.drain();
-                world.open("f", true).write_at(b"two", 0, false).unwrap();
+                world.open("f", true).write(b"two", 0).unwrap();
             }
             // As `touch -d 2100-01-01` of the file with the content of the burst buffer.
             let replica = std::fs::File::options().write(true).open(world.replica()).unwrap();
@@ -241,7 +241,7 @@ fn a_store_that_cannot_keep_a_time_or_refuses_it_makes_no_conflict() {
             if errno == 0 {
                 assert_eq!(kept, latest);
             }
-            world.open("f", true).write_at(b"end", 0, false).unwrap();
+            world.open("f", true).write(b"end", 0).unwrap();
             world.drain();
             assert_eq!(world.state("f"), Residency::Clean, "{case}, once more");
             assert_eq!(read(&world), b"end");

@@ -8,6 +8,7 @@ use catalogue::{Catalogue, Durability};
 use config::{KeepAfter, Policy};
 use data_store::{OpenHow, Residency};
 use models::global::{Fault, StoreOperation};
+use models::{DataStoreExt, OpenDataExt};
 use support::{MIB, World, read};
 
 /// The contents that a file may hold: the last one that a call acknowledged, and those of calls that failed since.
@@ -31,17 +32,17 @@ impl Expected {
 
 fn patch(world: &World, name: &str, data: &[u8], at: u64) -> std::io::Result<()> {
     let handle = world.cache.open_file(world.anchor(name), world.how(true))?;
-    handle.write_at(data, at, false).map(|_| ())
+    handle.write(data, at).map(|_| ())
 }
 
 fn replace(world: &World, name: &str, data: &[u8]) -> std::io::Result<()> {
     let handle = world.cache.open_file(world.anchor(name), OpenHow { truncate: true, ..world.how(true) })?;
-    handle.write_at(data, 0, false).map(|_| ())
+    handle.write(data, 0).map(|_| ())
 }
 
 /// Runs a story in which anything may fail. Returns the content that must exist afterwards.
 fn story(world: &World) -> Vec<Expected> {
-    let drain = || drop(world.cache.drain_all(&mut |_| {}, &|| false));
+    let drain = || drop(world.cache.drain_all());
     world.store.put("large", &vec![1; 3 * MIB + 5]);
     world.store.put("small", b"small");
     world.store.put("cut", &vec![2; 2 * MIB]);
@@ -53,7 +54,7 @@ fn story(world: &World) -> Vec<Expected> {
     world.store.create("new");
     let how = OpenHow { created: true, ..world.how(true) };
     let done = world.cache.open_file(world.anchor("new"), how);
-    let done = done.and_then(|handle| handle.write_at(&[3; 1000], 0, false).map(|_| ()));
+    let done = done.and_then(|handle| handle.write(&[3; 1000], 0).map(|_| ()));
     new.now(vec![3; 1000], done);
     let mut content = vec![1; 3 * MIB + 5];
     content[2 * MIB] = 9;
@@ -79,13 +80,13 @@ fn check(world: &World, expected: Vec<Expected>, label: &str) {
         let found = read(&world.open(one.name, false), 4 * MIB);
         assert!(one.may.contains(&found), "{label}: {} reads {} bytes", one.name, found.len());
     }
-    let stuck = world.cache.drain_all(&mut |_| {}, &|| false);
+    let stuck = world.cache.drain_all();
     assert!(stuck.is_empty(), "{label}: {stuck:?}");
     for one in &expected {
         assert!(one.may.contains(&world.store.read(one.name).unwrap()), "{label}: {} differs below", one.name);
     }
     world.cache.sweep().unwrap();
-    assert_eq!(world.replicas() as u64, world.cache.status().files, "{label}");
+    assert_eq!(world.replicas() as u64, world.cache.counters().files, "{label}");
 }
 
 #[test] // S17
@@ -135,13 +136,13 @@ fn what_is_written_after_a_clean_record_that_failed_late_is_not_lost() {
         world.store.set_shared(true);
         world.write_new("f", b"first");
         world.catalogue.fail_commits_late(1, 2);
-        assert_eq!(world.cache.drain_all(&mut |_| {}, &|| false).len(), 1);
+        assert_eq!(world.cache.drain_all().len(), 1);
         world.catalogue.commit(Vec::new(), Durability::Machine).unwrap();
         let handle = world.open("f", true);
         assert!(world.anchor("f").mark().unwrap().is_some(), "a dirty file without a mark");
-        handle.write_at(b"later", 0, false).unwrap();
+        handle.write(b"later", 0).unwrap();
         if machine {
-            handle.sync(false).unwrap();
+            handle.fsync().unwrap();
             drop(handle);
             world.machine_crash();
         } else {
@@ -167,14 +168,14 @@ fn an_intent_that_failed_late_is_not_told_as_lost_data() {
             assert!(world.cache.open_file(world.anchor("f"), how).is_err());
             assert_eq!(world.state("f"), Residency::Absent);
             world.crash();
-            let stuck = world.cache.status().stuck;
+            let stuck = world.cache.counters().stuck;
             assert!(stuck.is_empty(), "{stuck:?}");
             let before = read(&world.open("f", false), 10);
             assert_eq!(before, if truncate { &b"old"[..] } else { b"" }, "what was refused did not happen");
             world.drain();
             world.cache.sweep().unwrap();
             assert_eq!(world.store.read("f").unwrap(), before);
-            assert_eq!(world.replicas() as u64, world.cache.status().files);
+            assert_eq!(world.replicas() as u64, world.cache.counters().files);
         }
     }
 }
@@ -188,16 +189,16 @@ fn a_catalogue_that_takes_no_changes_is_shown_and_tried_again_by_itself() {
     world.store.create("g");
     let how = OpenHow { created: true, ..world.how(true) };
     assert!(world.cache.open_file(world.anchor("g"), how.clone()).is_err());
-    let shown = world.cache.status().stuck;
+    let shown = world.cache.counters().stuck;
     assert!(shown.iter().any(|stuck| stuck.path.contains("catalogue") && stuck.identity.is_empty()), "{shown:?}");
     assert_eq!(read(&world.open("f", false), 10), b"before", "what is there is read");
     for _ in 0..2 {
         world.cache.housekeep();
-        assert_eq!(world.cache.status().stuck.len(), 1, "a try that failed");
+        assert_eq!(world.cache.counters().stuck.len(), 1, "a try that failed");
     }
     world.cache.housekeep();
     assert_eq!(world.replicas(), 1, "that of the refused open is gone");
-    assert!(world.cache.status().stuck.is_empty());
+    assert!(world.cache.counters().stuck.is_empty());
     world.cache.open_file(world.anchor("g"), how).unwrap();
 }
 
@@ -206,8 +207,8 @@ fn what_failed_is_told_with_the_side_that_is_to_be_mended() {
     let world = World::new();
     world.write_new("f", b"data");
     let told = || {
-        let drained = world.cache.drain_all(&mut |_| {}, &|| false);
-        let shown = world.cache.status().stuck;
+        let drained = world.cache.drain_all();
+        let shown = world.cache.counters().stuck;
         let shown = shown.iter().find(|stuck| stuck.path == "f").unwrap();
         assert_eq!(drained[0].reason, shown.reason);
         format!("{}; {}", shown.reason, shown.remedy)
@@ -228,9 +229,9 @@ fn what_failed_is_told_with_the_side_that_is_to_be_mended() {
     let refused = told();
     assert!(refused.starts_with("the burst buffer: Input/output error"), "{refused}");
     world.drain();
-    assert!(world.cache.status().stuck.is_empty());
+    assert!(world.cache.counters().stuck.is_empty());
     // Also if both copies were written: one that cannot be compared, or recorded.
-    world.open("f", true).write_at(b"ours", 0, false).unwrap();
+    world.open("f", true).write(b"ours", 0).unwrap();
     world.store.write("f", b"theirs, longer", 0).unwrap();
     let (replica, elsewhere) = (world.replica(), world.dir.path().join("elsewhere"));
     std::fs::rename(&replica, &elsewhere).unwrap();
@@ -247,10 +248,10 @@ fn a_store_that_is_gone_for_a_while_costs_nothing() {
     let mut world = World::new();
     world.write_new("f", &vec![1; 2 * MIB]);
     world.store.fail(Fault { times: u64::MAX, ..Fault::default() });
-    assert_eq!(world.cache.drain_all(&mut |_| {}, &|| false).len(), 1);
+    assert_eq!(world.cache.drain_all().len(), 1);
     world.crash();
-    assert_eq!(world.cache.drain_all(&mut |_| {}, &|| false).len(), 1);
-    let stuck = &world.cache.status().stuck[0];
+    assert_eq!(world.cache.drain_all().len(), 1);
+    let stuck = &world.cache.counters().stuck[0];
     assert!(!stuck.reason.is_empty() && !stuck.remedy.is_empty());
     world.store.heal();
     world.drain();
@@ -279,12 +280,12 @@ fn threads_that_open_write_truncate_and_drain_at_once_agree_in_the_end() {
                     let handle = world.open(&name, (seed >> 50) % 3 > 0);
                     let mut byte = [0];
                     match (seed >> 45) % 6 {
-                        0 => drop(world.cache.drain_file(&world.identity(&name), &|| false)),
+                        0 => drop(world.cache.drain_file(&world.identity(&name))),
                         1 => drop(world.cache.evict(&world.identity(&name))),
                         2 => drop(world.cache.stage_in(&world.anchor(&name), &world.policy)),
                         _ => {}
                     }
-                    if handle.write_at(&[round], at, false).is_ok() {
+                    if handle.write(&[round], at).is_ok() {
                         assert_eq!(handle.read_at(&mut byte, at).unwrap(), 1);
                         assert_eq!(byte, [round], "{name} at {at}");
                     }
@@ -312,12 +313,12 @@ fn what_a_failed_sync_may_have_lost_is_written_again() {
         let matching =
             |operation: &StoreOperation| matches!(operation, StoreOperation::Sync | StoreOperation::SyncStore);
         world.store.fail(Fault { matching, ..Fault::default() });
-        assert_eq!(world.cache.drain_all(&mut |_| {}, &|| false).len(), files);
+        assert_eq!(world.cache.drain_all().len(), files);
         assert_eq!(world.store.read("f0").unwrap(), [7; 1000], "it reads back");
         let before = world.writes().len();
         world.drain();
         assert_eq!(world.writes().len() - before, files);
-        world.open("f0", true).write_at(&[7], 0, false).unwrap();
+        world.open("f0", true).write(&[7], 0).unwrap();
         let before = world.writes().len();
         world.drain();
         assert_eq!(world.writes().len(), before, "that is over once it is clean");
@@ -331,7 +332,7 @@ fn what_was_written_of_a_file_that_left_its_batch_is_written_again() {
     (0..3).for_each(|number| world.write_new(&format!("f{number}"), &vec![7; 1000]));
     let matching = |operation: &StoreOperation| matches!(operation, StoreOperation::SetMtime(_));
     world.store.fail(Fault { matching, ..Fault::default() });
-    assert_eq!(world.cache.drain_all(&mut |_| {}, &|| false).len(), 1);
+    assert_eq!(world.cache.drain_all().len(), 1);
     let before = world.writes().len();
     world.drain();
     assert_eq!(world.writes().len() - before, 1);
@@ -344,7 +345,7 @@ fn what_failed_on_its_way_to_the_medium_during_the_copy_is_written_again() {
     world.write_new("f", &data);
     let matching = |operation: &StoreOperation| matches!(operation, StoreOperation::LeaveBehind(_));
     world.store.fail(Fault { matching, ..Fault::default() });
-    assert_eq!(world.cache.drain_all(&mut |_| {}, &|| false).len(), 1);
+    assert_eq!(world.cache.drain_all().len(), 1);
     let before = world.writes().len();
     assert!(before < 40, "it ended at once: {before} MiB were written");
     world.drain();

@@ -9,10 +9,11 @@ use std::time::Duration;
 use types::HasErrno;
 
 use config::{Atime, Policy, StageOut};
-use data_store::Residency;
+use data_store::{LocalIndex, Residency, StoreObserver};
 use global_store::calls::{RequestId, Store};
 use models::global::StoreOperation::SyncNames;
 use models::global::{Fault, StoreOperation};
+use models::{DataStoreExt, OpenDataExt};
 use support::{MIB, World, kernel_file, read};
 use testkit::{PATIENCE, TempTree, in_private_namespace, wait_until};
 
@@ -43,10 +44,10 @@ fn a_file_that_outgrows_the_burst_buffer_goes_on_in_the_global_store() {
         let world = world(&tree, 0);
         let handle = world.create("f");
         for number in 0..24_u8 {
-            let result = handle.write_at(&vec![number; MIB], 0, true).unwrap();
+            let result = handle.append(&vec![number; MIB]).unwrap();
             assert_eq!(result.offset, u64::from(number) * MIB as u64);
         }
-        assert_eq!(world.cache.status().spilled, 1);
+        assert_eq!(world.cache.counters().spilled, 1);
         let found = world.store.read("f").unwrap();
         assert_eq!(found.len(), 24 * MIB);
         assert!((0..24).all(|number| found[number * MIB..(number + 1) * MIB].iter().all(|&byte| byte == number as u8)));
@@ -66,15 +67,15 @@ fn a_read_of_a_file_that_moves_to_the_global_store_counts() {
         let mut world = world(&tree, 0);
         world.policy = Arc::new(Policy { atime: Atime::Strict, ..Policy::clone(&world.policy) });
         let handle = world.create("f");
-        handle.write_at(&vec![1; MIB], 0, true).unwrap();
+        handle.append(&vec![1; MIB]).unwrap();
         read(&handle, 1);
         let below = |world: &World| world.store.attributes("f").unwrap().atime;
         let last = world.cache.accessed(&world.identity("f"), below(&world));
         assert!(last > below(&world));
         for _ in 1..24 {
-            handle.write_at(&vec![1; MIB], 0, true).unwrap();
+            handle.append(&vec![1; MIB]).unwrap();
         }
-        assert_eq!(world.cache.status().spilled, 1);
+        assert_eq!(world.cache.counters().spilled, 1);
         assert_eq!(world.cache.accessed(&world.identity("f"), below(&world)), last);
         drop(handle);
         assert_eq!(below(&world), last);
@@ -88,8 +89,8 @@ fn clean_replicas_make_room_for_a_write() {
         let world = world(&tree, 0);
         stage_in(&world, &["a", "b"], 5 * MIB);
         let handle = world.create("f");
-        handle.write_at(&vec![2; 12 * MIB], 0, false).unwrap();
-        let status = world.cache.status();
+        handle.write(&vec![2; 12 * MIB], 0).unwrap();
+        let status = world.cache.counters();
         assert!(status.evicted > 0);
         assert_eq!(status.spilled, 0);
         assert_eq!(world.state("f"), Residency::Dirty);
@@ -108,15 +109,15 @@ fn an_append_goes_on_behind_what_stands_of_it_when_there_is_room_again() {
         let world = world(&tree, 0);
         stage_in(&world, &["a", "b"], 5 * MIB);
         let handle = world.create("f");
-        handle.write_at(b"first", 0, true).unwrap();
+        handle.append(b"first").unwrap();
         let data = pattern(12 * MIB);
-        let result = handle.write_at(&data, 0, true).unwrap();
+        let result = handle.append(&data).unwrap();
         assert_eq!((result.offset, result.written), (5, data.len()));
-        assert_eq!((world.cache.status().evicted > 0, world.cache.status().spilled), (true, 0));
+        assert_eq!((world.cache.counters().evicted > 0, world.cache.counters().spilled), (true, 0));
         // Also in the global store, where no room was left.
-        let result = handle.write_at(&data, 0, true).unwrap();
+        let result = handle.append(&data).unwrap();
         assert_eq!(
-            (result.offset, result.written, world.cache.status().spilled),
+            (result.offset, result.written, world.cache.counters().spilled),
             (5 + data.len() as u64, data.len(), 1)
         );
         assert!(read(&handle, 25 * MIB) == [b"first".as_slice(), &data, &data].concat());
@@ -134,12 +135,12 @@ fn an_append_that_finds_no_more_room_says_how_much_stands_and_takes_nothing_back
         world.cache.removing(&identity);
         world.store.unlink("f").unwrap();
         world.cache.unlinked(&identity);
-        handle.write_at(b"first", 0, true).unwrap();
+        handle.append(b"first").unwrap();
         let data = pattern(20 * MIB);
-        let result = handle.write_at(&data, 0, true).unwrap();
+        let result = handle.append(&data).unwrap();
         assert_eq!(result.offset, 5);
         assert!((8 * MIB..16 * MIB).contains(&result.written), "{}", result.written);
-        let refused = handle.write_at(&data, 0, true).unwrap_err();
+        let refused = handle.append(&data).unwrap_err();
         assert_eq!(refused.errno(), Some(libc::ENOSPC));
         assert!(read(&handle, 20 * MIB) == [b"first", &data[..result.written]].concat());
     });
@@ -153,32 +154,32 @@ fn an_append_ends_where_others_have_grown_the_file_since_it_found_no_room() {
         stage_in(&world, &["a"], 5 * MIB);
         let handle = world.create("f");
         let other = Mutex::new(Some(world.open("f", true)));
-        world.cache.before_removals(Box::new(move |_| {
+        world.cache.observe(StoreObserver::Removals(Box::new(move |_| {
             let other = other.lock().unwrap().take();
             other.iter().for_each(|other| other.set_len(20 << 20).unwrap());
-        }));
+        })));
         let data = pattern(14 * MIB);
-        let result = handle.write_at(&data, 0, true).unwrap();
+        let result = handle.append(&data).unwrap();
         assert!((8 * MIB..14 * MIB).contains(&result.written), "{}", result.written);
         let found = read(&handle, 21 * MIB);
         assert_eq!((result.offset, found.len()), (0, 20 * MIB));
         assert!(found[..result.written] == data[..result.written]);
         assert!(found[result.written..].iter().all(|&byte| byte == 0), "over what another was told is written");
-        assert_eq!(handle.write_at(b"next", 0, true).unwrap().offset, 20 << 20);
+        assert_eq!(handle.append(b"next").unwrap().offset, 20 << 20);
     });
 }
 
 /// Writes, syncs and removes a file of 10 MiB. Until its next sync the global store may lose the removal.
 fn remove_synced(world: &World) {
     let handle = world.create("removed");
-    handle.write_at(&vec![1; 10 * MIB], 0, false).unwrap();
-    handle.sync(false).unwrap();
+    handle.write(&vec![1; 10 * MIB], 0).unwrap();
+    handle.fsync().unwrap();
     drop(handle);
     let identity = world.identity("removed");
     world.cache.removing(&identity);
     world.store.unlink("removed").unwrap();
     world.cache.unlinked(&identity);
-    assert_eq!((world.cache.status().removed, world.cache.status().spilled), (1, 0));
+    assert_eq!((world.cache.counters().removed, world.cache.counters().spilled), (1, 0));
 }
 
 #[test] // S15
@@ -188,8 +189,8 @@ fn removed_files_that_are_kept_make_room_for_a_write_and_for_an_open() {
         let world = world(&tree, 0);
         remove_synced(&world);
         let handle = world.create("f");
-        handle.write_at(&vec![2; 12 * MIB], 0, false).unwrap();
-        assert_eq!((world.cache.status().removed, world.cache.status().spilled), (0, 0));
+        handle.write(&vec![2; 12 * MIB], 0).unwrap();
+        assert_eq!((world.cache.counters().removed, world.cache.counters().spilled), (0, 0));
         drop(handle);
         world.drain();
         world.cache.evict(&world.identity("f")).unwrap();
@@ -197,9 +198,9 @@ fn removed_files_that_are_kept_make_room_for_a_write_and_for_an_open() {
         world.store.put("large", &vec![3; 8 * MIB]);
         world.advance(1);
         assert_eq!(read(&world.open("large", false), 1), [3], "who only reads goes to the global store");
-        assert_eq!(world.cache.status().removed, 1);
+        assert_eq!(world.cache.counters().removed, 1);
         let handle = world.open("large", true);
-        assert_eq!((world.cache.status().removed, handle.backing().is_some()), (0, true));
+        assert_eq!((world.cache.counters().removed, handle.backing().is_some()), (0, true));
     });
 }
 
@@ -246,20 +247,20 @@ fn a_program_sees_no_space_only_if_the_global_store_has_none() {
         let tree = TempTree::new();
         let world = world(&tree, 0);
         let handle = world.create("f");
-        handle.write_at(&vec![1; 10 * MIB], 0, false).unwrap();
+        handle.write(&vec![1; 10 * MIB], 0).unwrap();
         world.store.fail(Fault {
             times: u64::MAX,
             errno: libc::ENOSPC,
             matching: |o| matches!(o, StoreOperation::Write(_)),
             ..Fault::default()
         });
-        let refused = handle.write_at(&vec![2; 10 * MIB], 10 * MIB as u64, false);
+        let refused = handle.write(&vec![2; 10 * MIB], 10 * MIB as u64);
         assert_eq!(refused.unwrap_err().errno(), Some(libc::ENOSPC));
         world.store.heal();
         let before = read(&handle, 10 * MIB);
         assert_eq!(before, vec![1; 10 * MIB], "what was written is still there");
         let _told_once = handle.flush();
-        handle.write_at(&vec![2; 10 * MIB], 10 * MIB as u64, false).unwrap();
+        handle.write(&vec![2; 10 * MIB], 10 * MIB as u64).unwrap();
         assert_eq!(world.store.read("f").unwrap().len(), 20 * MIB);
     });
 }
@@ -273,11 +274,11 @@ fn the_ballast_is_not_for_what_programs_write() {
         let ballast = world.settings.burst_buffer.join("ballast");
         assert_eq!(ballast.metadata().unwrap().len(), 3 << 20);
         let handle = world.create("f");
-        handle.write_at(&vec![1; 12 * MIB], 0, false).unwrap();
-        handle.write_at(&vec![1; 2 * MIB], 12 * MIB as u64, false).unwrap();
+        handle.write(&vec![1; 12 * MIB], 0).unwrap();
+        handle.write(&vec![1; 2 * MIB], 12 * MIB as u64).unwrap();
         world.cache.housekeep();
         assert!(ballast.exists());
-        assert_eq!(world.cache.status().spilled, 1);
+        assert_eq!(world.cache.counters().spilled, 1);
     });
 }
 
@@ -290,7 +291,7 @@ fn a_kernel_writer_keeps_its_file_in_the_burst_buffer_and_is_refused() {
         let kernel = kernel_file(&handle);
         kernel.write_all_at(&vec![1; 10 * MIB], 0).unwrap();
         assert_eq!(kernel.write_all_at(&vec![1; 10 * MIB], 10 * MIB as u64).unwrap_err().errno(), Some(libc::ENOSPC));
-        let refused = handle.write_at(&vec![1; 10 * MIB], 10 * MIB as u64, false);
+        let refused = handle.write(&vec![1; 10 * MIB], 10 * MIB as u64);
         assert_eq!(refused.unwrap_err().errno(), Some(libc::ENOSPC));
         drop((kernel, handle));
         world.drain();
@@ -304,10 +305,10 @@ fn a_stage_in_that_finds_no_room_serves_from_the_global_store() {
         let tree = TempTree::new();
         let world = world(&tree, 0);
         let keep = world.create("keep");
-        keep.write_at(&vec![1; 9 * MIB], 0, false).unwrap();
+        keep.write(&vec![1; 9 * MIB], 0).unwrap();
         world.store.put("f", &vec![2; 6 * MIB]);
         let handle = world.open("f", false);
-        keep.write_at(&vec![1; 4 * MIB], 9 * MIB as u64, false).unwrap();
+        keep.write(&vec![1; 4 * MIB], 9 * MIB as u64).unwrap();
         assert_eq!(read(&handle, 6 * MIB), vec![2; 6 * MIB]);
         assert_eq!(read(&world.open("f", false), 6 * MIB), vec![2; 6 * MIB]);
     });
@@ -321,11 +322,11 @@ fn clean_replicas_make_room_for_an_allocation() {
         stage_in(&world, &["a", "b"], 5 * MIB);
         let handle = world.create("f");
         handle.fallocate(0, 0, 12 << 20).unwrap();
-        assert!(world.cache.status().evicted > 0);
+        assert!(world.cache.counters().evicted > 0);
         assert_eq!(read(&handle, 12 * MIB), vec![0; 12 * MIB]);
         handle.fallocate(0, 0, 32 << 20).unwrap();
         assert_eq!(
-            (world.cache.status().spilled, handle.size().unwrap()),
+            (world.cache.counters().spilled, handle.size().unwrap()),
             (1, 32 << 20),
             "more than the burst buffer has"
         );
@@ -348,7 +349,7 @@ fn an_allocation_beside_the_kernel_takes_only_room_that_is_there_and_no_more_tha
         handle.fallocate(0, 0, 32 << 20).unwrap();
         assert_eq!((handle.size().unwrap(), held()), (32 << 20, 0));
         world.write_new("other", &vec![1; 4 * MIB]);
-        assert_eq!(world.cache.status().spilled, 0);
+        assert_eq!(world.cache.counters().spilled, 0);
     });
 }
 
@@ -374,8 +375,8 @@ fn a_burst_buffer_without_a_free_block_stages_out_and_evicts_and_takes_nobodys_c
         world.advance(1);
         for name in ["new", "appended", "dirty7"] {
             let handle = if name == "new" { world.create(name) } else { world.open(name, true) };
-            assert!(!handle.use_passthrough(), "{name}: the kernel would find no room");
-            handle.write_at(&vec![2; 2 * MIB], 0, false).unwrap();
+            assert!(!handle.begin_passthrough(), "{name}: the kernel would find no room");
+            handle.write(&vec![2; 2 * MIB], 0).unwrap();
         }
         let identity = world.identity("dirty8");
         world.cache.removing(&identity);
@@ -386,8 +387,8 @@ fn a_burst_buffer_without_a_free_block_stages_out_and_evicts_and_takes_nobodys_c
         assert_eq!(world.state("large"), Residency::Clean);
         world.cache.evict(&world.identity("large")).unwrap();
         world.cache.housekeep();
-        assert!(world.create("next").use_passthrough());
-        assert_eq!(world.cache.status().orphaned, 0);
+        assert!(world.create("next").begin_passthrough());
+        assert_eq!(world.cache.counters().orphaned, 0);
     });
 }
 
@@ -408,7 +409,7 @@ fn clean_replicas_make_room_for_what_the_kernel_writes() {
             support::until("room for what the kernel writes", room);
             kernel.write_all_at(&vec![number as u8; MIB], number * MIB as u64).unwrap();
         }
-        assert!(world.cache.status().evicted >= 2);
+        assert!(world.cache.counters().evicted >= 2);
         drop((kernel, handle));
         world.cache.shutdown();
     });
@@ -420,7 +421,7 @@ fn who_was_given_up_while_a_file_that_outgrows_the_burst_buffer_is_staged_out_wa
         let tree = TempTree::new();
         let world = world(&tree, 0);
         let handle = world.create("f");
-        handle.write_at(&vec![1; 12 * MIB], 0, false).unwrap();
+        handle.write(&vec![1; 12 * MIB], 0).unwrap();
         let (answers, reached) = (Arc::new(Mutex::new(())), Arc::new(AtomicU64::new(0)));
         let (awaited, seen) = (Arc::clone(&answers), Arc::clone(&reached));
         world.store.set_hook(Some(Arc::new(move |operation, _| {
@@ -432,19 +433,19 @@ fn who_was_given_up_while_a_file_that_outgrows_the_burst_buffer_is_staged_out_wa
         let hangs = answers.lock().unwrap();
         let request = RequestId { asker: Store::mint(), number: 2 };
         let cache = world.cache.clone();
-        let drain = std::thread::spawn(move || cache.drain_all(&mut |_| {}, &|| false));
+        let drain = std::thread::spawn(move || cache.drain_all());
         wait_until("the stage-out hangs", PATIENCE, || reached.load(Ordering::Acquire) > 0);
         std::thread::scope(|scope| {
             let write = || {
                 request.begin();
-                handle.write_at(&vec![2; 12 * MIB], 12 << 20, false).map(|_| ()).map_err(|error| error.errno())
+                handle.write(&vec![2; 12 * MIB], 12 << 20).map(|_| ()).map_err(|error| error.errno())
             };
             let writer = scope.spawn(write);
             wait_until("somebody writes", PATIENCE, || request.working().is_some());
             request.give_up();
             wait_until("the writer is let go", PATIENCE, || writer.is_finished());
             assert_eq!(writer.join().unwrap(), Err(Some(libc::EIO)));
-            assert_eq!(world.cache.status().spilled, 0);
+            assert_eq!(world.cache.counters().spilled, 0);
         });
         drop(hangs);
         drain.join().unwrap();

@@ -7,9 +7,10 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use config::{Atime, Cache, Policy};
-use data_store::{NewTime, OpenHow};
-use file_cache::{FileCache, FileHandle, Settings};
+use data_store::{LocalIndex, NewTime, OpenHow};
+use file_cache::{FileCache, Settings};
 use models::global::{Fault, StoreOperation};
+use models::{DataStoreExt, Handle, OpenDataExt};
 use support::{MIB, World, kernel_file, read};
 use testkit::{PATIENCE, wait_until};
 use types::{Identity, Timestamp};
@@ -37,12 +38,12 @@ fn tick() {
 }
 
 /// Reads as the kernel does it, without the agent.
-fn kernel_read(handle: &FileHandle) {
+fn kernel_read(handle: &Handle) {
     kernel_file(handle).read_at(&mut [0], 0).unwrap();
 }
 
 /// Opens the file as with `O_NOATIME`.
-fn without_noting(world: &World) -> FileHandle {
+fn without_noting(world: &World) -> Handle {
     let how = OpenHow { noatime: true, ..world.how(false) };
     world.cache.open_file(world.anchor("f"), how).unwrap()
 }
@@ -64,13 +65,13 @@ fn settled(world: &World) -> usize {
 /// Sets the access time as a program's `touch -a`.
 fn set(world: &World, atime: Timestamp) {
     let mut apply = || world.store.set_atime("f", atime);
-    world.cache.set_times(&world.anchor("f"), None, &mut apply).unwrap();
+    world.cache.date(&world.anchor("f"), None, &mut apply).unwrap();
 }
 
 #[test] // S36
 fn a_read_is_told_at_once_and_is_below_when_the_file_is_closed_or_all_is_drained() {
     for atime in [Atime::Relative, Atime::Strict] {
-        for reads in [kernel_read, |handle: &FileHandle| drop(read(handle, 1))] {
+        for reads in [kernel_read, |handle: &Handle| drop(read(handle, 1))] {
             let world = world(atime);
             let before = below(&world);
             let handle = world.open("f", false);
@@ -145,7 +146,7 @@ fn relative_notes_the_first_read_after_a_change_and_not_the_next_ones() {
         (first, 1),
         "neither our own setting of it nor time makes another read count"
     );
-    world.open("f", true).write_at(b"new", 0, false).unwrap();
+    world.open("f", true).write(b"new", 0).unwrap();
     world.drain();
     let second = reads();
     assert!(second > first, "it was written since");
@@ -168,7 +169,7 @@ fn strict_notes_every_read() {
     let world = world(Atime::Strict);
     let handle = world.open("f", false);
     let mut last = told(&world);
-    for reads in [kernel_read, |handle: &FileHandle| drop(read(handle, 1)), kernel_read] {
+    for reads in [kernel_read, |handle: &Handle| drop(read(handle, 1)), kernel_read] {
         tick();
         reads(&handle);
         assert!(told(&world) > last);
@@ -186,7 +187,7 @@ fn nothing_but_a_programs_read_moves_the_time_of_last_access() {
         // Opened, staged in, written, compared with the global copy, verified and staged out.
         for data in [b"new", b"two"] {
             let handle = world.open("f", true);
-            handle.write_at(data, 0, false).unwrap();
+            handle.write(data, 0).unwrap();
             drop(handle);
             world.drain();
         }
@@ -238,7 +239,7 @@ fn a_time_of_the_last_write_alone_that_is_set_leaves_that_of_the_last_access() {
     kernel_read(&handle);
     let first = told(&world);
     let mut apply = || world.store.set_mtime("f", EARLY);
-    world.cache.set_times(&world.anchor("f"), Some(NewTime::At(EARLY)), &mut apply).unwrap();
+    world.cache.date(&world.anchor("f"), Some(NewTime::At(EARLY)), &mut apply).unwrap();
     assert_eq!(told(&world), first);
     drop(handle);
     assert_eq!(below(&world), first);
@@ -270,7 +271,7 @@ fn a_time_of_last_access_below_is_no_change_of_the_file() {
     let reader = world.open("f", false);
     kernel_read(&reader);
     let writer = world.open("f", true);
-    writer.write_at(b"new", 0, false).unwrap();
+    writer.write(b"new", 0).unwrap();
     drop(reader);
     kernel_read(&writer);
     let read_at = told(&world);
@@ -278,16 +279,16 @@ fn a_time_of_last_access_below_is_no_change_of_the_file() {
     assert!(below(&world) < read_at, "a dirty file's comes with its data");
     world.drain();
     assert_eq!((below(&world), world.store.read("f").unwrap()), (read_at, b"new".to_vec()));
-    let misses = world.cache.status().misses;
+    let misses = world.cache.counters().misses;
     for data in [b"two", b"tri"] {
         let handle = world.open("f", true);
         kernel_read(&handle);
-        handle.write_at(data, 0, false).unwrap();
+        handle.write(data, 0).unwrap();
         drop(handle);
         world.drain();
         assert_eq!(world.store.read("f").unwrap(), data);
     }
-    assert_eq!(world.cache.status().misses, misses, "it was not staged in again");
+    assert_eq!(world.cache.counters().misses, misses, "it was not staged in again");
 }
 
 #[test] // S36

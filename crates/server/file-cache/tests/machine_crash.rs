@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use data_store::{NewTime, Residency};
 use file_cache::FileCache;
 use models::global::StoreOperation;
+use models::{DataStoreExt, OpenDataExt};
 use support::{MIB, Mapping, World, kernel_write, read};
 use types::Identity;
 
@@ -78,10 +79,7 @@ fn a_time_set_before_the_crash_is_no_conflict_after_it() {
     let handle = world.open("f", true);
     kernel_write(&handle, b"new", 0);
     let time = types::Timestamp { seconds: 5, nanos: 0 };
-    world
-        .cache
-        .set_times(&world.anchor("f"), Some(NewTime::At(time)), &mut || world.store.set_mtime("f", time))
-        .unwrap();
+    world.cache.date(&world.anchor("f"), Some(NewTime::At(time)), &mut || world.store.set_mtime("f", time)).unwrap();
     world.machine_crash();
     world.drain();
     assert_eq!(world.store.read("f").unwrap(), b"new");
@@ -99,7 +97,7 @@ fn the_time_of_a_stage_out_is_on_the_medium_before_the_file_is_called_clean() {
         for name in &names {
             let handle = world.open(name, true);
             kernel_write(&handle, b"second", 0);
-            handle.sync(false).unwrap();
+            handle.fsync().unwrap();
         }
         world.store.crash();
         world.machine_crash();
@@ -115,10 +113,7 @@ fn set_a_time_that_only_the_global_store_keeps(world: &mut World, work: impl FnO
     make_durable(world);
     let identity_attribute = identity_attribute_of(&world.replica()).unwrap();
     let time = types::Timestamp { seconds: 5, nanos: 0 };
-    world
-        .cache
-        .set_times(&world.anchor("f"), Some(NewTime::At(time)), &mut || world.store.set_mtime("f", time))
-        .unwrap();
+    world.cache.date(&world.anchor("f"), Some(NewTime::At(time)), &mut || world.store.set_mtime("f", time)).unwrap();
     work(world);
     set_identity_attribute(&world.replica(), &identity_attribute);
     world.machine_crash();
@@ -128,7 +123,7 @@ fn set_a_time_that_only_the_global_store_keeps(world: &mut World, work: impl FnO
 fn a_time_set_below_that_the_crash_took_from_us_is_no_conflict_where_the_bytes_tell() {
     // A new file: empty in the global store.
     let mut world = World::new();
-    world.create("f").write_at(b"data", 0, false).unwrap();
+    world.create("f").write(b"data", 0).unwrap();
     set_a_time_that_only_the_global_store_keeps(&mut world, |_| ());
     world.drain();
     assert_eq!(world.store.read("f").unwrap(), b"data");
@@ -140,7 +135,7 @@ fn a_time_set_below_that_the_crash_took_from_us_is_no_conflict_where_the_bytes_t
         let how = data_store::OpenHow { truncate, ..world.how(true) };
         // An open reader keeps the truncation in the replica with the checksums.
         let _reader = world.open("f", false);
-        world.cache.open_file(world.anchor("f"), how).unwrap().write_at(&[9], MIB as u64, false).unwrap();
+        world.cache.open_file(world.anchor("f"), how).unwrap().write(&[9], MIB as u64).unwrap();
         set_a_time_that_only_the_global_store_keeps(&mut world, |_| ());
         world.drain();
         let now = world.store.read("f").unwrap();
@@ -149,7 +144,7 @@ fn a_time_set_below_that_the_crash_took_from_us_is_no_conflict_where_the_bytes_t
     // Both copies have the same bytes.
     let mut world = World::new();
     world.store.put("f", b"same");
-    world.open("f", true).write_at(b"same", 0, false).unwrap();
+    world.open("f", true).write(b"same", 0).unwrap();
     set_a_time_that_only_the_global_store_keeps(&mut world, |_| ());
     world.drain();
 }
@@ -160,11 +155,11 @@ fn other_bytes_of_the_same_length_are_a_conflict_also_after_a_crash() {
         let mut world = World::new();
         world.store.put("f", &old);
         world.cache.stage_in(&world.anchor("f"), &world.policy).unwrap();
-        world.open("f", true).write_at(b"X", 0, false).unwrap();
+        world.open("f", true).write(b"X", 0).unwrap();
         set_a_time_that_only_the_global_store_keeps(&mut world, |world| {
             world.store.put("f", &theirs);
         });
-        let stuck = world.cache.drain_all(&mut |_| {}, &|| false);
+        let stuck = world.cache.drain_all();
         assert_eq!((stuck.len(), world.state("f")), (1, Residency::Conflict));
         assert_eq!(world.store.read("f").unwrap(), theirs);
     }
@@ -235,7 +230,7 @@ fn an_older_replica_does_not_replace_what_is_recorded() {
     std::fs::hard_link(&old, &kept).unwrap();
     world.drain();
     world.cache.evict(&world.identity("f")).unwrap();
-    world.open("f", true).write_at(b"newer", 0, false).unwrap();
+    world.open("f", true).write(b"newer", 0).unwrap();
     make_durable(&world);
     std::fs::rename(&kept, &old).unwrap();
     set_identity_attribute(&old, &identity_attribute);
@@ -255,12 +250,12 @@ fn an_intent_whose_replica_never_reached_the_medium_is_no_lost_data() {
         world.store.set_shared(true);
         drop(if truncate { world.store.put("f", b"old") } else { world.store.create("f") });
         let how = data_store::OpenHow { created: !truncate, truncate, ..world.how(true) };
-        world.cache.open_file(world.anchor("f"), how).unwrap().write_at(b"never synced", 0, false).unwrap();
+        world.cache.open_file(world.anchor("f"), how).unwrap().write(b"never synced", 0).unwrap();
         make_durable(&world);
         std::fs::remove_file(world.replica()).unwrap();
         world.machine_crash();
         assert_eq!(world.state("f"), Residency::Absent, "truncate {truncate}");
-        assert!(world.cache.status().stuck.is_empty() && world.catalogue.is_empty(), "truncate {truncate}");
+        assert!(world.cache.counters().stuck.is_empty() && world.catalogue.is_empty(), "truncate {truncate}");
         assert!(world.anchor("f").mark().unwrap().is_none(), "a mark that nobody takes away");
         let expected: &[u8] = if truncate { b"old" } else { b"" };
         assert_eq!(read(&world.open("f", true), 10), expected, "truncate {truncate}");
@@ -274,7 +269,7 @@ fn an_intent_whose_replica_never_reached_the_medium_is_no_lost_data() {
 fn a_missing_replica_is_told_as_lost_if_anything_in_it_was_synced_or_no_machine_crashed() {
     type Story = fn(&World);
     let by: [(&str, Story); 4] = [
-        ("fsync", |world| world.create("f").sync(false).unwrap()),
+        ("fsync", |world| world.create("f").fsync().unwrap()),
         ("O_SYNC", |world| {
             world.store.create("f");
             let how = data_store::OpenHow { created: true, sync: true, ..world.how(true) };
@@ -301,10 +296,10 @@ fn a_missing_replica_is_told_as_lost_if_anything_in_it_was_synced_or_no_machine_
         } else {
             world.machine_crash()
         }
-        let stuck = world.cache.status().stuck;
+        let stuck = world.cache.counters().stuck;
         assert_eq!(stuck.len(), 1, "{what}: {stuck:?}");
         world.crash();
-        assert_eq!(world.cache.status().stuck.len(), 1, "{what}: told once only");
+        assert_eq!(world.cache.counters().stuck.len(), 1, "{what}: told once only");
     }
 }
 
@@ -344,7 +339,7 @@ fn a_search_for_unsaved_data_that_was_cut_short_is_repeated() {
     assert!(died.is_err(), "the search did not come to the second replica");
     store.set_hook(None);
     let cache = FileCache::open(settings).unwrap();
-    assert!(cache.drain_all(&mut |_| {}, &|| false).is_empty());
+    assert!(cache.drain_all().is_empty());
     assert_eq!((store.read("a").unwrap(), store.read("b").unwrap()), (b"data of a".to_vec(), b"data of b".to_vec()));
 }
 
@@ -356,7 +351,7 @@ fn a_synced_file_that_was_removed_before_the_crash_is_no_orphan_after_it() {
     world.store.unlink("f").unwrap();
     world.machine_crash();
     world.drain();
-    assert_eq!(world.cache.state(&identity), Residency::Absent);
+    assert_eq!(world.cache.residency(&identity), Residency::Absent);
     world.cache.shutdown();
     assert_eq!(world.replicas(), 0);
 }
@@ -365,8 +360,8 @@ fn a_synced_file_that_was_removed_before_the_crash_is_no_orphan_after_it() {
 fn with_a_synced_file() -> (World, Identity) {
     let world = World::new();
     let handle = world.create("f");
-    handle.write_at(b"data", 0, false).unwrap();
-    handle.sync(false).unwrap();
+    handle.write(b"data", 0).unwrap();
+    handle.fsync().unwrap();
     drop(handle);
     let identity = world.identity("f");
     (world, identity)
@@ -380,7 +375,7 @@ fn a_file_that_was_staged_out_and_removed_just_before_the_crash_is_no_orphan_aft
     world.store.unlink("f").unwrap();
     world.machine_crash();
     world.drain();
-    assert_ne!(world.cache.state(&identity), Residency::Queued);
+    assert_ne!(world.cache.residency(&identity), Residency::Queued);
 }
 
 #[test] // S15
@@ -408,7 +403,7 @@ fn what_was_copied_anew_while_its_file_was_open_is_no_lost_data_after_a_crash() 
     assert_eq!(read(&reader, 20), b"ours");
     drop(reader);
     world.machine_crash();
-    assert!(world.cache.status().stuck.is_empty(), "{:?}", world.cache.status().stuck);
+    assert!(world.cache.counters().stuck.is_empty(), "{:?}", world.cache.counters().stuck);
     assert_eq!(read(&world.open("f", false), 20), b"theirs, longer");
 }
 
@@ -420,14 +415,14 @@ fn a_new_file_that_the_crash_took_below_is_an_orphan_only_if_a_byte_of_it_was_ke
         let mut world = World::new();
         world.store.set_forgets_names();
         let handle = world.create("f");
-        handle.write_at(data.as_bytes(), 0, false).unwrap();
+        handle.write(data.as_bytes(), 0).unwrap();
         if recorded {
             make_durable(&world);
         }
         drop(handle);
         world.store.crash();
         world.machine_crash();
-        let stuck = world.cache.drain_all(&mut |_| {}, &|| false);
+        let stuck = world.cache.drain_all();
         let orphans = usize::from(!data.is_empty());
         assert_eq!(stuck.iter().filter(|stuck| stuck.orphaned).count(), orphans, "{data:?}, recorded: {recorded}");
         world.cache.sweep().unwrap();
@@ -439,7 +434,7 @@ fn a_new_file_that_the_crash_took_below_is_an_orphan_only_if_a_byte_of_it_was_ke
 fn what_was_synced_in_a_new_file_has_its_name_after_a_crash_however_it_was_made() {
     type Story = fn(&mut World);
     let by: [(&str, Story); 6] = [
-        ("create", |world| world.create("f").sync(false).unwrap()),
+        ("create", |world| world.create("f").fsync().unwrap()),
         ("O_CREAT | O_SYNC", |world| {
             world.store.create("f");
             let how = data_store::OpenHow { created: true, sync: true, ..world.how(true) };
@@ -452,20 +447,20 @@ fn what_was_synced_in_a_new_file_has_its_name_after_a_crash_however_it_was_made(
         }),
         ("mknod, or another node", |world| {
             world.store.create("f");
-            world.open("f", true).sync(false).unwrap();
+            world.open("f", true).fsync().unwrap();
         }),
         ("an agent that died", |world| {
             world.write_new("f", b"first");
             world.crash();
-            world.open("f", true).sync(false).unwrap();
+            world.open("f", true).fsync().unwrap();
         }),
         ("O_TMPFILE", |world| {
             let handle = world.create("none");
             let identity = world.identity("none");
             world.store.unlink("none").unwrap();
-            handle.sync(false).unwrap();
+            handle.fsync().unwrap();
             world.store.name(identity, "f").unwrap();
-            handle.sync(false).unwrap();
+            handle.fsync().unwrap();
         }),
     ];
     for (what, story) in by {

@@ -9,8 +9,9 @@ use std::time::Duration;
 use types::HasErrno;
 
 use config::Policy;
-use data_store::{Keep, Residency};
+use data_store::{Keep, Residency, SyncScope};
 use models::global::StoreOperation;
+use models::{DataStoreExt, OpenDataExt};
 use support::{World, without_room};
 use testkit::{Disk, TempTree};
 
@@ -43,7 +44,7 @@ impl Failing {
     }
 
     fn stuck(&self) -> Vec<(PathBuf, i32)> {
-        let stuck = self.world.cache.drain_all(&mut |_| {}, &|| false);
+        let stuck = self.world.cache.drain_all();
         stuck.into_iter().map(|stuck| (stuck.path_hint, stuck.errno)).collect()
     }
 
@@ -59,7 +60,7 @@ impl Failing {
 
     fn try_write(&self, path: &str) -> std::io::Result<()> {
         let opened = self.world.cache.open_file(self.world.anchor(path), self.world.how(true));
-        opened.and_then(|handle| handle.write_at(b"changed", 0, false)).map(drop)
+        opened.and_then(|handle| handle.write(b"changed", 0)).map(drop)
     }
 
     fn end(self) {
@@ -76,11 +77,11 @@ fn sync(disk: &Disk) -> rustix::io::Result<()> {
 fn a_sync_makes_the_name_durable_before_the_data() {
     let Some(failing) = Failing::new() else { return };
     let new = failing.world.create("new");
-    new.write_at(&vec![2; BYTES], 0, false).unwrap();
+    new.write(&vec![2; BYTES], 0).unwrap();
     failing.fill();
-    assert!(new.sync_kept().is_none(), "its name is not durable yet");
-    assert!(new.sync(false).is_err(), "the medium took what it has no room for");
-    assert!(new.sync_kept().is_none(), "it is to be told whoever asks");
+    assert!(!new.sync(SyncScope::IfKept).unwrap(), "its name is not durable yet");
+    assert!(new.fsync().is_err(), "the medium took what it has no room for");
+    assert!(!new.sync(SyncScope::IfKept).unwrap(), "it is to be told whoever asks");
     assert!(failing.world.store.journal().iter().any(|event| event.operation == StoreOperation::SyncName));
 }
 
@@ -90,7 +91,7 @@ fn a_replica_that_its_medium_did_not_take_is_not_called_clean_whoever_else_heard
         let Some(failing) = Failing::new() else { return };
         failing.fill();
         let data = vec![7; BYTES];
-        failing.world.open("a", true).write_at(&data, 0, false).unwrap();
+        failing.world.open("a", true).write(&data, 0).unwrap();
         assert!(sync(&failing.disk).is_err(), "somebody else is told");
         sync(&failing.disk).expect("and nobody after him");
         assert_eq!(failing.stuck(), [("a".into(), libc::ESTALE)]);
@@ -111,12 +112,12 @@ fn what_is_below_is_not_replaced_by_what_the_medium_left_of_a_replica() {
             let Some(mut failing) = Failing::new() else { return };
             failing.world.drain();
             if batch {
-                failing.world.open("b", true).write_at(b"again", 0, false).unwrap();
+                failing.world.open("b", true).write(b"again", 0).unwrap();
             }
-            failing.world.open("a", true).write_at(b"f", 0, false).unwrap();
+            failing.world.open("a", true).write(b"f", 0).unwrap();
             sync(&failing.disk).unwrap();
             failing.fill();
-            failing.world.open("a", true).write_at(&vec![7; BYTES], 0, false).unwrap();
+            failing.world.open("a", true).write(&vec![7; BYTES], 0).unwrap();
             assert!(sync(&failing.disk).is_err(), "somebody else is told");
             // The memory is needed for something else.
             failing.forget_pages();
@@ -182,14 +183,14 @@ fn each_of_two_that_have_a_file_open_hears_that_what_they_synced_is_not_on_the_m
     testkit::in_private_namespace(|| {
         let Some(failing) = Failing::new() else { return };
         let (one, other) = (failing.world.open("a", true), failing.world.open("a", true));
-        [&one, &other].iter().for_each(|handle| handle.sync(false).unwrap());
+        [&one, &other].iter().for_each(|handle| handle.fsync().unwrap());
         failing.fill();
-        one.write_at(&vec![7; BYTES], 0, false).unwrap();
-        for data_only in [false, true] {
-            let syncs = [&one, &other].map(|handle| handle.sync(data_only).is_err());
+        one.write(&vec![7; BYTES], 0).unwrap();
+        for scope in [SyncScope::All, SyncScope::Data] {
+            let syncs = [&one, &other].map(|handle| handle.sync(scope).is_err());
             assert_eq!(syncs, [true, true], "no sync brings it there");
         }
-        failing.world.open("b", true).sync(false).expect("that is no other file's concern");
+        failing.world.open("b", true).fsync().expect("that is no other file's concern");
         drop((one, other));
         assert_eq!(failing.stuck(), [("a".into(), libc::ESTALE)]);
         assert_eq!(failing.world.state("b"), Residency::Clean, "it was in the batch");
@@ -197,7 +198,7 @@ fn each_of_two_that_have_a_file_open_hears_that_what_they_synced_is_not_on_the_m
         assert_eq!(failing.stuck(), []);
         assert_eq!(failing.world.store.read("a").unwrap(), vec![7; BYTES]);
         std::fs::remove_file(failing.tree.path("small/filler")).unwrap();
-        failing.world.open("a", true).sync(false).expect("that is another replica");
+        failing.world.open("a", true).fsync().expect("that is another replica");
         failing.end();
     });
 }
@@ -208,13 +209,13 @@ fn a_conflict_does_not_end_before_what_is_saved_of_it_is_on_the_medium() {
         let Some(failing) = Failing::new() else { return };
         failing.world.drain();
         failing.fill();
-        failing.world.open("a", true).write_at(&vec![7; BYTES], 0, false).unwrap();
+        failing.world.open("a", true).write(&vec![7; BYTES], 0).unwrap();
         failing.world.store.put("a", b"theirs");
         assert_eq!(failing.stuck(), [("a".into(), libc::ESTALE)]);
         let resolve = || failing.world.cache.resolve(&failing.world.identity("a"), Keep::Both);
         resolve().expect_err("what is saved would go with a crash, and nothing else has it");
         assert_eq!(failing.world.state("a"), Residency::Conflict);
-        let stuck = failing.world.cache.status().stuck;
+        let stuck = failing.world.cache.counters().stuck;
         assert!(stuck[0].reason.contains("medium did not take all"), "{stuck:?}");
         let saved = resolve().expect("who was told that wants what there is").unwrap();
         assert_eq!(std::fs::read(saved).unwrap(), vec![7; BYTES], "it is in memory still");

@@ -8,11 +8,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use config::{Cache, KeepAfter, Policy, Verify};
-use data_store::{NewTime, OpenHow, Residency};
-use file_cache::{FileCache, FileHandle, Settings, Space};
+use data_store::{DataStore, NewTime, OpenHow, Residency, SyncScope};
+use file_cache::{FileCache, Settings, Space};
 use global_store::{Anchor, GlobalStore};
-use models::MemoryCatalogue;
 use models::global::MemoryStore;
+use models::{DataStoreExt, Handle, MemoryCatalogue, OpenDataExt};
 use proptest::prelude::*;
 
 /// Unit of sizes. Four units are a little more than a block of the cache, so files have up to four blocks.
@@ -94,7 +94,7 @@ fn policy(number: u8) -> Arc<Policy> {
 type Content = Rc<RefCell<Vec<u8>>>;
 
 struct Open {
-    handle: FileHandle,
+    handle: Handle,
     content: Content,
     name: Option<u8>,
     write: bool,
@@ -198,7 +198,7 @@ impl World {
                 let Some(open) = self.writer(handle) else { return };
                 let data = vec![byte; (len * 1000) as usize];
                 let end = open.content.borrow().len() as u64;
-                assert_eq!(open.handle.write_at(&data, 0, true).unwrap().offset, end);
+                assert_eq!(open.handle.append(&data).unwrap().offset, end);
                 open.content.borrow_mut().extend_from_slice(&data);
             }
             Op::Read { handle, at, len } => {
@@ -225,7 +225,7 @@ impl World {
             }
             Op::Sync { handle } => {
                 let Some(open) = self.handle(handle) else { return };
-                open.handle.sync(handle % 2 == 0).unwrap();
+                open.handle.sync(if handle % 2 == 0 { SyncScope::Data } else { SyncScope::All }).unwrap();
                 open.handle.flush().unwrap();
             }
             Op::Close { handle } => {
@@ -243,7 +243,7 @@ impl World {
         let data = vec![byte; (len * UNIT / 2 + 11) as usize];
         let at = at * UNIT + u64::from(byte) * 3;
         // Not if there is little room.
-        match open.handle.backing().filter(|_| kernel && open.handle.use_passthrough()) {
+        match open.handle.backing().filter(|_| kernel && open.handle.begin_passthrough()) {
             Some(backing) => {
                 use std::os::fd::AsRawFd;
                 use std::os::unix::fs::FileExt;
@@ -251,7 +251,7 @@ impl World {
                 let file = std::fs::OpenOptions::new().write(true).open(link).unwrap();
                 file.write_all_at(&data, at).unwrap();
             }
-            None => assert_eq!(open.handle.write_at(&data, at, false).unwrap().written, data.len()),
+            None => assert_eq!(open.handle.write(&data, at).unwrap().written, data.len()),
         }
         let mut content = open.content.borrow_mut();
         let end = at as usize + data.len();
@@ -292,7 +292,7 @@ impl World {
                     self.cache.unlinked(&target);
                     self.drop_name(to);
                 }
-                self.cache.own_change(&*self.anchor(to));
+                self.cache.renamed(&*self.anchor(to));
                 self.names.remove(&name);
                 self.names.insert(to, content);
                 self.open.iter_mut().filter(|open| open.name == Some(name)).for_each(|open| open.name = Some(to));
@@ -305,12 +305,12 @@ impl World {
                 let mtime = types::Timestamp { seconds, nanos: 5 };
                 let anchor = self.anchor(name);
                 self.cache
-                    .set_times(&anchor, Some(NewTime::At(mtime)), &mut || self.store.set_mtime(path(name), mtime))
+                    .date(&anchor, Some(NewTime::At(mtime)), &mut || self.store.set_mtime(path(name), mtime))
                     .unwrap();
-                let seen = self.cache.attributes(&identity).map(|overlay| overlay.mtime);
+                let seen = self.cache.ahead(&identity).map(|overlay| overlay.mtime);
                 assert_eq!(seen.unwrap_or(self.store.attributes(path(name)).unwrap().fingerprint.mtime), mtime);
             }
-            Op::DrainFile { .. } => self.cache.drain_file(&identity, &|| false).unwrap(),
+            Op::DrainFile { .. } => self.cache.drain_file(&identity).unwrap(),
             Op::StageIn { .. } => {
                 let done = self.cache.stage_in(&self.anchor(name), &policy(0));
                 let may_fail = self.is_open(name) || self.full.load(Ordering::Relaxed);
@@ -329,7 +329,7 @@ impl World {
     fn apply_to_all(&mut self, op: &Op) {
         match *op {
             Op::Drain => {
-                let stuck = self.cache.drain_all(&mut |_| {}, &|| false);
+                let stuck = self.cache.drain_all();
                 assert!(stuck.iter().all(|stuck| stuck.errno == libc::EBUSY), "{stuck:?}");
             }
             Op::Expire => {
@@ -355,7 +355,7 @@ impl World {
     fn check_sizes(&self) {
         for (&name, content) in &self.names {
             let identity = self.store.identity(path(name)).unwrap();
-            let overlay = self.cache.attributes(&identity).map(|overlay| overlay.size);
+            let overlay = self.cache.ahead(&identity).map(|overlay| overlay.size);
             let size = overlay.unwrap_or_else(|| self.store.attributes(path(name)).unwrap().fingerprint.size);
             assert_eq!(size, content.borrow().len() as u64, "size of {}", path(name));
         }
@@ -364,15 +364,15 @@ impl World {
     /// Asserts that the global store holds the model's content once everything is closed and staged out.
     fn finish(mut self) {
         self.open.clear();
-        let stuck = self.cache.drain_all(&mut |_| {}, &|| false);
+        let stuck = self.cache.drain_all();
         assert!(stuck.is_empty(), "{stuck:?}");
         for (&name, content) in &self.names {
             let identity = self.store.identity(path(name)).unwrap();
-            assert!(matches!(self.cache.state(&identity), Residency::Clean | Residency::Absent));
+            assert!(matches!(self.cache.residency(&identity), Residency::Clean | Residency::Absent));
             assert!(self.store.read(path(name)).unwrap() == *content.borrow(), "{} differs below", path(name));
         }
         let replicas = walk(self.settings.burst_buffer.join("replicas"));
-        assert_eq!(replicas as u64, self.cache.status().files, "a replica without a record, or none with one");
+        assert_eq!(replicas as u64, self.cache.counters().files, "a replica without a record, or none with one");
         self.cache.shutdown();
     }
 }

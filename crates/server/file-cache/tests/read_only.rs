@@ -2,6 +2,7 @@
 
 mod support;
 
+use models::{DataStoreExt, MemoryCatalogue, OpenDataExt};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, symlink};
 use std::path::PathBuf;
@@ -12,7 +13,6 @@ use types::HasErrno;
 use config::{Policy, StageOut};
 use data_store::{NewTime, Residency, Status};
 use file_cache::{FileCache, Settings};
-use models::MemoryCatalogue;
 use rustix::mount::{MountFlags, mount_remount};
 use support::{World, kernel_file, read};
 use testkit::{Disk, TempTree, in_private_namespace};
@@ -77,15 +77,15 @@ fn new_files_and_clean_ones_that_are_written_go_through_when_the_burst_buffer_be
 
         let new = world.create("new");
         assert!(new.backing().is_none());
-        new.write_at(b"data", 0, false).unwrap();
+        new.write(b"data", 0).unwrap();
         assert_eq!((read(&new, 9), world.store.read("new").unwrap()), (b"data".to_vec(), b"data".to_vec()));
-        assert!(told(&world.cache.status(), "(the burst buffer)").contains("Read-only file system"));
-        assert_eq!(told(&world.cache.status(), "(the catalogue of the burst buffer)"), "", "told twice");
+        assert!(told(&world.cache.counters(), "(the burst buffer)").contains("Read-only file system"));
+        assert_eq!(told(&world.cache.counters(), "(the catalogue of the burst buffer)"), "", "told twice");
 
         assert_eq!((read(&world.open("kept", false), 9), world.state("kept")), (b"old".to_vec(), Residency::Clean));
         assert_eq!(read(&world.open("absent", false), 9), b"old");
         for name in ["written", "read", "absent"] {
-            world.open(name, true).write_at(b"NEW", 0, false).unwrap();
+            world.open(name, true).write(b"NEW", 0).unwrap();
             assert_eq!(world.store.read(name).unwrap(), b"NEW", "{name}");
             assert_eq!(read(&world.open(name, false), 9), b"NEW", "{name}");
         }
@@ -98,7 +98,7 @@ fn new_files_and_clean_ones_that_are_written_go_through_when_the_burst_buffer_be
         // A later start sees the global copy, and not the record in the catalogue.
         let world = after_mending(world, &disk);
         let again = &world.cache;
-        assert!(again.status().stuck.is_empty(), "{:?}", again.status().stuck);
+        assert!(again.counters().stuck.is_empty(), "{:?}", again.counters().stuck);
         assert_eq!(read(&world.open("read", false), 9), b"NEW");
     });
 }
@@ -109,13 +109,13 @@ fn what_the_kernel_reads_in_a_read_only_burst_buffer_is_not_written_behind_its_b
         let Some((_tree, disk, world)) = on_a_disk() else { return };
         world.store.put("f", b"old");
         let reader = world.open("f", false);
-        let kernel = reader.use_passthrough();
+        let kernel = reader.begin_passthrough();
         disk.become_read_only();
         assert!(kernel);
         assert_eq!(code(world.cache.open_file(world.anchor("f"), world.how(true))), Some(libc::EROFS));
         assert_eq!(world.store.read("f").unwrap(), b"old");
         drop(reader);
-        world.open("f", true).write_at(b"new", 0, false).unwrap();
+        world.open("f", true).write(b"new", 0).unwrap();
         assert_eq!(world.store.read("f").unwrap(), b"new");
         world.cache.shutdown();
     });
@@ -132,16 +132,16 @@ fn a_burst_buffer_that_gives_nothing_any_more_is_passed_by() {
         world.write_new("dirty", b"dirty");
         shut_down(&disk);
         let new = world.create("new");
-        new.write_at(b"data", 0, false).unwrap();
+        new.write(b"data", 0).unwrap();
         assert_eq!(world.store.read("new").unwrap(), b"data");
-        assert!(told(&world.cache.status(), "(the burst buffer)").contains("Input/output error"));
+        assert!(told(&world.cache.counters(), "(the burst buffer)").contains("Input/output error"));
         for name in ["known", "other", "absent"] {
             assert_eq!(read(&world.open(name, false), 20), name.as_bytes());
-            world.open(name, true).write_at(b"NEW", 0, false).unwrap();
+            world.open(name, true).write(b"NEW", 0).unwrap();
             assert_eq!(read(&world.open(name, false), 3), b"NEW");
         }
         assert_eq!(code(world.cache.open_file(world.anchor("dirty"), world.how(true))), Some(libc::EIO));
-        assert_eq!(world.cache.drain_all(&mut |_| {}, &|| false).len(), 1, "its data is there alone");
+        assert_eq!(world.cache.drain_all().len(), 1, "its data is there alone");
         assert_ne!(world.state("dirty"), Residency::Clean);
         world.cache.shutdown();
     });
@@ -156,14 +156,14 @@ fn dirty_data_is_staged_out_of_a_read_only_burst_buffer_and_is_not_called_clean(
         world.write_new("small", b"small");
         world.write_new("other", b"other");
         world.write_new("large", &large);
-        world.open("changed", true).write_at(b"WHAT", 0, false).unwrap();
+        world.open("changed", true).write(b"WHAT", 0).unwrap();
         let writer = world.create("open");
-        writer.write_at(b"open", 0, false).unwrap();
+        writer.write(b"open", 0).unwrap();
         let kernel = kernel_file(&writer);
         // Data that is not on the medium yet is only in memory, and may be lost with it.
         disk.become_read_only();
 
-        assert_eq!(code(writer.write_at(b"more", 4, false)), Some(libc::EROFS));
+        assert_eq!(code(writer.write(b"more", 4)), Some(libc::EROFS));
         assert_eq!(code(kernel.write_at(b"more", 4)), Some(libc::EROFS));
         assert_eq!(code(world.cache.open_file(world.anchor("small"), world.how(true))), Some(libc::EROFS));
         assert_eq!(read(&world.open("large", false), large.len()), large);
@@ -178,12 +178,12 @@ fn dirty_data_is_staged_out_of_a_read_only_burst_buffer_and_is_not_called_clean(
         ];
         let mut asked = 0;
         for round in 0..2 {
-            let stuck = world.cache.drain_all(&mut |_| {}, &|| false);
+            let stuck = world.cache.drain_all();
             assert_eq!(stuck.len(), expected.len(), "{stuck:?}");
             for (name, data) in expected {
                 assert!(world.store.read(name).unwrap() == data, "{name}");
                 assert_ne!(world.state(name), Residency::Clean, "{name}");
-                let told = told(&world.cache.status(), name);
+                let told = told(&world.cache.counters(), name);
                 assert!(told.contains("what can be read of it is in the global store"), "{name}: {told:?}");
             }
             if round == 0 {
@@ -194,7 +194,7 @@ fn dirty_data_is_staged_out_of_a_read_only_burst_buffer_and_is_not_called_clean(
         assert!(asked <= 2 * expected.len() as u64, "what is copied is read again and again: {asked} operations");
         let world = after_mending(world, &disk);
         let again = &world.cache;
-        let stuck = again.drain_all(&mut |_| {}, &|| false);
+        let stuck = again.drain_all();
         assert!(stuck.iter().all(|stuck| stuck.state == Residency::Conflict), "{stuck:?}");
         for (name, data) in expected {
             assert!(world.store.read(name).unwrap() == data, "{name}");
@@ -230,7 +230,7 @@ impl Refusing {
         std::fs::remove_file(&self.probe).unwrap();
         self.world.advance(1);
         self.world.cache.housekeep();
-        assert_eq!(told(&self.world.cache.status(), "(the burst buffer)"), "");
+        assert_eq!(told(&self.world.cache.counters(), "(the burst buffer)"), "");
     }
 }
 
@@ -267,7 +267,7 @@ fn times_are_set_on_clean_files_while_the_burst_buffer_takes_no_writes() {
         let time = Timestamp { seconds: 1, nanos: 0 };
         for name in ["closed", "open", "unread"] {
             let set = &mut || world.store.set_mtime(name, time);
-            world.cache.set_times(&world.anchor(name), Some(NewTime::At(time)), set).unwrap();
+            world.cache.date(&world.anchor(name), Some(NewTime::At(time)), set).unwrap();
             assert_eq!(world.store.attributes(name).unwrap().fingerprint.mtime, time);
             assert_eq!(read(&world.open(name, false), 9), b"data");
         }
@@ -291,11 +291,11 @@ fn a_dirty_file_that_is_removed_while_the_burst_buffer_takes_no_writes_is_no_orp
         world.cache.removing(&identity);
         world.store.unlink("f").unwrap();
         world.cache.unlinked(&identity);
-        assert_eq!(world.cache.status().dirty, 0);
+        assert_eq!(world.cache.counters().dirty, 0);
         refusing.take();
-        assert_eq!((world.cache.status().files, world.replicas()), (0, 0));
+        assert_eq!((world.cache.counters().files, world.replicas()), (0, 0));
         refusing.world.crash();
-        assert!(refusing.world.cache.status().stuck.is_empty());
+        assert!(refusing.world.cache.counters().stuck.is_empty());
     });
 }
 
@@ -314,7 +314,7 @@ fn what_is_below_is_neither_cut_nor_punched_from_a_burst_buffer_that_takes_no_wr
             }
         }
         refusing.refuse(0);
-        assert_eq!(world.cache.drain_all(&mut |_| {}, &|| false).len(), 3);
+        assert_eq!(world.cache.drain_all().len(), 3);
         for name in ["cut", "emptied", "punched"] {
             assert!(world.store.read(name).unwrap() == vec![7; 3 << 20], "{name}: the replica may have forgotten it");
         }
@@ -332,9 +332,9 @@ fn a_stage_out_whose_last_commit_alone_is_refused_is_told_for_what_it_is() {
         let world = &refusing.world;
         world.write_new("f", b"data");
         refusing.refuse(1);
-        assert_eq!(world.cache.drain_all(&mut |_| {}, &|| false).len(), 1);
+        assert_eq!(world.cache.drain_all().len(), 1);
         assert_eq!(world.store.read("f").unwrap(), b"data");
-        let status = world.cache.status();
+        let status = world.cache.counters();
         assert!(told(&status, "f").contains("what can be read of it is in the global store"), "{:?}", status.stuck);
         assert!(told(&status, "(the burst buffer)").contains("takes no writes"), "{:?}", status.stuck);
         refusing.take();
@@ -356,10 +356,10 @@ fn what_could_not_be_recorded_is_settled_when_the_burst_buffer_takes_writes_agai
         let times = world.store.attributes("clean").unwrap().fingerprint.mtime;
 
         refusing.refuse(0);
-        world.open("clean", true).write_at(b"NEW", 0, false).unwrap();
+        world.open("clean", true).write(b"NEW", 0).unwrap();
         // The global copy looks as before, except for its content.
         world.store.set_mtime("clean", times).unwrap();
-        assert_eq!(world.cache.drain_all(&mut |_| {}, &|| false).len(), 1);
+        assert_eq!(world.cache.drain_all().len(), 1);
         assert_eq!(world.store.read("dirty").unwrap(), b"dirty");
         // The remembered files push each other out.
         for number in 0..2 * file_cache::limits::IDLE_FILES {

@@ -4,6 +4,7 @@ mod support;
 
 use data_store::Residency;
 use models::global::{Fault, StoreOperation};
+use models::{DataStoreExt, OpenDataExt};
 use support::{Mapping, World, kernel_write, read};
 
 #[test] // S4
@@ -68,9 +69,9 @@ fn a_store_that_does_not_answer_a_start_makes_no_orphans_of_removed_files() {
         let label = format!("synced {synced}, happened {happened}");
         let mut world = World::new();
         let handle = world.create("f");
-        handle.write_at(b"data", 0, false).unwrap();
+        handle.write(b"data", 0).unwrap();
         if synced {
-            handle.sync(false).unwrap();
+            handle.fsync().unwrap();
         }
         drop(handle);
         let identity = world.identity("f");
@@ -81,8 +82,8 @@ fn a_store_that_does_not_answer_a_start_makes_no_orphans_of_removed_files() {
         let matching = |operation: &StoreOperation| *operation == StoreOperation::Locate;
         world.store.fail(Fault { matching, times: 2, errno: libc::ETIMEDOUT, ..Fault::default() });
         world.crash();
-        assert_eq!(world.cache.state(&identity), Residency::Queued, "{label}: it may be there");
-        let stuck = world.cache.drain_all(&mut |_| {}, &|| false);
+        assert_eq!(world.cache.residency(&identity), Residency::Queued, "{label}: it may be there");
+        let stuck = world.cache.drain_all();
         assert_eq!(
             stuck.iter().map(|stuck| (stuck.errno, stuck.orphaned)).collect::<Vec<_>>(),
             [(libc::ETIMEDOUT, false)],
@@ -90,11 +91,11 @@ fn a_store_that_does_not_answer_a_start_makes_no_orphans_of_removed_files() {
         );
         world.drain();
         assert_eq!(
-            world.cache.state(&identity),
+            world.cache.residency(&identity),
             if happened { Residency::Absent } else { Residency::Clean },
             "{label}"
         );
-        assert_eq!(world.cache.status().removed, u64::from(synced && happened), "{label}");
+        assert_eq!(world.cache.counters().removed, u64::from(synced && happened), "{label}");
         assert_eq!(world.store.read_identity(&identity).unwrap(), if happened { b"".as_slice() } else { b"data" });
     }
 }
@@ -106,10 +107,10 @@ fn a_name_that_was_not_removed_after_all_leaves_an_orphan_when_another_takes_it(
     let identity = world.identity("f");
     world.cache.removing(&identity);
     // The removal failed. The agent looks at the file again, and an outsider removes it later.
-    world.cache.own_change(&*world.anchor("f"));
+    world.cache.renamed(&*world.anchor("f"));
     world.store.unlink("f").unwrap();
     world.crash();
-    let stuck = world.cache.drain_all(&mut |_| {}, &|| false);
+    let stuck = world.cache.drain_all();
     assert!(stuck.len() == 1 && stuck[0].orphaned, "{stuck:?}");
     assert_eq!(std::fs::read(&stuck[0].replica).unwrap(), b"data");
 }
@@ -123,7 +124,7 @@ fn a_removal_that_a_crash_prevented_is_no_reason_to_drop_the_data_later() {
     // The name still exists. An outsider removes it, and the agent dies again before it sees that.
     world.store.unlink("f").unwrap();
     world.crash();
-    let stuck = world.cache.drain_all(&mut |_| {}, &|| false);
+    let stuck = world.cache.drain_all();
     assert!(stuck.len() == 1 && stuck[0].orphaned, "{stuck:?}");
     assert_eq!(std::fs::read(&stuck[0].replica).unwrap(), b"data");
 }

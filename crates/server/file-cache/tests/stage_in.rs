@@ -7,10 +7,11 @@ use std::sync::atomic::Ordering;
 use types::HasErrno;
 
 use config::{Cache, KeepAfter, Policy, StageOut};
-use data_store::{NewTime, OpenHow, Residency};
+use data_store::{NewTime, OpenHow, ReadNotice, Residency};
 use models::global::{Fault, StoreOperation};
+use models::{DataStoreExt, OpenDataExt};
 use support::{MIB, World, kernel_write, read, until};
-use types::Timestamp;
+use types::{ByteRange, Timestamp};
 
 #[test]
 fn a_small_file_is_whole_when_its_open_returns() {
@@ -31,7 +32,12 @@ fn a_reader_of_a_large_file_waits_for_its_blocks_alone() {
     let mut buffer = [0; 100];
     handle.read_at(&mut buffer, 150 * MIB as u64).unwrap();
     assert_eq!(buffer, [7; 100]);
-    assert_eq!(handle.present().iter().map(|range| range.len()).sum::<u64>(), MIB as u64);
+    let mut absent = 0;
+    handle.read_ahead(ByteRange::new(0, 1), None, &mut |size, _, _, find| {
+        absent = find(ByteRange::new(0, size)).iter().map(ByteRange::len).sum();
+        ReadNotice::default()
+    });
+    assert_eq!(absent, 199 * MIB as u64);
     assert_eq!(world.state("f"), Residency::Fetching);
 }
 
@@ -53,8 +59,8 @@ fn an_open_of_a_changed_file_gets_the_new_version_and_old_handles_keep_theirs() 
     let old = world.open("f", false);
     world.store.put("f", b"newer");
     let new = world.open("f", false);
-    assert!(!Arc::ptr_eq(old.file(), new.file()));
-    assert!(!old.file().is_current());
+    assert!(old.data() != new.data());
+    assert!(!old.data().is_current);
     assert_eq!(read(&old, 10), b"old");
     assert_eq!(read(&new, 10), b"newer");
     assert_eq!(world.replicas(), 2);
@@ -113,11 +119,11 @@ fn truncation_at_open_needs_no_old_bytes_and_all_handles_see_it() {
     world.store.put("f", &vec![1; 3 * MIB]);
     let reader = world.open("f", false);
     assert_eq!(read(&reader, 4), [1; 4]);
-    let before = world.cache.status().staged_in_bytes;
+    let before = world.cache.counters().staged_in_bytes;
     let writer = world.cache.open_file(world.anchor("f"), OpenHow { truncate: true, ..world.how(true) }).unwrap();
     kernel_write(&writer, b"new", 0);
     assert_eq!(read(&reader, 10), b"new");
-    assert_eq!(world.cache.status().staged_in_bytes, before);
+    assert_eq!(world.cache.counters().staged_in_bytes, before);
     drop((reader, writer));
     world.drain();
     assert_eq!(world.store.read("f").unwrap(), b"new");
@@ -129,7 +135,7 @@ fn a_large_absent_file_is_written_in_the_global_store() {
     world.store.put("f", &vec![1; 65 * MIB]);
     let handle = world.open("f", true);
     assert!(handle.backing().is_none());
-    handle.write_at(b"x", 0, false).unwrap();
+    handle.write(b"x", 0).unwrap();
     assert_eq!(world.store.read("f").unwrap()[0], b'x');
     assert_eq!(read(&world.open("f", false), 1), b"x");
     assert!(!world.cache.is_dirty(&world.identity("f")));
@@ -167,7 +173,7 @@ fn the_residence_time_counts_from_the_last_use_and_not_from_the_time_of_the_file
     drop(world.open("read", false));
     world.write_new("written", b"data");
     let set = &mut || world.store.set_mtime("written", long_ago);
-    world.cache.set_times(&world.anchor("written"), Some(NewTime::At(long_ago)), set).unwrap();
+    world.cache.date(&world.anchor("written"), Some(NewTime::At(long_ago)), set).unwrap();
     world.drain();
     let kept = |expected: Residency| {
         world.cache.housekeep();
@@ -224,9 +230,9 @@ fn new_files_go_through_when_less_than_the_reserve_is_free() {
     world.free.store(1 << 30, Ordering::Relaxed);
     let handle = world.create("f");
     assert!(handle.backing().is_none());
-    handle.write_at(b"data", 0, false).unwrap();
+    handle.write(b"data", 0).unwrap();
     assert_eq!(world.store.read("f").unwrap(), b"data");
-    assert_eq!(world.cache.status().through, 1);
+    assert_eq!(world.cache.counters().through, 1);
 }
 
 #[test] // S34
@@ -250,10 +256,10 @@ fn policies_say_what_is_accelerated() {
 fn quiesced_writes_go_to_the_global_store() {
     let world = World::new();
     world.cache.quiesce(true);
-    world.create("f").write_at(b"data", 0, false).unwrap();
+    world.create("f").write(b"data", 0).unwrap();
     assert_eq!(world.store.read("f").unwrap(), b"data");
     world.cache.quiesce(false);
-    world.open("f", true).write_at(b"DATA", 0, false).unwrap();
+    world.open("f", true).write(b"DATA", 0).unwrap();
     assert_eq!(world.store.read("f").unwrap(), b"data");
 }
 
@@ -332,7 +338,7 @@ fn a_check_finds_what_is_wrong_and_mends_what_is_clean() {
     let report = world.cache.check(true, true).unwrap();
     assert_eq!(report.found, 1, "{report:?}");
     assert!(report.findings[0].contains("dirty: its unsaved data is not in the burst buffer"), "{report:?}");
-    let stuck = world.cache.drain_all(&mut |_| {}, &|| false);
+    let stuck = world.cache.drain_all();
     assert_eq!(stuck.len(), 1, "lost data is told, not forgotten");
     assert!(world.cache.open_file(world.anchor("dirty"), world.how(false)).is_err());
     world.cache.resolve(&world.identity("dirty"), data_store::Keep::Global).unwrap();
@@ -395,7 +401,7 @@ fn a_file_whose_checksums_find_no_room_is_opened_for_writing_all_the_same() {
     world.store.put("f", &content);
     let handle = world.open("f", true);
     assert_eq!(world.state("f"), Residency::Dirty);
-    handle.write_at(b"new", MIB as u64, false).unwrap();
+    handle.write(b"new", MIB as u64).unwrap();
     drop(handle);
     world.drain();
     assert!(world.store.read("f").unwrap() == [&content[..MIB], b"new", &content[MIB + 3..]].concat());

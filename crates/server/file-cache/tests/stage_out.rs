@@ -6,9 +6,10 @@ use std::sync::Arc;
 use types::HasErrno;
 
 use config::{KeepAfter, OnConflict, Policy, StageOut};
-use data_store::{Keep, NewTime, OpenHow, Residency};
+use data_store::{Keep, NewTime, OpenHow, Residency, SyncScope};
 use file_cache::limits::CONCLUDED_FILES;
 use models::global::{Fault, StoreOperation};
+use models::{DataStoreExt, OpenDataExt};
 use support::{MIB, Mapping, World, kernel_write, read};
 use types::{ByteRange, Timestamp};
 
@@ -16,8 +17,8 @@ use types::{ByteRange, Timestamp};
 fn a_closed_file_reaches_the_global_store_with_its_time() {
     let world = World::new();
     let handle = world.create("f");
-    handle.write_at(b"hello", 0, false).unwrap();
-    let mtime = world.cache.attributes(&world.identity("f")).unwrap().mtime;
+    handle.write(b"hello", 0).unwrap();
+    let mtime = world.cache.ahead(&world.identity("f")).unwrap().mtime;
     drop(handle);
     assert_eq!(world.state("f"), Residency::Queued);
     assert_eq!(world.store.read("f").unwrap(), b"");
@@ -25,15 +26,15 @@ fn a_closed_file_reaches_the_global_store_with_its_time() {
     assert_eq!(world.store.read("f").unwrap(), b"hello");
     assert_eq!(world.store.attributes("f").unwrap().fingerprint.mtime, mtime);
     assert_eq!(world.state("f"), Residency::Clean);
-    assert_eq!(world.cache.attributes(&world.identity("f")), None);
+    assert_eq!(world.cache.ahead(&world.identity("f")), None);
 }
 
 #[test] // S10, S66
 fn holes_are_kept_both_ways() {
     let world = World::new();
     let handle = world.create("f");
-    handle.write_at(&[1; 4096], 0, false).unwrap();
-    handle.write_at(&[2; 4096], 9 * MIB as u64, false).unwrap();
+    handle.write(&[1; 4096], 0).unwrap();
+    handle.write(&[2; 4096], 9 * MIB as u64).unwrap();
     handle.set_len(20 * MIB as u64).unwrap();
     drop(handle);
     world.drain();
@@ -101,14 +102,14 @@ fn a_batch_of_small_files_costs_one_sync() {
 fn a_changed_global_copy_is_a_conflict_and_both_are_kept() {
     let world = World::new();
     world.store.put("f", b"base");
-    world.open("f", true).write_at(b"ours", 0, false).unwrap();
+    world.open("f", true).write(b"ours", 0).unwrap();
     world.store.put("f", b"theirs");
-    let stuck = world.cache.drain_all(&mut |_| {}, &|| false);
+    let stuck = world.cache.drain_all();
     assert_eq!(stuck.len(), 1);
     assert_eq!(stuck[0].state, Residency::Conflict);
     assert_eq!(world.store.read("f").unwrap(), b"theirs");
     assert_eq!(read(&world.open("f", false), 10), b"ours");
-    assert_eq!(world.cache.status().conflict, 1);
+    assert_eq!(world.cache.counters().conflict, 1);
     let saved = world.cache.resolve(&world.identity("f"), Keep::Both).unwrap().unwrap();
     assert_eq!(std::fs::read(saved).unwrap(), b"ours");
     assert_eq!(read(&world.open("f", false), 10), b"theirs");
@@ -119,9 +120,9 @@ fn a_file_whose_name_is_as_long_as_names_may_be_is_saved_as_well() {
     let world = World::new();
     for name in ["x".repeat(255), "\u{20ac}".repeat(85)] {
         world.store.put(&name, b"base");
-        world.open(&name, true).write_at(b"ours", 0, false).unwrap();
+        world.open(&name, true).write(b"ours", 0).unwrap();
         world.store.put(&name, b"theirs");
-        assert_eq!(world.cache.drain_all(&mut |_| {}, &|| false).len(), 1);
+        assert_eq!(world.cache.drain_all().len(), 1);
         let saved = world.cache.resolve(&world.identity(&name), Keep::Both).unwrap().unwrap();
         assert_eq!(std::fs::read(saved).unwrap(), b"ours");
     }
@@ -136,10 +137,10 @@ fn a_conflict_may_be_resolved_for_the_burst_buffer_or_won_by_policy() {
         let on_conflict = if by_policy { OnConflict::DirtyWins } else { OnConflict::Keep };
         let policy = Arc::new(Policy { on_conflict, ..Policy::default() });
         let handle = world.cache.open_file(world.anchor(name), OpenHow { policy, ..world.how(true) }).unwrap();
-        handle.write_at(b"ours", 0, false).unwrap();
+        handle.write(b"ours", 0).unwrap();
         drop(handle);
         world.store.put(name, b"theirs, longer");
-        let stuck = world.cache.drain_all(&mut |_| {}, &|| false);
+        let stuck = world.cache.drain_all();
         assert_eq!(stuck.is_empty(), by_policy);
         if !by_policy {
             world.cache.resolve(&world.identity(name), Keep::BurstBuffer).unwrap();
@@ -154,7 +155,7 @@ fn a_conflict_may_be_resolved_for_the_burst_buffer_or_won_by_policy() {
 fn a_change_of_attributes_alone_is_no_conflict() {
     let world = World::new();
     world.store.put("f", b"base");
-    world.open("f", true).write_at(b"ours", 0, false).unwrap();
+    world.open("f", true).write(b"ours", 0).unwrap();
     world.store.set_mode("f", 0o600).unwrap();
     world.drain();
     assert_eq!(world.store.read("f").unwrap(), b"ours");
@@ -170,7 +171,7 @@ fn an_outsider_who_writes_during_the_copy_is_noticed() {
             store.write("f", b"theirs", 100).unwrap();
         }
     })));
-    let stuck = world.cache.drain_all(&mut |_| {}, &|| false);
+    let stuck = world.cache.drain_all();
     assert_eq!(stuck[0].state, Residency::Conflict);
 }
 
@@ -185,7 +186,7 @@ fn an_outsider_who_writes_before_a_batch_is_synced_is_noticed() {
             store.write("f", b"theirs", 100).unwrap();
         }
     })));
-    let stuck = world.cache.drain_all(&mut |_| {}, &|| false);
+    let stuck = world.cache.drain_all();
     assert_eq!(stuck.iter().map(|stuck| stuck.state).collect::<Vec<_>>(), [Residency::Conflict]);
     assert_eq!(world.store.read("g").unwrap(), [2; 1000]);
 }
@@ -196,27 +197,27 @@ fn a_file_that_is_gone_below_is_kept_as_an_orphan() {
     world.write_new("f", b"precious");
     let identity = world.identity("f");
     world.store.unlink("f").unwrap();
-    let stuck = world.cache.drain_all(&mut |_| {}, &|| false);
+    let stuck = world.cache.drain_all();
     assert!(stuck[0].orphaned);
     assert_eq!(std::fs::read(&stuck[0].replica).unwrap(), b"precious");
-    assert_eq!(world.cache.status().orphaned, 1);
+    assert_eq!(world.cache.counters().orphaned, 1);
     let saved = world.cache.resolve(&identity, Keep::Both).unwrap().unwrap();
     assert_eq!(std::fs::read(saved).unwrap(), b"precious");
-    assert_eq!(world.cache.status().files, 0);
+    assert_eq!(world.cache.counters().files, 0);
 }
 
 #[test] // S4
 fn an_unlinked_file_is_dropped_and_never_staged_out() {
     let world = World::new();
     let handle = world.create("f");
-    handle.write_at(b"temporary", 0, false).unwrap();
+    handle.write(b"temporary", 0).unwrap();
     let identity = world.identity("f");
     world.store.unlink("f").unwrap();
     world.cache.unlinked(&identity);
-    assert_eq!(world.cache.status().files, 0);
-    handle.write_at(b"T", 0, false).unwrap();
+    assert_eq!(world.cache.counters().files, 0);
+    handle.write(b"T", 0).unwrap();
     assert_eq!(read(&handle, 20), b"Temporary");
-    assert_eq!(world.cache.attributes(&identity).unwrap().size, 9);
+    assert_eq!(world.cache.ahead(&identity).unwrap().size, 9);
     drop(handle);
     world.drain();
     assert_eq!(world.replicas(), 0);
@@ -230,7 +231,7 @@ fn a_mapping_that_outlives_its_descriptor_keeps_the_file_dirty() {
     kernel_write(&handle, &[1; 4096], 0);
     let mapping = Mapping::of(&handle);
     drop(handle);
-    let stuck = world.cache.drain_all(&mut |_| {}, &|| false);
+    let stuck = world.cache.drain_all();
     assert_eq!(stuck[0].errno, libc::EBUSY);
     assert_eq!(world.store.read("f").unwrap(), [1; 4096]);
     mapping.store(9);
@@ -276,7 +277,7 @@ fn a_write_during_the_copy_keeps_the_file_dirty_until_it_is_copied_too() {
             kernel_write(&handle, b"late", 0);
         }
     })));
-    world.cache.drain_file(&world.identity("f"), &|| false).unwrap();
+    world.cache.drain_file(&world.identity("f")).unwrap();
     assert_eq!(world.state("f"), Residency::Queued);
     assert_eq!(&world.store.read("f").unwrap()[..4], [1; 4]);
     world.store.clear_journal();
@@ -293,9 +294,9 @@ fn a_write_during_the_copy_keeps_the_file_dirty_until_it_is_copied_too() {
 fn a_failed_stage_out_is_told_once_to_each_handle_and_the_data_stays() {
     let world = World::new();
     let (first, second, third) = (world.create("f"), world.open("f", true), world.open("f", true));
-    first.write_at(b"data", 0, false).unwrap();
-    assert!(third.sync_kept().is_none(), "its record is not durable yet");
-    third.sync(false).unwrap();
+    first.write(b"data", 0).unwrap();
+    assert!(!third.sync(SyncScope::IfKept).unwrap(), "its record is not durable yet");
+    third.fsync().unwrap();
     let fault = Fault {
         times: 2,
         errno: libc::EDQUOT,
@@ -304,33 +305,33 @@ fn a_failed_stage_out_is_told_once_to_each_handle_and_the_data_stays() {
     };
     world.store.fail(fault);
     for _ in 0..2 {
-        assert_eq!(world.cache.drain_file(&world.identity("f"), &|| false).unwrap_err().errno, libc::EDQUOT);
+        assert_eq!(world.cache.drain_file(&world.identity("f")).unwrap_err().errno, libc::EDQUOT);
     }
     let later = world.open("f", true);
     assert_eq!(first.flush().unwrap_err().errno(), Some(libc::EDQUOT));
     first.flush().unwrap();
-    assert_eq!(second.sync(false).unwrap_err().errno(), Some(libc::EDQUOT));
-    second.sync(false).unwrap();
-    assert_eq!(third.sync_kept().unwrap().unwrap_err().errno(), Some(libc::EDQUOT));
-    third.sync_kept().unwrap().unwrap();
-    second.write_at(b"D", 0, false).unwrap();
-    later.sync(false).unwrap();
-    assert_eq!(world.cache.status().stuck.len(), 1);
+    assert_eq!(second.fsync().unwrap_err().errno(), Some(libc::EDQUOT));
+    second.fsync().unwrap();
+    assert_eq!(third.sync(SyncScope::IfKept).unwrap_err().errno(), Some(libc::EDQUOT));
+    assert!(third.sync(SyncScope::IfKept).unwrap());
+    second.write(b"D", 0).unwrap();
+    later.fsync().unwrap();
+    assert_eq!(world.cache.counters().stuck.len(), 1);
     drop((first, second, third, later));
     world.drain();
     assert_eq!(world.store.read("f").unwrap(), b"Data");
-    assert!(world.cache.status().stuck.is_empty());
+    assert!(world.cache.counters().stuck.is_empty());
 }
 
 #[test] // S21
 fn what_fails_again_and_again_is_recorded_as_failed_and_still_tried() {
     let mut world = World::new();
     world.store.put("f", &vec![1; 2 * MIB]);
-    world.open("f", true).write_at(&vec![2; 2 * MIB], 0, false).unwrap();
+    world.open("f", true).write(&vec![2; 2 * MIB], 0).unwrap();
     let matching = |o: &StoreOperation| matches!(o, StoreOperation::Write(_));
     world.store.fail(Fault { after: 1, times: 9, errno: libc::EACCES, matching, torn: true, ..Fault::default() });
     for _ in 0..6 {
-        assert!(world.cache.drain_file(&world.identity("f"), &|| false).is_err());
+        assert!(world.cache.drain_file(&world.identity("f")).is_err());
     }
     assert_eq!(world.state("f"), Residency::Failed);
     world.crash();
@@ -346,10 +347,7 @@ fn the_users_time_wins_over_the_time_of_the_write() {
     let handle = world.create("f");
     kernel_write(&handle, b"data", 0);
     let mtime = Timestamp { seconds: 1_000_000, nanos: 7 };
-    world
-        .cache
-        .set_times(&world.anchor("f"), Some(NewTime::At(mtime)), &mut || world.store.set_mtime("f", mtime))
-        .unwrap();
+    world.cache.date(&world.anchor("f"), Some(NewTime::At(mtime)), &mut || world.store.set_mtime("f", mtime)).unwrap();
     drop(handle);
     world.drain();
     assert_eq!(world.store.attributes("f").unwrap().fingerprint.mtime, mtime);
@@ -360,11 +358,11 @@ fn the_users_time_wins_over_the_time_of_the_write() {
 fn fsync_makes_the_intent_and_the_name_durable() {
     let mut world = World::new();
     let handle = world.create("f");
-    handle.write_at(b"data", 0, false).unwrap();
-    handle.sync(true).unwrap();
+    handle.write(b"data", 0).unwrap();
+    handle.fdatasync().unwrap();
     assert!(world.store.journal().iter().any(|event| event.operation == StoreOperation::SyncName));
     let lazy = world.create("lazy");
-    lazy.write_at(b"data", 0, false).unwrap();
+    lazy.write(b"data", 0).unwrap();
     world.catalogue.crash();
     world.crash();
     drop((handle, lazy));
@@ -377,11 +375,11 @@ fn fsync_makes_the_intent_and_the_name_durable() {
 fn a_sync_of_everything_keeps_what_was_written_to_open_and_to_closed_files() {
     let mut world = World::new();
     let open = world.create("open");
-    open.write_at(b"data", 0, false).unwrap();
+    open.write(b"data", 0).unwrap();
     world.write_new("closed", b"data");
     world.cache.sync_all().unwrap();
     let late = world.create("late");
-    late.write_at(b"data", 0, false).unwrap();
+    late.write(b"data", 0).unwrap();
     world.catalogue.crash();
     world.crash();
     drop((open, late));
@@ -440,7 +438,7 @@ fn a_file_unlinked_or_given_up_during_its_stage_out_does_not_come_back() {
             }
         })));
         let identity = world.identity("f");
-        let _ = world.cache.drain_file(&identity, &|| false);
+        let _ = world.cache.drain_file(&identity);
         support::until("one or the other", || !world.cache.is_dirty(&identity));
         world.store.set_hook(None);
         world.crash();
@@ -461,6 +459,6 @@ fn a_replica_evicted_before_its_clean_record_is_durable_leaves_no_false_loss() {
     world.catalogue.crash();
     world.crash();
     assert_eq!(world.state("f"), Residency::Absent);
-    assert_eq!(world.cache.status().stuck.len(), 0);
+    assert_eq!(world.cache.counters().stuck.len(), 0);
     assert_eq!(read(&world.open("f", false), 10), b"data");
 }

@@ -8,7 +8,7 @@ use std::thread::{self, ThreadId};
 
 use catalogue::{Catalogue, Change, Durability, Error, Record};
 use file_cache::FileCache;
-use models::MemoryCatalogue;
+use models::{DataStoreExt, MemoryCatalogue};
 use support::World;
 use types::Identity;
 
@@ -70,10 +70,10 @@ fn a_start_and_an_end_with_clean_replicas_read_no_record() {
     settings.catalogue = Some(Arc::new(Counting { catalogue, of, records: Arc::clone(&records) }));
     settings.background = true;
     let cache = FileCache::open(settings).unwrap();
-    assert!(cache.drain_all(&mut |_| {}, &|| false).is_empty());
+    assert!(cache.drain_all().is_empty());
     assert_eq!(cache.activity().files, 0);
     cache.shutdown();
     assert_eq!(records.load(Ordering::Relaxed), 0);
-    assert_eq!(cache.status().clean, FILES);
+    assert_eq!(cache.counters().clean, FILES);
     assert_eq!(records.load(Ordering::Relaxed), FILES, "the count counts");
 }

@@ -10,6 +10,7 @@ use config::{Cache, Policy, StageOut};
 use data_store::{OpenHow, Residency};
 use file_cache::FileCache;
 use models::global::{Fault, StoreOperation};
+use models::{DataStoreExt, OpenDataExt};
 use support::{MIB, World};
 
 /// Number of files, more than anchors are kept.
@@ -51,7 +52,7 @@ fn an_unknown_removal_is_an_orphan_where_files_are_not_found_by_identity() {
     // Renamed, not removed: the file must not be taken for gone.
     world.store.rename("f", "g").unwrap();
     world.crash();
-    let stuck = world.cache.drain_all(&mut |_| {}, &|| false);
+    let stuck = world.cache.drain_all();
     assert!(stuck.len() == 1 && stuck[0].orphaned, "{stuck:?}");
     assert_eq!(std::fs::read(&stuck[0].replica).unwrap(), b"data");
 }
@@ -71,7 +72,7 @@ fn the_time_of_stage_outs_that_run_at_once_counts_once() {
     })));
     let start = Instant::now();
     world.drain();
-    let (wall, counted) = (start.elapsed(), Duration::from_micros(world.cache.status().staged_out_us));
+    let (wall, counted) = (start.elapsed(), Duration::from_micros(world.cache.counters().staged_out_us));
     assert!(counted >= EACH && counted <= wall, "{counted:?} of {wall:?}");
 }
 
@@ -82,7 +83,7 @@ fn scratch_is_staged_out_by_a_command_alone_and_at_the_end() {
     let scratch = Arc::new(Policy { cache: Cache::Scratch, ..Policy::default() });
     world.store.create("scratch");
     let how = OpenHow { created: true, policy: scratch, ..world.how(true) };
-    world.cache.open_file(world.anchor("scratch"), how).unwrap().write_at(b"mine", 0, false).unwrap();
+    world.cache.open_file(world.anchor("scratch"), how).unwrap().write(b"mine", 0).unwrap();
     world.write_new("other", b"data");
     support::until("the other file to be below", || world.state("other") == Residency::Clean);
     assert_eq!(world.state("scratch"), Residency::Queued);
@@ -92,7 +93,7 @@ fn scratch_is_staged_out_by_a_command_alone_and_at_the_end() {
 }
 
 fn end(cache: &FileCache) {
-    assert!(cache.drain_all(&mut |_| {}, &|| false).is_empty());
+    assert!(cache.drain_all().is_empty());
     cache.shutdown();
 }
 
@@ -127,11 +128,11 @@ fn each_open_is_a_hit_a_miss_or_none_of_them() {
 fn what_is_being_staged_out_is_dirty_and_a_failure_has_its_file_and_its_cause() {
     let world = World::new();
     world.store.put("d/f", b"old");
-    world.open("d/f", true).write_at(b"new", 0, false).unwrap();
+    world.open("d/f", true).write(b"new", 0).unwrap();
     let matching = |operation: &StoreOperation| matches!(operation, StoreOperation::Write(_));
     world.store.fail(Fault { matching, ..Fault::default() });
     assert!(!world.drain_quietly());
-    let status = world.cache.status();
+    let status = world.cache.counters();
     assert_eq!((status.dirty, status.draining, status.errors), (1, 1, 1));
     let (path, reason) = status.failure.unwrap();
     assert_eq!(path, "d/f");
@@ -154,6 +155,6 @@ fn the_time_of_stage_ins_that_run_at_once_counts_once() {
     std::thread::scope(|scope| {
         names.iter().for_each(|name| drop(scope.spawn(|| drop(world.open(name, false)))));
     });
-    let (wall, counted) = (start.elapsed(), Duration::from_micros(world.cache.status().staged_in_us));
+    let (wall, counted) = (start.elapsed(), Duration::from_micros(world.cache.counters().staged_in_us));
     assert!(counted >= EACH && counted <= wall, "{counted:?} of {wall:?}");
 }

@@ -7,8 +7,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use data_store::Residency;
-use file_cache::{FileHandle, limits};
+use file_cache::limits;
 use models::global::{Fault, StoreOperation};
+use models::{DataStoreExt, Handle, OpenDataExt};
 use support::{World, read, until};
 use types::Identity;
 
@@ -19,10 +20,10 @@ fn world() -> World {
     world
 }
 
-fn write_synced(world: &World, path: &str, data: &[u8]) -> FileHandle {
+fn write_synced(world: &World, path: &str, data: &[u8]) -> Handle {
     let handle = world.create(path);
-    handle.write_at(data, 0, false).unwrap();
-    handle.sync(false).unwrap();
+    handle.write(data, 0).unwrap();
+    handle.fsync().unwrap();
     handle
 }
 
@@ -38,7 +39,7 @@ fn replace(world: &World, from: &str, to: &str) {
     let replaced = world.identity(to);
     world.cache.removing(&replaced);
     world.store.rename(from, to).unwrap();
-    world.cache.own_change(&*world.anchor(to));
+    world.cache.renamed(&*world.anchor(to));
     world.cache.unlinked(&replaced);
 }
 
@@ -53,7 +54,7 @@ fn let_go(world: &World) {
     world.advance(limits::REMOVALS_AFTER.as_secs());
     until("the end of what was removed", || {
         world.cache.housekeep();
-        world.cache.status().removed == 0
+        world.cache.counters().removed == 0
     });
 }
 
@@ -79,7 +80,7 @@ fn a_synced_file_whose_removal_a_crash_took_back_is_whole() {
         }
         crash(&mut world);
         world.cache.sweep().unwrap();
-        assert!(world.cache.status().stuck.is_empty(), "{label}");
+        assert!(world.cache.counters().stuck.is_empty(), "{label}");
         assert_eq!(world.state("f"), Residency::Queued, "{label}");
         assert_eq!(read(&world.open("f", false), 10), b"synced", "{label}");
         world.drain();
@@ -95,11 +96,11 @@ fn a_removed_file_is_nobodys_concern_and_goes_when_its_removal_lasts() {
         drop(write_synced(&world, &format!("f{number}"), b"data"));
     }
     let removed: Vec<Identity> = (0..50).map(|number| remove(&world, &format!("f{number}"))).collect();
-    let status = world.cache.status();
+    let status = world.cache.counters();
     assert_eq!((status.removed, status.files), (50, 50));
     assert_eq!((status.dirty, status.queued, status.dirty_bytes, status.stuck.len()), (0, 0, 0, 0));
     assert!(removed.iter().all(|identity| !world.cache.is_dirty(identity)));
-    assert!(removed.iter().all(|identity| world.cache.state(identity) == Residency::Absent));
+    assert!(removed.iter().all(|identity| world.cache.residency(identity) == Residency::Absent));
     world.cache.housekeep();
     world.drain();
     assert_eq!((world.cache.check(false, true).unwrap().found, world.replicas(), syncs(&world)), (0, 50, 0));
@@ -107,7 +108,7 @@ fn a_removed_file_is_nobodys_concern_and_goes_when_its_removal_lasts() {
     assert_eq!((world.replicas(), world.catalogue.len(), syncs(&world)), (0, 0, 1), "one sync for all");
     crash(&mut world);
     world.drain();
-    assert!(removed.iter().all(|identity| world.cache.state(identity) == Residency::Absent));
+    assert!(removed.iter().all(|identity| world.cache.residency(identity) == Residency::Absent));
     assert!(world.store.identity("f0").is_err(), "the removal lasts");
 }
 
@@ -129,13 +130,13 @@ fn a_removed_file_that_is_open_goes_on_and_its_record_goes_before_it() {
     let handle = write_synced(&world, "f", b"data");
     let anchor = world.anchor("f");
     remove(&world, "f");
-    handle.write_at(b"more", 4, false).unwrap();
-    handle.sync(false).unwrap();
+    handle.write(b"more", 4).unwrap();
+    handle.fsync().unwrap();
     let again = world.cache.open_file(anchor, world.how(true)).unwrap();
     assert_eq!(read(&again, 10), b"datamore");
     let_go(&world);
     assert_eq!((world.replicas(), world.catalogue.len()), (1, 0));
-    assert_eq!((read(&handle, 10), world.cache.status().removed), (b"datamore".to_vec(), 0));
+    assert_eq!((read(&handle, 10), world.cache.counters().removed), (b"datamore".to_vec(), 0));
     drop((handle, again));
     assert_eq!((world.replicas(), world.catalogue.len()), (0, 0));
 }
@@ -146,13 +147,13 @@ fn a_removed_file_that_was_open_when_the_crash_took_its_removal_back_has_what_wa
         let mut world = world();
         let handle = write_synced(&world, "f", b"data");
         remove(&world, "f");
-        handle.write_at(b"more", 4, false).unwrap();
+        handle.write(b"more", 4).unwrap();
         let handle = (!closed).then_some(handle);
         crash(&mut world);
         assert_eq!(&read(&world.open("f", false), 10)[..4], b"data", "closed {closed}");
         // A crash leaves no descriptors, neither of programs nor of the agent.
         drop(handle);
-        let stuck = world.cache.drain_all(&mut |_| {}, &|| false);
+        let stuck = world.cache.drain_all();
         assert!(stuck.is_empty(), "closed {closed}: {stuck:?}");
         assert_eq!(&world.store.read("f").unwrap()[..4], b"data", "closed {closed}");
     }
@@ -204,7 +205,7 @@ fn what_a_store_that_is_never_synced_keeps_of_removed_files_goes_after_some_trie
         world.cache.housekeep();
         world.replicas() == 0
     });
-    assert_eq!((world.cache.status().removed, world.catalogue.len()), (0, 0));
+    assert_eq!((world.cache.counters().removed, world.catalogue.len()), (0, 0));
 }
 
 /// As an NFS client leaves an open file, and as a crash leaves it for good.
@@ -216,9 +217,9 @@ fn a_file_that_was_called_otherwise_instead_of_removed_is_not_kept() {
     world.cache.removing(&identity);
     world.store.rename("f", ".nfs00000000000080170000001a").unwrap();
     world.cache.unlinked(&identity);
-    assert_eq!((world.cache.status().removed, world.replicas()), (0, 0));
+    assert_eq!((world.cache.counters().removed, world.replicas()), (0, 0));
     world.machine_crash();
-    assert!(world.cache.status().stuck.is_empty() && world.catalogue.is_empty());
+    assert!(world.cache.counters().stuck.is_empty() && world.catalogue.is_empty());
 }
 
 /// Nobody could tell whether such a file is gone or renamed.

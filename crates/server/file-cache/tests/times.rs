@@ -7,10 +7,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use config::{KeepAfter, Policy};
-use data_store::{NewTime, OpenHow, Residency};
+use data_store::{DataStore, NewTime, OpenHow, Residency};
 use file_cache::FileCache;
 use global_store::now_of_files;
 use models::global::{Fault, MemoryStore, StoreOperation};
+use models::{DataStoreExt, OpenDataExt};
 use support::{MIB, World};
 use types::Timestamp;
 
@@ -21,7 +22,7 @@ fn told(cache: &FileCache, store: &MemoryStore, path: &str) -> Timestamp {
     let identity = store.identity(path).unwrap();
     let before = cache.staged_count();
     let mut mtime = store.attributes(path).unwrap().fingerprint.mtime;
-    match cache.attributes(&identity) {
+    match cache.ahead(&identity) {
         Some(overlay) => mtime = overlay.mtime,
         None if cache.staged_count() != before => mtime = store.attributes(path).unwrap().fingerprint.mtime,
         None => {}
@@ -53,7 +54,7 @@ impl Setter {
         std::thread::spawn(move || {
             let anchor = setter.store.anchor(setter.path).unwrap();
             let apply = &mut || setter.store.set_mtime(setter.path, TIME);
-            setter.cache.set_times(&anchor, Some(NewTime::At(TIME)), apply).unwrap();
+            setter.cache.date(&anchor, Some(NewTime::At(TIME)), apply).unwrap();
             setter.done.store(true, Ordering::SeqCst);
         });
         let end = Instant::now() + Duration::from_millis(20);
@@ -85,7 +86,7 @@ fn tell(story: Story, at: u64, after: bool) -> bool {
     world.policy = Arc::new(Policy { keep_after: story.keep_after, revalidate: Duration::ZERO, ..Policy::default() });
     if story.again {
         world.store.put("f0", &vec![7; story.size]);
-        world.open("f0", true).write_at(b"changed", 0, false).unwrap();
+        world.open("f0", true).write(b"changed", 0).unwrap();
     } else {
         world.write_new("f0", &vec![7; story.size]);
     }
@@ -112,7 +113,7 @@ fn tell(story: Story, at: u64, after: bool) -> bool {
     } else {
         world.store.set_hook(Some(hook))
     }
-    let drain = || world.cache.drain_all(&mut |_| {}, &|| false);
+    let drain = || world.cache.drain_all();
     let stuck = drain();
     assert!(stuck.is_empty() || story.fails, "{story:?} {at} {after}: {stuck:?}");
     world.store.set_hook(None);
@@ -168,7 +169,7 @@ fn a_time_that_a_running_copy_moves_at_once_stays() {
         let world = World::new();
         if again {
             world.store.put("f", b"old");
-            world.open("f", true).write_at(b"new", 0, false).unwrap();
+            world.open("f", true).write(b"new", 0).unwrap();
         } else {
             world.write_new("f", b"new");
         }
@@ -189,7 +190,7 @@ fn a_time_that_a_running_copy_moves_at_once_stays() {
                         support::until("the copy to write", || written.load(Ordering::SeqCst));
                         Ok(())
                     };
-                    cache.set_times(&store.anchor("f").unwrap(), Some(NewTime::At(TIME)), &mut apply).unwrap();
+                    cache.date(&store.anchor("f").unwrap(), Some(NewTime::At(TIME)), &mut apply).unwrap();
                     done.store(true, Ordering::SeqCst);
                 });
                 support::until("the time to be set", || applied.load(Ordering::SeqCst));
@@ -218,13 +219,13 @@ fn a_file_that_nobody_wrote_to_keeps_its_time_of_change_when_it_becomes_clean() 
     let world = World::new();
     let handle = world.create("f");
     let below = world.store.attributes("f").unwrap().fingerprint.ctime;
-    assert_eq!(world.cache.attributes(&world.identity("f")).unwrap().ctime, below);
+    assert_eq!(world.cache.ahead(&world.identity("f")).unwrap().ctime, below);
     drop(handle);
     world.drain();
     assert_eq!(world.store.attributes("f").unwrap().fingerprint.ctime, below);
     let handle = world.open("f", true);
-    handle.write_at(b"data", 0, false).unwrap();
-    assert!(world.cache.attributes(&world.identity("f")).unwrap().ctime > below, "a write moves it");
+    handle.write(b"data", 0).unwrap();
+    assert!(world.cache.ahead(&world.identity("f")).unwrap().ctime > below, "a write moves it");
 }
 
 #[test]
@@ -233,7 +234,7 @@ fn a_time_set_on_a_new_file_costs_no_commit_and_is_no_conflict_after_a_crash() {
     world.write_new("f", b"new");
     let commits = world.catalogue.commits();
     let anchor = world.anchor("f");
-    world.cache.set_times(&anchor, Some(NewTime::At(TIME)), &mut || world.store.set_mtime("f", TIME)).unwrap();
+    world.cache.date(&anchor, Some(NewTime::At(TIME)), &mut || world.store.set_mtime("f", TIME)).unwrap();
     assert_eq!((world.catalogue.commits(), told(&world.cache, &world.store, "f")), (commits, TIME));
     drop(anchor);
     world.crash();
@@ -250,14 +251,14 @@ fn a_time_that_could_not_be_recorded_is_no_conflict() {
         let world = World::new();
         world.store.put("f", b"old");
         let writer = world.open("f", true);
-        writer.write_at(b"new", 0, false).unwrap();
+        writer.write(b"new", 0).unwrap();
         if late {
             world.catalogue.fail_commits_late(0, 1)
         } else {
             world.catalogue.fail_commits(0, 1)
         }
         let apply = &mut || world.store.set_mtime("f", TIME);
-        assert!(world.cache.set_times(&world.anchor("f"), Some(NewTime::At(TIME)), apply).is_err());
+        assert!(world.cache.date(&world.anchor("f"), Some(NewTime::At(TIME)), apply).is_err());
         drop(writer);
         world.drain();
         assert_eq!(world.store.read("f").unwrap(), b"new", "{late}");
@@ -276,13 +277,13 @@ fn a_time_that_the_store_did_not_confirm_is_no_conflict() {
         let world = World::new();
         world.store.put("f", b"old");
         let writer = world.open("f", true);
-        writer.write_at(b"new", 0, false).unwrap();
+        writer.write(b"new", 0).unwrap();
         if confirmed {
             let matching = |operation: &StoreOperation| matches!(operation, StoreOperation::Attributes);
             world.store.fail(Fault { after: 1, matching, ..Fault::default() });
         }
         let set = |time, apply: &mut dyn FnMut() -> std::io::Result<()>| {
-            world.cache.set_times(&world.anchor("f"), Some(NewTime::At(time)), apply)
+            world.cache.date(&world.anchor("f"), Some(NewTime::At(time)), apply)
         };
         let refused = set(TIME, &mut || {
             if !later {
@@ -298,7 +299,7 @@ fn a_time_that_the_store_did_not_confirm_is_no_conflict() {
             set(AGAIN, &mut || world.store.set_mtime("f", AGAIN)).unwrap();
         }
         drop(writer);
-        assert!(world.cache.drain_all(&mut |_| {}, &|| false).is_empty(), "{label}");
+        assert!(world.cache.drain_all().is_empty(), "{label}");
         assert_eq!(world.store.read("f").unwrap(), b"new", "{label}");
         let mtime = world.store.attributes("f").unwrap().fingerprint.mtime;
         assert_eq!(
@@ -314,16 +315,16 @@ fn two_times_in_a_row_that_the_store_did_not_confirm_are_no_conflict() {
     for (begun, comes) in [(false, false), (false, true), (true, false), (true, true)] {
         let world = World::new();
         world.store.put("f", b"old");
-        world.open("f", true).write_at(b"new", 0, false).unwrap();
+        world.open("f", true).write(b"new", 0).unwrap();
         if begun {
             // A failed stage-out left its own state on the global copy.
             let matching = |operation: &StoreOperation| matches!(operation, StoreOperation::SetMtime(_));
             world.store.fail(Fault { matching, ..Fault::default() });
-            assert_eq!(world.cache.drain_all(&mut |_| {}, &|| false).len(), 1);
+            assert_eq!(world.cache.drain_all().len(), 1);
         }
         for (seconds, comes) in [(5, true), (7, comes)] {
             let time = Timestamp { seconds, nanos: 8 };
-            let refused = world.cache.set_times(&world.anchor("f"), Some(NewTime::At(time)), &mut || {
+            let refused = world.cache.date(&world.anchor("f"), Some(NewTime::At(time)), &mut || {
                 if comes {
                     world.store.set_mtime("f", time)?;
                 }
@@ -331,7 +332,7 @@ fn two_times_in_a_row_that_the_store_did_not_confirm_are_no_conflict() {
             });
             assert!(refused.is_err());
         }
-        let stuck = world.cache.drain_all(&mut |_| {}, &|| false);
+        let stuck = world.cache.drain_all();
         assert!(stuck.is_empty(), "begun {begun}, the second comes {comes}: {stuck:?}");
         assert_eq!(world.store.read("f").unwrap(), b"new");
     }
@@ -341,11 +342,11 @@ fn two_times_in_a_row_that_the_store_did_not_confirm_are_no_conflict() {
 fn another_time_than_the_one_that_the_store_did_not_confirm_is_somebody_elses() {
     let world = World::new();
     world.store.put("f", b"old");
-    world.open("f", true).write_at(b"new", 0, false).unwrap();
+    world.open("f", true).write(b"new", 0).unwrap();
     let mut refused = || Err(std::io::Error::from_raw_os_error(libc::EIO));
-    assert!(world.cache.set_times(&world.anchor("f"), Some(NewTime::At(TIME)), &mut refused).is_err());
+    assert!(world.cache.date(&world.anchor("f"), Some(NewTime::At(TIME)), &mut refused).is_err());
     world.store.put("f", b"his");
-    assert_eq!(world.cache.drain_all(&mut |_| {}, &|| false).len(), 1);
+    assert_eq!(world.cache.drain_all().len(), 1);
     world.store.set_mtime("f", TIME).unwrap();
     assert_eq!(world.state("f"), Residency::Conflict);
     assert_eq!(world.store.read("f").unwrap(), b"his");
@@ -354,7 +355,7 @@ fn another_time_than_the_one_that_the_store_did_not_confirm_is_somebody_elses() 
 /// Returns the change time that a program sees.
 fn shown(world: &World) -> Timestamp {
     let found = world.store.attributes("f").unwrap().fingerprint;
-    match world.cache.overlay(&world.identity("f"), Some(&found)) {
+    match world.cache.attributes(&world.identity("f"), Some(&found)).unwrap() {
         Some(overlay) if overlay.below.is_none_or(|below| below == found.ctime) => overlay.ctime,
         Some(overlay) if overlay.ahead => overlay.ctime.max(found.ctime),
         _ => found.ctime,
@@ -379,7 +380,7 @@ fn the_time_of_change_stays_through_stage_out_restart_and_eviction_until_somebod
         let (cache, identity, noted) = (world.cache.clone(), world.identity("f"), Arc::clone(&seen));
         world.store.set_after(Some(Arc::new(move |operation, _| {
             if matches!(operation, StoreOperation::SetMtime(_) | StoreOperation::SyncStore | StoreOperation::Sync) {
-                noted.lock().push(cache.overlay(&identity, None).unwrap());
+                noted.lock().push(cache.attributes(&identity, None).unwrap().unwrap());
             }
         })));
         world.drain();
@@ -397,7 +398,7 @@ fn the_time_of_change_stays_through_stage_out_restart_and_eviction_until_somebod
         assert_eq!(shown(&world), written, "staged in again, and after a restart");
         let handle = world.open("f", true);
         assert_eq!(shown(&world), written, "opened for writing");
-        handle.write_at(b"more data", 0, false).unwrap();
+        handle.write(b"more data", 0).unwrap();
         let again = shown(&world);
         assert!(again > written, "written");
         drop(handle);
@@ -407,7 +408,7 @@ fn the_time_of_change_stays_through_stage_out_restart_and_eviction_until_somebod
         world.store.set_mode("f", 0o600).unwrap();
         let changed = world.store.attributes("f").unwrap().fingerprint.ctime;
         assert_eq!(shown(&world), changed);
-        world.open("f", true).write_at(b"last", 0, false).unwrap();
+        world.open("f", true).write(b"last", 0).unwrap();
         let dirty = shown(&world);
         let later = wall();
         world.store.set_clock(Timestamp { seconds: later.seconds + 9, ..later }, 1_000_000);
@@ -452,7 +453,7 @@ fn a_change_of_attributes_through_us_moves_the_time_of_change_once_whenever_it_c
         assert_eq!(shown(&world), after);
         let mtime = world.store.attributes("f").unwrap().fingerprint.mtime;
         let anchor = world.anchor("f");
-        world.cache.set_times(&anchor, Some(NewTime::At(mtime)), &mut || world.store.set_mtime("f", mtime)).unwrap();
+        world.cache.date(&anchor, Some(NewTime::At(mtime)), &mut || world.store.set_mtime("f", mtime)).unwrap();
         assert_eq!(shown(&world), world.store.attributes("f").unwrap().fingerprint.ctime);
     }
 }

@@ -7,9 +7,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use types::HasErrno;
 
-use data_store::{Residency, Stuck};
+use data_store::{DataStore, Residency, Stuck};
 use file_cache::{FileCache, OpenError};
 use models::global::{Fault, MemoryStore, StoreOperation};
+use models::{DataStoreExt, OpenDataExt};
 use parking_lot::{Mutex, MutexGuard};
 use support::{MIB, World};
 use testkit::{PATIENCE, wait_until};
@@ -63,12 +64,12 @@ fn a_signal_ends_the_wait_for_another_nodes_mark() {
     world.store.set_shared(true);
     world.store.put("f", b"data");
     world.store.put_mark("f", Some(b"another 7")).unwrap();
-    let refused = world.cache.open_unless(world.anchor("f"), world.how(true), &third()).err().unwrap();
+    let refused = world.cache.open(world.anchor("f"), world.how(true), &third()).err().unwrap();
     assert_eq!(refused.errno(), Some(libc::EINTR));
     let cut = world.cache.set_len(&world.anchor("f"), 0, &world.policy, &third());
     assert_eq!(cut.err().unwrap().errno(), Some(libc::EINTR));
     world.store.put_mark("f", None).unwrap();
-    world.open("f", true).write_at(b"ours", 0, false).unwrap();
+    world.open("f", true).write(b"ours", 0).unwrap();
 }
 
 /// A profiler's signals come all the time; the copy ends by itself.
@@ -76,7 +77,7 @@ fn a_signal_ends_the_wait_for_another_nodes_mark() {
 fn a_signal_does_not_end_the_wait_for_a_copy() {
     let world = World::new();
     world.store.put("f", &vec![5; 8 * MIB]);
-    let handle = world.cache.open_unless(world.anchor("f"), world.how(true), &|| true).unwrap();
+    let handle = world.cache.open(world.anchor("f"), world.how(true), &|| true).unwrap();
     assert!(handle.backing().is_some());
     assert_eq!(support::read(&handle, 8 * MIB), vec![5; 8 * MIB]);
 }
@@ -100,7 +101,7 @@ fn who_gives_up_a_drain_waits_for_no_store_that_hangs_and_is_told_of_every_file(
     ["one", "two", "three"].iter().for_each(|name| world.write_new(name, &content));
     let hang = Hang::new(&world.store, writes);
     let hangs = hang.hang();
-    let stuck = world.cache.drain_all(&mut |_| {}, &|| hang.is_reached());
+    let stuck = world.cache.drain(None, &mut |_| {}, &|| hang.is_reached());
     assert!(stuck.iter().all(|one| one.errno == libc::EINTR && one.replica.is_file()), "{stuck:?}");
     let states = |of: Residency| stuck.iter().filter(|one| one.state == of).collect::<Vec<&Stuck>>();
     assert_eq!((states(Residency::Draining).len(), states(Residency::Queued).len()), (1, 2), "{stuck:?}");
@@ -116,7 +117,7 @@ fn who_gives_up_a_drain_waits_for_no_store_that_hangs_and_is_told_of_every_file(
 fn a_drain_that_is_given_up_while_times_of_last_access_hang_ends() {
     let mut world = World::new();
     world.policy = Arc::new(config::Policy { atime: config::Atime::Strict, ..(*world.policy).clone() });
-    if !world.cache.notes_reads(config::Atime::Strict) {
+    if world.cache.notes_reads(config::Atime::Strict).is_err() {
         return;
     }
     let handles = ["f", "g"].map(|name| {
@@ -127,9 +128,9 @@ fn a_drain_that_is_given_up_while_times_of_last_access_hang_ends() {
     let sets = |operation: &StoreOperation| matches!(operation, StoreOperation::SetAtime(_));
     let hang = Hang::new(&world.store, sets);
     let hangs = hang.hang();
-    assert!(world.cache.drain_all(&mut |_| {}, &|| hang.is_reached()).is_empty());
+    assert!(world.cache.drain(None, &mut |_| {}, &|| hang.is_reached()).is_empty());
     assert!(hang.is_reached());
-    assert!(world.cache.drain_all(&mut |_| {}, &third()).is_empty());
+    assert!(world.cache.drain(None, &mut |_| {}, &third()).is_empty());
     assert_eq!(threads_named("reads"), 1, "each drain leaves one more with the store");
     drop(hangs);
     wait_until("it has come back", PATIENCE, || threads_named("reads") == 0);
@@ -166,7 +167,7 @@ fn the_end_waits_for_no_store_that_hangs_and_keeps_the_burst_buffer_until_it_ans
         again.is_some()
     });
     let again = again.unwrap();
-    assert!(again.drain_all(&mut |_| {}, &|| false).is_empty());
+    assert!(again.drain_all().is_empty());
     assert_eq!(store.read("f").unwrap(), b"data");
     again.shutdown();
 }
@@ -181,7 +182,7 @@ fn who_opens_a_file_waits_for_no_look_of_its_stage_out_at_a_store_that_hangs() {
         let hang = Hang::new(&world.store, |operation| matches!(operation, StoreOperation::Attributes));
         let hangs = hang.hang();
         let (cache, how) = (world.cache.clone(), world.how(false));
-        let drain = std::thread::spawn(move || cache.drain_all(&mut |_| {}, &|| false));
+        let drain = std::thread::spawn(move || cache.drain_all());
         wait_until("the stage-out looks below", PATIENCE, || hang.is_reached());
         let cache = world.cache.clone();
         let open = std::thread::spawn(move || support::read(&cache.open_file(anchor, how).unwrap(), 4));
@@ -200,7 +201,7 @@ fn a_decision_waits_not_for_ever_for_a_stage_out_that_hangs() {
     let hang = Hang::new(&world.store, writes);
     let hangs = hang.hang();
     let cache = world.cache.clone();
-    let drain = std::thread::spawn(move || cache.drain_all(&mut |_| {}, &|| false));
+    let drain = std::thread::spawn(move || cache.drain_all());
     wait_until("the stage-out hangs", PATIENCE, || hang.is_reached());
     let decided = world.cache.resolve(&world.identity("f"), data_store::Keep::Global);
     assert_eq!(decided.unwrap_err().errno(), Some(libc::ETIMEDOUT));
@@ -215,7 +216,7 @@ fn a_time_that_is_set_while_a_stage_out_looks_below_is_no_conflict() {
         let world = World::new();
         // More than is read to decide whose bytes they are.
         world.store.put("f", &vec![1; 2 * MIB]);
-        world.open("f", true).write_at(b"new", 0, false).unwrap();
+        world.open("f", true).write(b"new", 0).unwrap();
         if fails {
             world.store.fail(Fault { matching: writes, ..Fault::default() });
         }
@@ -230,10 +231,10 @@ fn a_time_that_is_set_while_a_stage_out_looks_below_is_no_conflict() {
             let now = *operation == StoreOperation::Attributes && due.load(Ordering::Acquire);
             if now && !set.swap(true, Ordering::AcqRel) {
                 let apply = &mut || below.set_mtime("f", time);
-                cache.set_times(&anchor, Some(data_store::NewTime::At(time)), apply).unwrap();
+                cache.date(&anchor, Some(data_store::NewTime::At(time)), apply).unwrap();
             }
         })));
-        let stuck = world.cache.drain_all(&mut |_| {}, &|| false);
+        let stuck = world.cache.drain_all();
         assert_eq!(stuck.len(), usize::from(fails), "{stuck:?}");
         assert!(fails || reads.load(Ordering::Acquire) == 0, "whose bytes they are was never in doubt");
         world.drain();

@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime};
 use config::{Policy, PolicySet};
 use file_cache::{FileCache, Settings};
 use global_store::posix::{PosixStore, StoreOptions};
+use models::DataStoreExt;
 use server::{BootVerifier, Files};
 use testkit::TempTree;
 use transport::Service;
@@ -82,14 +83,14 @@ fn an_open_that_is_sent_again_opens_nothing_twice() {
     assert!(matches!(first, Message::Opened { .. }), "{first:?}");
     assert_eq!(stand.open(1, &identity, BOTH | open::CREATED), first);
     assert_eq!(stand.open(2, &identity, open::READ), first, "the same version");
-    assert_eq!(stand.cache.status().handles, 2);
+    assert_eq!(stand.cache.counters().handles, 2);
     let other = stand.create("other");
     assert!(matches!(stand.open(1, &other, BOTH), Message::Failed { code: Code::Exists, .. }));
     assert!(matches!(stand.open(3, &other, 1 << 20), Message::Failed { code: Code::Invalid, .. }));
     for handle in [1, 1, 2, 77] {
         assert_eq!(stand.ask(Message::Close { handle }, &[]).0, Message::Done {});
     }
-    assert_eq!(stand.cache.status().handles, 0);
+    assert_eq!(stand.cache.counters().handles, 0);
     assert_eq!(stand.ask(Message::Write { handle: 1, offset: 0 }, b"x").0, Message::Unknown {});
 }
 
@@ -175,7 +176,7 @@ fn what_settled_is_told_and_never_the_same_after_another_start() {
     let (before, known) = staged_count(&first);
     assert!(known);
     first.ask(Message::Close { handle: 1 }, &[]);
-    assert!(first.cache.drain_all(&mut |_| {}, &|| false).is_empty());
+    assert!(first.cache.drain_all().is_empty());
     let (after, known) = staged_count(&first);
     assert!(!known && after != before, "whoever looked below before must look again");
 }

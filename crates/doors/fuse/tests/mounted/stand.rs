@@ -11,6 +11,7 @@ use config::{Policy, PolicySet};
 use file_cache::{FileCache, Settings};
 use fuse_protocol::mount;
 use global_store::posix::{PosixStore, StoreOptions};
+use models::DataStoreExt;
 use posix_namespace::PosixNamespace;
 use rustix::mount::{OpenTreeFlags, UnmountFlags, mount_bind, open_tree, unmount};
 use rustix::process::Signal;
@@ -178,7 +179,7 @@ fn serve() {
     std::fs::write(root.join("ready"), b"").unwrap();
     session.run().unwrap();
     serves.stop_windows();
-    let stuck = cache.drain_all(&mut |_| {}, &|| false);
+    let stuck = cache.drain_all();
     assert!(stuck.is_empty(), "{stuck:?}");
     cache.shutdown();
 }

@@ -153,6 +153,7 @@ impl Inner {
 
 #[cfg(test)]
 mod tests {
+    use models::{DataStoreExt, OpenDataExt};
     use rustix::io::Errno;
     use types::Timestamp;
 
@@ -180,7 +181,7 @@ mod tests {
         refuse(&world, 0, Errno::NOSPC);
         for name in names {
             world.store.put(name, b"old");
-            world.open_named(name, true, false).unwrap().write_at(b"new", 0, false).unwrap();
+            world.open_named(name, true, false).unwrap().write(b"new", 0).unwrap();
         }
         world
     }
@@ -189,14 +190,14 @@ mod tests {
     fn a_brand_that_was_refused_is_written_later_and_those_of_other_files_at_once() {
         let mut world = written(&["f"]);
         world.cache.housekeep();
-        assert_eq!((identity_attribute_of(&world, "f"), world.cache.status().without_identity_attribute), (None, 1));
+        assert_eq!((identity_attribute_of(&world, "f"), world.cache.counters().without_identity_attribute), (None, 1));
         refuse_none(&world);
         world.store.put("g", b"old");
-        world.open_named("g", true, true).unwrap().write_at(b"NEW", 0, false).unwrap();
+        world.open_named("g", true, true).unwrap().write(b"NEW", 0).unwrap();
         assert!(identity_attribute_of(&world, "g").is_some(), "one failure made an end of it");
-        assert!(world.cache.status().xattrs);
+        assert!(world.cache.counters().xattrs);
         world.cache.housekeep();
-        assert_eq!(world.cache.status().without_identity_attribute, 0);
+        assert_eq!(world.cache.counters().without_identity_attribute, 0);
         world.lose_catalogue();
         assert_eq!(world.state(), Residency::Queued, "nothing tells that it is dirty");
         assert_eq!(world.drain(), 0);
@@ -207,7 +208,7 @@ mod tests {
     fn a_dirty_file_without_a_brand_gets_one_in_the_next_life_of_the_agent() {
         let mut world = written(&["f"]);
         world.crash();
-        assert_eq!(world.cache.status().without_identity_attribute, 1);
+        assert_eq!(world.cache.counters().without_identity_attribute, 1);
         world.cache.housekeep();
         world.lose_catalogue();
         assert_eq!(world.drain(), 0);
@@ -223,7 +224,7 @@ mod tests {
             world.write(b"new");
             refuse(&world, 0, Errno::IO);
             let (anchor, time) = (world.store.anchor("f").unwrap(), Timestamp { seconds: 5, nanos: 0 });
-            world.cache.set_times(&anchor, Some(NewTime::At(time)), &mut || world.store.set_mtime("f", time)).unwrap();
+            world.cache.date(&anchor, Some(NewTime::At(time)), &mut || world.store.set_mtime("f", time)).unwrap();
             refuse_none(&world);
             (0..lives).for_each(|_| world.crash());
             world.cache.housekeep();
@@ -251,10 +252,10 @@ mod tests {
     fn what_is_clean_or_unknown_wants_no_brand_any_more() {
         let world = written(&["f", "g", "h"]);
         assert_eq!(world.drain(), 0);
-        assert_eq!(world.cache.status().without_identity_attribute, 3);
+        assert_eq!(world.cache.counters().without_identity_attribute, 3);
         world.cache.inner.table.lock().files.remove(&world.store.identity("h").unwrap());
         world.cache.housekeep();
-        assert_eq!(world.cache.status().without_identity_attribute, 0);
+        assert_eq!(world.cache.counters().without_identity_attribute, 0);
     }
 
     #[test]
@@ -268,7 +269,7 @@ mod tests {
         let identity_attribute =
             identity_attribute_of(&world, name).expect("a long path costs the file its identity_attribute");
         assert!(identity_attribute.encode(IDENTITY_ATTRIBUTE_BYTES_MAX).len() <= IDENTITY_ATTRIBUTE_BYTES);
-        assert_eq!(world.cache.status().without_identity_attribute, 0);
+        assert_eq!(world.cache.counters().without_identity_attribute, 0);
     }
 
     #[test]
@@ -277,7 +278,7 @@ mod tests {
         world.store.put("f", b"old");
         refuse(&world, 0, Errno::OPNOTSUPP);
         world.write(b"new");
-        let status = world.cache.status();
+        let status = world.cache.counters();
         assert_eq!((status.xattrs, status.without_identity_attribute), (false, 0));
     }
 

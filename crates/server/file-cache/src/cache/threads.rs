@@ -66,6 +66,7 @@ impl Threads {
 
 #[cfg(test)]
 mod tests {
+    use models::DataStoreExt;
     use types::HasErrno;
 
     use super::*;

@@ -147,8 +147,10 @@ impl Inner {
 mod tests {
     use std::sync::atomic::Ordering;
 
+    use models::DataStoreExt;
+
     use crate::world::World;
-    use data_store::Residency;
+    use data_store::{OpenData, Residency};
 
     /// The three commits are that of the intent, a second one for an open that allows mapping, and that of the
     /// withdrawal. A truncation that is refused to the program must not happen after the agent's death, whatever
@@ -173,7 +175,7 @@ mod tests {
             world.crash();
             assert_eq!(world.state(), Residency::Absent, "{label}");
             assert!(world.catalogue.is_empty(), "{label}");
-            assert!(world.cache.status().stuck.is_empty(), "{label}");
+            assert!(world.cache.counters().stuck.is_empty(), "{label}");
             assert_eq!(world.drain(), 0, "{label}");
             assert_eq!(world.store.read("f").unwrap(), b"old", "{label}");
         }

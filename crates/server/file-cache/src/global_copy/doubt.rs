@@ -4,7 +4,7 @@
 //! and so does every change of attributes or names, ours included. Therefore:
 //!
 //! 1. Our own changes through the mount are noted with the time that they took ([`Below::own`]): a ctime within it is
-//!    ours. That holds if somebody looked shortly before ([`FileCache::saw`]); a doubt that existed then stays
+//!    ours. That holds if somebody looked shortly before ([`Inner::saw`]); a doubt that existed then stays
 //!    ([`Below::doubted`]).
 //! 2. Any other ctime is a doubt, and the bytes decide (`content.rs`): before a clean file is opened again, and before
 //!    a stage-out writes. The result is remembered by the new ctime.
@@ -18,41 +18,23 @@ use std::time::Duration;
 
 use catalogue::{Durability, Record, State};
 use global_store::Anchor;
-use types::{Fingerprint, Identity, Moved, Timestamp};
+use types::{Fingerprint, Moved, Timestamp};
 
-use crate::cache::{FileCache, Inner};
+use crate::cache::Inner;
 use crate::clock::wall;
 use crate::limits::COARSE_SECONDS;
-use crate::residency::{File, earlier};
+use crate::residency::{File, Live, earlier};
 
-impl FileCache {
-    /// Notes a look at a global copy while no change of ours was under way. Doubts that our changes would hide stay.
-    pub fn saw(&self, identity: &Identity, found: &Fingerprint) {
-        if let Some(file) = self.inner.known(identity) {
-            self.inner.saw(&file, found);
-        }
-    }
-
-    /// Returns whether a look ([`FileCache::saw`]) should precede a change of a file's attributes or names through the
+impl Inner {
+    /// Returns whether a look ([`Inner::saw`]) should precede a change of a file's attributes or names through the
     /// agent: nobody has looked for a while.
-    pub fn wants_look(&self, identity: &Identity) -> bool {
-        let Some(file) = self.inner.known(identity) else { return false };
-        let live = file.live.lock();
-        let now = self.inner.now();
+    pub(crate) fn wants_look(&self, file: &File, live: &Live) -> bool {
+        let now = self.now();
         let is_recent = |then: Duration| now.saturating_sub(then) < live.policy.revalidate;
         live.record().is_some() && !file.drain.is_locked() && !live.below.looked.is_some_and(is_recent)
     }
 
-    /// Notes that attributes or names of a file were changed through the agent since `began` (by [`now_of_files`](global_store::now_of_files)): its ctime
-    /// is no outsider's.
-    pub fn changed_attributes(&self, identity: &Identity, began: Timestamp) {
-        if let Some(file) = self.inner.known(identity) {
-            self.inner.note_own(&file, began);
-        }
-    }
-}
-
-impl Inner {
+    /// Notes a look at a global copy while no change of ours was under way. Doubts that our changes would hide stay.
     pub(crate) fn saw(&self, file: &File, found: &Fingerprint) {
         if file.drain.is_locked() {
             return;
@@ -73,7 +55,8 @@ impl Inner {
         }
     }
 
-    /// See [`FileCache::changed_attributes`].
+    /// Notes that attributes or names of a file were changed through the agent since `began` (by
+    /// [`now_of_files`](global_store::now_of_files)): its ctime is no outsider's.
     pub(crate) fn note_own(&self, file: &File, began: Timestamp) {
         let anchor = {
             let mut live = file.live.lock();

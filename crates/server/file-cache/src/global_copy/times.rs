@@ -15,8 +15,28 @@ use data_store::NewTime;
 use global_store::now_of_files;
 
 impl Inner {
-    /// Sets the times of a file, through `apply` and in the replica. Gate held.
+    /// Sets times (`utimens`): runs `apply`, which changes the global copy's times, in such a way that a running
+    /// stage-out does not take the change for an outsider's. A dirty replica then gets the same mtime if `sets` says
+    /// so. For a file without a replica this only runs `apply`.
     pub(crate) fn set_times(
+        &self,
+        anchor: &Arc<dyn Anchor>,
+        sets: Option<NewTime>,
+        apply: &mut dyn FnMut() -> io::Result<()>,
+    ) -> io::Result<()> {
+        self.gated(anchor.identity(), false, |file, _| {
+            // An earlier read must not be noted after the times that are set now.
+            self.settle_reads(file);
+            let mut applied = false;
+            let mut noted = || apply().inspect(|()| applied = true);
+            let done = self.set_times_gated(file, anchor, sets, &mut noted);
+            let done = done.or_else(|error| if applied { self.times_refused(file, error) } else { Err(error) });
+            self.watch_reads_again(file);
+            done
+        })?
+    }
+
+    fn set_times_gated(
         &self,
         file: &File,
         anchor: &Arc<dyn Anchor>,

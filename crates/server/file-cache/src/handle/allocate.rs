@@ -10,8 +10,8 @@ use rustix::fs::FallocateFlags;
 use types::ByteRange;
 
 use super::route::Route;
-use super::{FileHandle, errno, is_too_large};
-use crate::errors::is_full;
+use super::{FileHandle, is_too_large};
+use crate::errors::{is_full, os};
 
 /// Modes that leave every byte of the content unchanged.
 const KEEPS: u32 = (libc::FALLOC_FL_KEEP_SIZE | libc::FALLOC_FL_UNSHARE_RANGE) as u32;
@@ -30,8 +30,8 @@ impl FileHandle {
     /// to the global store. A file that the kernel writes without the agent stays, and gets its new length with a hole
     /// if the global store has room for it. Errors: `EOPNOTSUPP` if the route does not support the mode; a file that
     /// goes through only grows and gets holes.
-    pub fn fallocate(&self, mode: u32, offset: u64, len: u64) -> io::Result<()> {
-        let done = self.allocate(mode, offset, len);
+    pub(super) fn allocate(&self, mode: u32, offset: u64, len: u64) -> io::Result<()> {
+        let done = self.allocate_untold(mode, offset, len);
         if mode & !KEEPS != 0 {
             // Some modes move all bytes behind the range.
             self.tell_change(ByteRange::new(
@@ -42,7 +42,7 @@ impl FileHandle {
         done
     }
 
-    fn allocate(&self, mode: u32, offset: u64, len: u64) -> io::Result<()> {
+    fn allocate_untold(&self, mode: u32, offset: u64, len: u64) -> io::Result<()> {
         let Tried::Full(code) = self.try_allocate(mode, offset, len)? else { return Ok(()) };
         if self.inner.spill(&self.file)?
             && let Tried::Done = self.try_allocate(mode, offset, len)?
@@ -51,7 +51,7 @@ impl FileHandle {
         }
         let fits_below = self.inner.store.free_bytes().is_some_and(|free| len <= free);
         if mode & !KEEPS != 0 || !fits_below || code == Some(libc::EFBIG) {
-            return errno(code.unwrap_or(libc::ENOSPC));
+            return os(code.unwrap_or(libc::ENOSPC));
         }
         if mode & KEEPS == 0 { self.lengthen(offset.saturating_add(len)) } else { Ok(()) }
     }
@@ -59,7 +59,7 @@ impl FileHandle {
     /// Extends the file to `end`, with a hole, if it is shorter.
     fn lengthen(&self, end: u64) -> io::Result<()> {
         let _io = self.file.io.read();
-        let Route::Replica(fd) = self.route(true)? else { return errno(libc::EIO) };
+        let Route::Replica(fd) = self.route(true)? else { return os(libc::EIO) };
         let size = rustix::fs::fstat(&fd)?.st_size as u64;
         if size < end {
             rustix::fs::ftruncate(&fd, end)?;
@@ -79,7 +79,7 @@ impl FileHandle {
         match to {
             Route::Replica(fd) => self.allocate_here(&fd, mode, offset, len),
             Route::Global(global) => allocate_below(&*global, mode, offset, len).map(|()| Tried::Done),
-            Route::Partial => errno(libc::EIO),
+            Route::Partial => os(libc::EIO),
         }
     }
 

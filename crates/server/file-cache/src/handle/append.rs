@@ -8,9 +8,9 @@ use global_store::StoreFile;
 use global_store::calls::still_wanted;
 use types::ByteRange;
 
-use super::{FileHandle, Route, errno};
+use super::{FileHandle, Route};
 use crate::burst_buffer::replica;
-use crate::errors::is_full;
+use crate::errors::{is_full, os};
 use crate::limits::{APPEND_SEARCHED_BYTES, PAGE_BYTES};
 use data_store::WriteResult;
 
@@ -63,13 +63,14 @@ impl FileHandle {
     /// Appends. The part of an append that found no more room stays: others may have written behind it since, or into
     /// it.
     pub(super) fn append(&self, data: &[u8]) -> io::Result<WriteResult> {
+        self.tell()?;
         let _append = self.file.append.lock();
         self.append_rest(data, Standing::default())
     }
 
     /// Appends data whose first try was lost with its process. The file had `end` bytes when that began. If the data
     /// stands somewhere behind them, it was done. If only a first part stands there, that is completed.
-    pub fn append_again(&self, data: &[u8], end: u64) -> io::Result<WriteResult> {
+    pub(super) fn append_again(&self, data: &[u8], end: u64) -> io::Result<WriteResult> {
         // Nobody else appends between the look and the write.
         let _append = self.file.append.lock();
         let found = {
@@ -82,7 +83,7 @@ impl FileHandle {
                     let size = global.attributes()?.fingerprint.size;
                     look(data, end, size, &|buffer, at| global.read_at(buffer, at))?
                 }
-                Route::Partial => return errno(libc::EIO),
+                Route::Partial => return os(libc::EIO),
             }
         };
         match found {
@@ -109,7 +110,7 @@ impl FileHandle {
                     write_below(global.as_ref(), data, &mut standing)
                 }
                 Route::Replica(_) | Route::Global(_) => Ok(()),
-                Route::Partial => errno(libc::EIO),
+                Route::Partial => os(libc::EIO),
             }
         });
         self.tell_change(ByteRange::at(standing.start, standing.bytes as u64));

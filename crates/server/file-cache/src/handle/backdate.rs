@@ -16,7 +16,7 @@ use data_store::WriteResult;
 
 /// State of a file before backdated bytes arrive.
 #[derive(Debug, Default)]
-pub struct Backdating {
+pub(super) struct Backdating {
     version: Option<Version>,
     changes: u64,
     mtime: Timestamp,
@@ -25,7 +25,7 @@ pub struct Backdating {
 impl FileHandle {
     /// Prepares for bytes that were written a while ago; call [`FileHandle::backdate`] after they are written. Returns
     /// `None` if the file's time is not kept in a replica: then the time of arrival counts.
-    pub fn backdating(&self) -> Option<Backdating> {
+    pub(super) fn backdating(&self) -> Option<Backdating> {
         // A thread that moves the file to the global store meanwhile would find our descriptor, which may write.
         let _io = self.file.io.read();
         let changes = self.file.changes_now.load(Ordering::Acquire);
@@ -38,7 +38,7 @@ impl FileHandle {
     /// Sets the file's time after all or some of the bytes have arrived; the last of them was written at `at`. Changes
     /// that others made meanwhile take precedence and keep their time. Any time that was visible before the bytes
     /// arrived changes, if the burst buffer can represent a new one.
-    pub fn backdate(&self, since: &Backdating, at: Timestamp) -> io::Result<()> {
+    pub(super) fn backdate(&self, since: &Backdating, at: Timestamp) -> io::Result<()> {
         let _io = self.file.io.write();
         let Route::Replica(replica) = self.route(true)? else { return Ok(()) };
         let _dating = self.file.dating.lock();
@@ -64,8 +64,8 @@ impl FileHandle {
         Ok(())
     }
 
-    /// Writes like [`FileHandle::write_at`], with `at` as the time of the write.
-    pub fn write_backdated(&self, data: &[u8], offset: u64, at: Timestamp) -> io::Result<WriteResult> {
+    /// Writes like [`FileHandle::write`], with `at` as the time of the write.
+    pub(super) fn write_backdated(&self, data: &[u8], offset: u64, at: Timestamp) -> io::Result<WriteResult> {
         self.tell()?;
         // A write that goes elsewhere has no such time, and waits for nobody.
         let in_replica = self.file.live.lock().is_whole();
@@ -88,13 +88,14 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
+    use models::DataStoreExt;
     use models::global::StoreOperation;
     use parking_lot::Mutex;
     use types::Identity;
 
     use super::*;
     use crate::world::World;
-    use data_store::{NewTime, Residency};
+    use data_store::{NewTime, OpenData, Residency};
 
     fn mtime(handle: &FileHandle) -> Timestamp {
         let Ok(Route::Replica(replica)) = handle.route(false) else { panic!("no replica") };
@@ -111,7 +112,7 @@ mod tests {
         let world = World::new();
         world.store.put("f", b"data");
         let handle = world.open(true, false).unwrap();
-        handle.write_at(b"first", 0, false).unwrap();
+        handle.write(b"first", 0).unwrap();
         let first = mtime(&handle);
         handle.write_backdated(b"later", 0, ago(Duration::from_secs(100))).unwrap();
         assert_eq!(mtime(&handle), first.next(), "it came after what was there");
@@ -135,8 +136,8 @@ mod tests {
     fn what_others_do_meanwhile_counts_for_more() {
         type Act = fn(&World, &FileHandle);
         let acts: [Act; 6] = [
-            |_, other| assert!(other.write_at(b"x", 0, false).is_ok()),
-            |_, other| assert!(other.write_at(b"x", 0, true).is_ok()),
+            |_, other| assert!(other.write(b"x", 0).is_ok()),
+            |_, other| assert!(other.append(b"x").is_ok()),
             |_, other| other.set_len(2).unwrap(),
             |_, other| other.fallocate(0, 0, 100).unwrap(),
             |world, _| drop(world.open(true, true).unwrap()),
@@ -144,10 +145,7 @@ mod tests {
                 // The file cannot spill meanwhile.
                 let anchor = world.store.anchor("f").unwrap();
                 let time = Timestamp { seconds: wall().seconds + 1000, nanos: 0 };
-                world
-                    .cache
-                    .set_times(&anchor, Some(NewTime::At(time)), &mut || world.store.set_mtime("f", time))
-                    .unwrap();
+                world.cache.date(&anchor, Some(NewTime::At(time)), &mut || world.store.set_mtime("f", time)).unwrap();
             },
         ];
         for (number, act) in acts.into_iter().enumerate() {
@@ -182,10 +180,10 @@ mod tests {
         // A time that a program set stays.
         let before = below();
         let handle = world.open(true, false).unwrap();
-        handle.write_at(b"the same", 0, false).unwrap();
+        handle.write(b"the same", 0).unwrap();
         let anchor = world.store.anchor("f").unwrap();
         let time = before.mtime;
-        world.cache.set_times(&anchor, Some(NewTime::At(time)), &mut || world.store.set_mtime("f", time)).unwrap();
+        world.cache.date(&anchor, Some(NewTime::At(time)), &mut || world.store.set_mtime("f", time)).unwrap();
         drop(handle);
         assert_eq!(world.drain(), 0);
         assert_eq!((below().mtime, world.store.read("f").unwrap()), (time, b"the same".to_vec()));
@@ -209,7 +207,7 @@ mod tests {
             seen.lock().push(*time);
             // The second time set is the one that tells the copy apart.
             if seen.lock().len() == 2 {
-                writer.write_at(b"late", 0, false).unwrap();
+                writer.write(b"late", 0).unwrap();
             }
         })));
         world.drain();
@@ -239,10 +237,7 @@ mod tests {
             *seen.lock() += 1;
             let world = inside.upgrade().unwrap();
             let anchor = world.store.anchor("f").unwrap();
-            world
-                .cache
-                .set_times(&anchor, Some(NewTime::At(given)), &mut || world.store.set_mtime("f", given))
-                .unwrap();
+            world.cache.date(&anchor, Some(NewTime::At(given)), &mut || world.store.set_mtime("f", given)).unwrap();
         })));
         world.drain();
         world.store.set_hook(None);
@@ -256,7 +251,7 @@ mod tests {
         let world = World::new();
         world.store.put("f", b"data");
         let handle = world.open(true, false).unwrap();
-        handle.write_at(b"first", 0, false).unwrap();
+        handle.write(b"first", 0).unwrap();
         let Ok(Route::Replica(replica)) = handle.route(true) else { panic!("no replica") };
         let told_apart = Timestamp { seconds: wall().seconds + COARSE_SECONDS, nanos: 0 };
         replica::set_mtime(replica.as_fd(), told_apart).unwrap();

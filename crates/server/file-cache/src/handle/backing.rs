@@ -9,26 +9,19 @@ use global_store::posix::reopen_as_path;
 use types::Version;
 
 use super::FileHandle;
+use crate::burst_buffer::lease::{self, Nobody};
 use crate::burst_buffer::replica::How;
 use crate::cache::Inner;
 use crate::residency::File;
+use data_store::Passthrough;
 
-impl FileHandle {
-    /// Returns an `O_PATH` descriptor of the complete replica, for passthrough; `None` for every other route. The
-    /// handles of a file share one while descriptors are plenty.
-    pub fn backing(&self) -> Option<Arc<OwnedFd>> {
+impl Passthrough for FileHandle {
+    /// The handles of a file share one descriptor while descriptors are plenty.
+    fn backing(&self) -> Option<Arc<OwnedFd>> {
         self.inner.backing_of(&self.file, self.whole?, self.policy.atime)
     }
 
-    /// Returns how the kernel notes reads of [`backing`](FileHandle::backing).
-    pub fn atime(&self) -> Atime {
-        self.policy.atime
-    }
-
-    /// Begins passthrough: from now on the kernel reads and writes without the agent. Returns false if that is not
-    /// allowed: the file has moved to the global store since it was opened, or room is so scarce that written data may
-    /// have to go there.
-    pub fn use_passthrough(&self) -> bool {
+    fn begin(&self) -> bool {
         let scarce = self.write && self.inner.spaces.is_scarce(&self.policy);
         let mut live = self.file.live.lock();
         if self.whole.is_none() || live.version() != self.whole || !live.is_whole() {
@@ -42,6 +35,20 @@ impl FileHandle {
             self.inner.counters.kernel_writers.fetch_add(self.write.into(), Ordering::Relaxed);
         }
         true
+    }
+
+    fn is_unshared(&self) -> bool {
+        let Some(version) = self.whole else { return false };
+        {
+            let mut live = self.file.live.lock();
+            if live.users.handles() != 1 || live.version() != Some(version) {
+                return false;
+            }
+            // Our own descriptors would refuse the lease.
+            (live.fds.read, live.fds.noted, live.fds.write) = (None, None, None);
+        }
+        let alone = |fd: OwnedFd| lease::probe(fd.as_fd(), Nobody::Uses).unwrap_or(false);
+        self.inner.replicas.open_as(version, How::Read).is_ok_and(alone)
     }
 }
 

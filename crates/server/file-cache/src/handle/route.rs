@@ -9,9 +9,10 @@ use global_store::StoreFile;
 use global_store::calls::still_wanted;
 use types::Step;
 
-use super::{FileHandle, errno};
+use super::FileHandle;
 use crate::burst_buffer::replica::{self, How};
 use crate::clock::wall;
+use crate::errors::os;
 use crate::residency::{Body, Live};
 
 /// The place where one request is served.
@@ -30,7 +31,7 @@ impl Route {
                 still_wanted()?;
                 global.write_at(data, offset).step("write to the global store")
             }
-            Route::Partial => errno(libc::EIO),
+            Route::Partial => os(libc::EIO),
         }
     }
 }
@@ -55,7 +56,7 @@ impl FileHandle {
 
     pub(super) fn route(&self, write: bool) -> io::Result<Route> {
         if write && !self.write {
-            return errno(libc::EBADF);
+            return os(libc::EBADF);
         }
         let how = match self.noted() {
             _ if write => How::Write,
@@ -67,17 +68,17 @@ impl FileHandle {
             match live.body() {
                 _ if live.is_through() => {
                     let global = live.fds.global.as_ref().map(|(_, global)| Arc::clone(global));
-                    return global.map(Route::Global).ok_or_else(|| io::Error::from_raw_os_error(libc::EIO));
+                    return global.map_or_else(|| os(libc::EIO), |global| Ok(Route::Global(global)));
                 }
                 Body::Fetching(_) => return Ok(Route::Partial),
                 _ if is_nowhere(&live) => {
                     drop(live);
                     drop(self.file.gate());
                     let still = is_nowhere(&self.file.live.lock());
-                    return if still { errno(libc::EIO) } else { self.route(write) };
+                    return if still { os(libc::EIO) } else { self.route(write) };
                 }
                 Body::Lost { .. } => {
-                    return errno(libc::EIO).step("find the replica, whose data is lost from the burst buffer");
+                    return os(libc::EIO).step("find the replica, whose data is lost from the burst buffer");
                 }
                 _ => {}
             }
@@ -91,7 +92,7 @@ impl FileHandle {
             }
             live.version()
         };
-        let Some(version) = version else { return errno(libc::EIO) };
+        let Some(version) = version else { return os(libc::EIO) };
         let fd = match self.inner.replicas.open_as(version, how) {
             // The replica was dropped for another body meanwhile: look again.
             Err(error)

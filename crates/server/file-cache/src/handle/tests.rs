@@ -30,10 +30,10 @@ fn what_was_given_up_while_it_waited_for_its_file_does_not_happen() {
     let handle = world.open(true, false).unwrap();
     let io = || handle.file.io.write();
     let refused = [
-        given_up(io(), || handle.write_at(b"DATA", 0, false).map(|_| ())),
+        given_up(io(), || handle.write(b"DATA", 0).map(|_| ())),
         given_up(io(), || handle.set_len(1)),
         given_up(io(), || handle.fallocate(0, 0, 100)),
-        given_up(handle.file.append.lock(), || handle.write_at(b"more", 0, true).map(|_| ())),
+        given_up(handle.file.append.lock(), || handle.append(b"more").map(|_| ())),
         given_up(handle.file.append.lock(), || handle.append_again(b"more", 4).map(|_| ())),
     ];
     assert_eq!(refused, [Some(libc::EIO); 5]);
@@ -51,14 +51,14 @@ fn an_append_that_fills_the_global_store_says_how_much_of_it_stands_there() {
     world.store.put("f", b"data");
     let policy = Arc::new(Policy { cache: config::Cache::Through, ..Policy::default() });
     let how = OpenHow { read: true, write: true, policy, ..OpenHow::default() };
-    let handle = world.cache.open_file(world.store.anchor("f").unwrap(), how).unwrap();
+    let handle = world.cache.inner.open_file(&world.store.anchor("f").unwrap(), how, &|| false).unwrap();
     let matching = |operation: &StoreOperation| matches!(operation, StoreOperation::Write(_));
     world.store.fail(Fault { matching, errno: libc::ENOSPC, torn: true, ..Fault::default() });
-    let result = handle.write_at(&[7; 100], 0, true).unwrap();
+    let result = handle.append(&[7; 100]).unwrap();
     assert_eq!((result.offset, result.written), (4, 50));
     assert_eq!(world.store.attributes("f").unwrap().fingerprint.size, 54);
     world.store.fail(Fault { matching, errno: libc::ENOSPC, ..Fault::default() });
-    let refused = handle.write_at(&[7; 50], 0, true).unwrap_err();
+    let refused = handle.append(&[7; 50]).unwrap_err();
     assert_eq!(refused.errno(), Some(libc::ENOSPC), "nothing of it stands");
 }
 

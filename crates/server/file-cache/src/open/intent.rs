@@ -202,9 +202,10 @@ mod tests {
     use std::time::Duration;
 
     use config::Policy;
+    use models::DataStoreExt;
 
     use crate::world::World;
-    use data_store::Residency;
+    use data_store::{OpenData, Residency};
 
     /// A world without extended attributes, where an open that allows mapping waits for a second commit of its intent.
     fn world() -> World {
@@ -229,7 +230,7 @@ mod tests {
         assert_eq!(world.state(), Residency::Queued);
         let queued = world.cache.inner.queue.pop(Duration::MAX, &mut |_| true);
         let queued = queued.expect("nothing would ever stage it out");
-        assert_eq!(queued.identity(), &world.store.identity("f").unwrap());
+        assert_eq!(queued.identity, world.store.identity("f").unwrap());
     }
 
     #[test] // S15

@@ -192,11 +192,13 @@ mod tests {
     use std::fs::OpenOptions;
     use std::os::unix::fs::FileExt;
     use std::path::Path;
+
+    use models::{DataStoreExt, OpenDataExt};
     use types::HasErrno;
 
     use crate::limits::BLOCK_BYTES;
     use crate::world::World;
-    use data_store::{Keep, Residency};
+    use data_store::{Keep, OpenData, Residency};
 
     const LEN: usize = 2 * BLOCK_BYTES as usize + 5000;
 
@@ -221,7 +223,7 @@ mod tests {
         assert_eq!(world.open(true, true).err().and_then(|error| error.errno()), Some(libc::EIO));
         assert_eq!((world.drain(), world.state()), (1, Residency::Failed));
         assert_eq!(world.store.read("f").unwrap(), b"old", "staged out as if it were right");
-        let status = world.cache.status();
+        let status = world.cache.counters();
         assert_eq!(status.stuck[0].state, "damaged");
         assert!(status.stuck[0].reason.contains(reason), "{}", status.stuck[0].reason);
     }
@@ -288,8 +290,8 @@ mod tests {
         world.store.put("f", b"");
         let file = world.open(true, false).unwrap();
         for (len, wanted) in [(1600, 1600), (1601, 1600), (1700, 1700), (1700, 1700)] {
-            file.write_at(&vec![1; len], 0, false).unwrap();
-            file.sync(true).unwrap();
+            file.write(&vec![1; len], 0).unwrap();
+            file.fdatasync().unwrap();
             assert_eq!(noted(&world), wanted);
         }
         file.set_len(1650).unwrap();
@@ -299,12 +301,12 @@ mod tests {
     #[test] // S70
     fn a_synced_file_that_was_cut_after_the_death_of_its_agent_is_damaged() {
         let mut world = dirty();
-        world.open(true, false).unwrap().sync(true).unwrap();
+        world.open(true, false).unwrap().fdatasync().unwrap();
         world.restart(false, set_len(LEN as u64 - 1));
         is_damaged(&world, "2102151 bytes");
         // A longer replica is valid: the bytes behind the note were not synced.
         let mut world = dirty();
-        world.open(true, false).unwrap().sync(true).unwrap();
+        world.open(true, false).unwrap().fdatasync().unwrap();
         world.restart(false, set_len(LEN as u64 + 1));
         assert_eq!(world.drain(), 0);
         // Neither were these.
@@ -317,7 +319,7 @@ mod tests {
     fn a_program_that_cuts_a_synced_file_does_no_damage() {
         for opens in [false, true] {
             let mut world = dirty();
-            world.open(true, false).unwrap().sync(true).unwrap();
+            world.open(true, false).unwrap().fdatasync().unwrap();
             if opens {
                 world.open(true, true).unwrap();
             } else {

@@ -28,7 +28,7 @@ use types::{Identity, Timestamp, Version};
 use super::{Below, Body, Compared, Copies, Medium, NameHold, Removal, Synced, Told, Users, VisibleChangeTime};
 
 /// One version of one file's data.
-pub struct File {
+pub(crate) struct File {
     pub(crate) identity: Identity,
     pub(crate) drain: Mutex<()>,
     pub(crate) io: RwLock<()>,
@@ -36,7 +36,7 @@ pub struct File {
     /// Number of changes with the present time, counted while `io` or `dating` is held.
     pub(crate) changes_now: AtomicU64,
     /// Serializes changes past `io` and the setting back of times
-    /// ([`FileHandle::backdate`](crate::FileHandle::backdate)). Only `live` is locked while it is held.
+    /// (`backdate.rs`). Only `live` is locked while it is held.
     pub(crate) dating: Mutex<()>,
     /// Serializes backdated writes.
     pub(crate) backdated: Mutex<()>,
@@ -170,11 +170,6 @@ impl File {
         change()
     }
 
-    /// Returns the file's identity.
-    pub fn identity(&self) -> &Identity {
-        &self.identity
-    }
-
     /// Makes the name of a new file durable on the store's medium.
     pub(crate) fn sync_name(&self) -> io::Result<()> {
         let anchor = {
@@ -189,11 +184,6 @@ impl File {
             self.live.lock().synced.lacks_name = false;
         }
         Ok(())
-    }
-
-    /// Returns whether this version is still the file's newest. False after others have changed the global copy.
-    pub fn is_current(&self) -> bool {
-        !self.live.lock().is_retired()
     }
 }
 

@@ -213,6 +213,7 @@ impl<'a> Announcer<'a> {
 
 #[cfg(test)]
 mod tests {
+    use models::DataStoreExt;
     use models::global::{Fault, StoreOperation};
 
     use crate::world::World;
@@ -236,7 +237,7 @@ mod tests {
         let before = world.store.attributes("f").unwrap().fingerprint.mtime;
         world.write(b"new");
         let anchor = world.store.anchor("f").unwrap();
-        world.cache.set_times(&anchor, Some(NewTime::At(before)), &mut || world.store.set_mtime("f", before)).unwrap();
+        world.cache.date(&anchor, Some(NewTime::At(before)), &mut || world.store.set_mtime("f", before)).unwrap();
         world.store.clear_journal();
         assert_eq!(world.drain(), 0);
         assert_eq!(world.store.journal(), [], "nothing was copied");

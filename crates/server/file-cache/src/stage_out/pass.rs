@@ -27,13 +27,13 @@ struct UnderWay(Mutex<HashMap<Identity, (Arc<File>, u64)>>);
 
 impl UnderWay {
     fn begin(&self, batch: &[(Arc<File>, u64)]) {
-        let one = |(file, size): &(Arc<File>, u64)| (file.identity().clone(), (Arc::clone(file), *size));
+        let one = |(file, size): &(Arc<File>, u64)| (file.identity.clone(), (Arc::clone(file), *size));
         self.0.lock().extend(batch.iter().map(one));
     }
 
     /// Takes the file out. Returns its size in bytes.
     fn end(&self, file: &File) -> u64 {
-        self.0.lock().remove(file.identity()).map_or(0, |(_, size)| size)
+        self.0.lock().remove(&file.identity).map_or(0, |(_, size)| size)
     }
 
     /// Returns how many bytes of these files have been passed.

@@ -32,7 +32,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use catalogue::{Durability, Record};
-use concurrency::{RwLockReadGuard, RwLockWriteGuard};
+use concurrency::RwLockWriteGuard;
 use config::Verify;
 use global_store::{Dressed, Successor, hidden};
 use types::{ByteRange, Fingerprint, Identity, Moved, Shown};
@@ -43,7 +43,7 @@ use super::finish::date;
 use super::pace::CopyPace;
 use super::{StageOutJob, StageOutResult};
 use crate::burst_buffer::lease::{self, Nobody};
-use crate::cache::{CacheCounters, FileCache, Inner};
+use crate::cache::{CacheCounters, Inner};
 use crate::errors::{errno, here, os};
 use crate::fault;
 use crate::global_copy::doubt::is_renamed;
@@ -105,38 +105,6 @@ impl CopyProgress for Hidden<'_> {
     fn lost(&mut self) {}
 }
 
-impl FileCache {
-    /// Allows files to take others' places, where policies say so. The condition: everybody who knows a file by its
-    /// identity asks again after `ESTALE`.
-    pub fn begin_publishing(&self) {
-        self.inner.places.begun.store(true, Ordering::Release);
-    }
-
-    /// Returns whether files have taken others' places (policy `publish = atomic`) since the cache was opened.
-    pub fn has_published(&self) -> bool {
-        self.inner.places.any.load(Ordering::Acquire)
-    }
-
-    /// Returns whether a file without a name may have lost it to a published successor. A caller that asks for the
-    /// file by this identity gets `ESTALE` and must look the name up again. Returns false for a file that was removed
-    /// through the agent and is still open.
-    pub fn replica_may_be_gone(&self, identity: &Identity) -> bool {
-        self.inner.replica_may_be_gone(identity)
-    }
-
-    /// Locks names against publication, for a caller that changes names or attributes in the global store. Returns
-    /// `None` if a file is taking another's place just now; `steady_names` waits for that.
-    pub fn try_steady_names(&self) -> Option<RwLockReadGuard<'_, ()>> {
-        self.inner.places.names.try_read()
-    }
-
-    /// Locks names like `try_steady_names`, but waits. Must not be called while something is opened or staged out.
-    pub fn steady_names(&self) -> RwLockReadGuard<'_, ()> {
-        // In turn: otherwise readers that come and go without a pause would keep every file from taking its place.
-        self.inner.places.names.read()
-    }
-}
-
 impl Inner {
     fn hidden_name(&self, record: &Record) -> OsString {
         hidden::name(&self.settings.agent_id, record.version.0)
@@ -148,8 +116,9 @@ impl Inner {
         self.store.remove_hidden(&record.hint.with_file_name(self.hidden_name(record)))
     }
 
-    /// Returns whether a file without a name may have lost it to a published successor. A file that was removed
-    /// through the agent is known while it is open.
+    /// Returns whether a file without a name may have lost it to a published successor. A caller that asks for the
+    /// file by this identity gets `ESTALE` and must look the name up again. A file that was removed through the agent
+    /// is known while it is open.
     pub(crate) fn replica_may_be_gone(&self, identity: &Identity) -> bool {
         let in_use = |file: &File| {
             let live = file.live.lock();

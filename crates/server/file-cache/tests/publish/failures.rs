@@ -1,11 +1,11 @@
 //! Stores without room, catalogues that fail, and crashes of the machine.
 
+use models::{DataStoreExt, MemoryCatalogue};
 use std::io;
 use std::sync::Arc;
 use types::HasErrno;
 
 use catalogue::{Catalogue, Durability};
-use models::MemoryCatalogue;
 
 use crate::hooked::Step;
 use crate::world::{How, World, how, scratch};
@@ -20,7 +20,7 @@ fn a_store_without_room_for_both_is_told_and_nobody_sees_a_part() {
             Step::Dressed(0) => Err(io::Error::from_raw_os_error(errno)),
             _ => Ok(()),
         });
-        let stuck = world.cache.drain_all(&mut |_| {}, &|| false);
+        let stuck = world.cache.drain_all();
         assert_eq!((stuck.len(), stuck[0].errno), (1, errno));
         assert_eq!((world.below("f"), world.inode("f"), world.hidden()), (b"old".to_vec(), inode, 0));
         assert_eq!(world.content("f"), b"new");
@@ -51,14 +51,14 @@ fn a_record_that_cannot_be_written_publishes_nothing_and_loses_nothing() {
             }
             Ok(())
         });
-        let stuck = world.cache.drain_all(&mut |_| {}, &|| false);
+        let stuck = world.cache.drain_all();
         assert!(stuck.len() == 1 && stuck[0].reason.starts_with("the burst buffer: "), "{stuck:?}");
         assert_eq!((world.below("f"), world.inode("f"), world.hidden()), (b"old".to_vec(), inode, 0));
         world.store.at(|_| Ok(()));
         assert_eq!(world.content("f"), b"new");
         world.cache.abandon();
         let world = again(dir.path(), &catalogue);
-        assert_eq!((world.cache.status().orphaned, world.content("f")), (0, b"new".to_vec()), "{late}");
+        assert_eq!((world.cache.counters().orphaned, world.content("f")), (0, b"new".to_vec()), "{late}");
         world.drain();
         assert_eq!((world.below("f"), world.inode("f") != inode), (b"new".to_vec(), true));
         world.cache.shutdown();
@@ -81,7 +81,7 @@ fn a_crash_of_the_machine_after_a_publication_leaves_the_new_file_and_no_orphan(
             Step::Syncing if !lasts => Err(io::Error::from_raw_os_error(libc::EIO)),
             _ => Ok(()),
         });
-        assert_eq!(world.cache.drain_all(&mut |_| {}, &|| false).len(), usize::from(!lasts));
+        assert_eq!(world.cache.drain_all().len(), usize::from(!lasts));
         if removed {
             std::fs::remove_file(world.path("f")).unwrap();
         }
@@ -91,7 +91,7 @@ fn a_crash_of_the_machine_after_a_publication_leaves_the_new_file_and_no_orphan(
         world.cache.abandon();
         catalogue.crash();
         let world = again(dir.path(), &catalogue);
-        assert_eq!((world.cache.status().orphaned, world.cache.status().stuck.len()), (0, 0), "{removed} {kept}");
+        assert_eq!((world.cache.counters().orphaned, world.cache.counters().stuck.len()), (0, 0), "{removed} {kept}");
         world.drain();
         assert!(removed || world.content("f") == b"new");
         world.cache.shutdown();
@@ -111,19 +111,19 @@ fn a_name_that_could_not_be_synced_is_told_and_its_data_kept_until_the_next_star
         Step::Syncing => Err(io::Error::from_raw_os_error(libc::EIO)),
         _ => Ok(()),
     });
-    let stuck = world.cache.drain_all(&mut |_| {}, &|| false);
+    let stuck = world.cache.drain_all();
     assert_eq!((stuck.len(), stuck[0].errno, stuck[0].path_hint.to_str()), (1, libc::EIO, Some("f")), "{stuck:?}");
     assert_eq!((world.below("f"), world.content("f"), world.hidden()), (b"new".to_vec(), b"new".to_vec(), 0));
     let refused = world.cache.open_file(former, how(false, false)).err().unwrap();
     assert_eq!(refused.errno(), Some(libc::ESTALE));
     world.store.at(|_| Ok(()));
-    let stuck = world.cache.drain_all(&mut |_| {}, &|| false);
-    assert_eq!((stuck.len(), stuck[0].orphaned, world.cache.status().orphaned), (1, true, 1), "{stuck:?}");
+    let stuck = world.cache.drain_all();
+    assert_eq!((stuck.len(), stuck[0].orphaned, world.cache.counters().orphaned), (1, true, 1), "{stuck:?}");
     assert_eq!(std::fs::read(&stuck[0].replica).unwrap(), b"new");
     world.cache.shutdown();
     let world = again(dir.path(), &catalogue);
     world.drain();
-    assert_eq!((world.cache.status().orphaned, world.below("f")), (0, b"new".to_vec()));
+    assert_eq!((world.cache.counters().orphaned, world.below("f")), (0, b"new".to_vec()));
     world.cache.shutdown();
 }
 
@@ -141,11 +141,11 @@ fn a_removal_that_is_under_way_when_a_publication_fails_is_known_after_a_death()
         }
         _ => Ok(()),
     });
-    assert_eq!(world.cache.drain_all(&mut |_| {}, &|| false).len(), 1);
+    assert_eq!(world.cache.drain_all().len(), 1);
     std::fs::remove_file(world.path("f")).unwrap();
     world.cache.abandon();
     let world = again(dir.path(), &catalogue);
-    assert_eq!((world.cache.status().orphaned, world.cache.status().stuck.len()), (0, 0));
+    assert_eq!((world.cache.counters().orphaned, world.cache.counters().stuck.len()), (0, 0));
     world.drain();
     world.cache.shutdown();
 }

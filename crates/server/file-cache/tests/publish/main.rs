@@ -11,7 +11,8 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::sync::Arc;
 
 use config::{Atime, Policy};
-use data_store::{OpenHow, Residency};
+use data_store::{LocalIndex, OpenHow, Residency};
+use models::{DataStoreExt, OpenDataExt};
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_OMIT, XattrFlags, getxattr, setxattr, utimensat};
 use testkit::{PATIENCE, wait_until};
 use types::Timestamp;
@@ -54,7 +55,7 @@ fn a_published_file_appears_at_once_with_all_that_the_former_one_had() {
     let times = Timestamps { last_access: time(77, 5), last_modification: time(0, UTIME_OMIT) };
     utimensat(CWD, &path, &times, AtFlags::empty()).unwrap();
     world.rewrite("d/f", &new);
-    let mtime = world.cache.attributes(former.identity()).unwrap().mtime;
+    let mtime = world.cache.ahead(former.identity()).unwrap().mtime;
     assert_eq!(std::fs::metadata(&path).unwrap().len(), old.len() as u64, "nothing is below yet");
     world.drain();
 
@@ -72,7 +73,7 @@ fn a_published_file_appears_at_once_with_all_that_the_former_one_had() {
     assert_eq!(getxattr(&path, ACCESS, &mut value[..]).map(|len| value[..len].to_vec()), Ok(acl(4242)));
     assert!(getxattr(world.path("d/plain"), ACCESS, &mut value[..]).is_err());
     assert_eq!((world.below("d/plain"), world.state("d/plain")), (b"new".to_vec(), Residency::Absent));
-    assert_eq!((world.hidden(), world.cache.status().removed, world.replicas()), (0, 0, 0));
+    assert_eq!((world.hidden(), world.cache.counters().removed, world.replicas()), (0, 0, 0));
 
     // Nothing is known of the new file, and it is a file like any other.
     assert!(world.content("d/f") == new);
@@ -128,9 +129,9 @@ fn a_change_below_is_a_conflict_here_too_and_nothing_hidden_stays() {
     let dir = scratch();
     let world = World::open(dir.path(), How::default());
     std::fs::write(world.path("f"), b"old").unwrap();
-    world.open_file("f", true, false).write_at(b"ours", 0, false).unwrap();
+    world.open_file("f", true, false).write(b"ours", 0).unwrap();
     std::fs::write(world.path("f"), b"theirs, longer").unwrap();
-    let stuck = world.cache.drain_all(&mut |_| {}, &|| false);
+    let stuck = world.cache.drain_all();
     assert_eq!((stuck.len(), stuck[0].state), (1, Residency::Conflict));
     assert_eq!((std::fs::read(world.path("f")).unwrap(), world.hidden()), (b"theirs, longer".to_vec(), 0));
     world.cache.shutdown();
@@ -151,7 +152,7 @@ fn when_a_file_was_read_comes_with_it_into_its_place() {
     let policy = Policy { atime: Atime::Strict, ..Policy::clone(&how(true, true).policy) };
     let strict = OpenHow { policy: Arc::new(policy), ..how(true, true) };
     let handle = world.cache.open_file(world.anchor("f"), strict).unwrap();
-    handle.write_at(b"new", 0, false).unwrap();
+    handle.write(b"new", 0).unwrap();
     assert_eq!(handle.read_at(&mut [0; 3], 0).unwrap(), 3);
     drop(handle);
     assert_eq!(std::fs::metadata(&path).unwrap().atime(), 77, "it comes with the data");

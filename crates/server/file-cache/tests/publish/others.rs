@@ -1,5 +1,6 @@
 //! Effects of others on the global store, also from other machines, while a file is published.
 
+use models::{DataStoreExt, OpenDataExt};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -7,7 +8,7 @@ use std::time::Instant;
 use types::HasErrno;
 
 use config::Policy;
-use data_store::{OpenHow, Residency};
+use data_store::{DataStore, OpenHow, Publication, Residency};
 use global_store::hidden;
 use parking_lot::Mutex;
 use testkit::PATIENCE;
@@ -33,7 +34,7 @@ fn who_waits_for_the_mark_of_a_file_that_is_published_looks_its_name_up_again() 
                 waiting.store(true, Ordering::Release);
                 false
             };
-            other.cache.open_unless(former, how(false, false), &asked).err().unwrap()
+            other.cache.open(former, how(false, false), &asked).err().unwrap()
         });
         testkit::wait_until("the other waits", PATIENCE, || waiting.load(Ordering::Acquire));
         world.drain();
@@ -80,7 +81,7 @@ fn who_writes_below_until_just_before_the_rename_is_in_conflict() {
     let world = World::changing(dir.path(), How::default(), b"ours");
     let path = world.path("f");
     world.store.at(move |step| if step == Step::Dressed(1) { std::fs::write(&path, b"theirs") } else { Ok(()) });
-    let stuck = world.cache.drain_all(&mut |_| {}, &|| false);
+    let stuck = world.cache.drain_all();
     assert_eq!((stuck.len(), stuck[0].state), (1, Residency::Conflict));
     assert_eq!((world.below("f"), world.hidden()), (b"theirs".to_vec(), 0));
     world.cache.shutdown();
@@ -114,7 +115,7 @@ fn changes_of_names_without_a_pause_keep_no_file_from_its_place() {
         for _ in 0..4 {
             scope.spawn(|| {
                 while !done.load(Ordering::Relaxed) {
-                    let _steady = world.cache.steady_names();
+                    let _steady = world.cache.steady_names(&mut |lock| lock());
                     (0..200).for_each(|_| std::thread::yield_now());
                 }
             });
@@ -136,7 +137,7 @@ fn who_writes_below_to_files_in_place_while_another_is_published_is_in_conflict(
     for name in &others {
         std::fs::write(world.path(name), b"old").unwrap();
         let how = OpenHow { policy: Arc::clone(&in_place), ..how(true, true) };
-        world.cache.open_file(world.anchor(name), how).unwrap().write_at(b"ours", 0, false).unwrap();
+        world.cache.open_file(world.anchor(name), how).unwrap().write(b"ours", 0).unwrap();
     }
     std::fs::write(world.path("f"), b"old").unwrap();
     world.rewrite("f", b"new");
@@ -145,7 +146,7 @@ fn who_writes_below_to_files_in_place_while_another_is_published_is_in_conflict(
         Step::Dressed(0) => paths.iter().try_for_each(|path| std::fs::write(path, b"theirs, longer")),
         _ => Ok(()),
     });
-    let stuck = world.cache.drain_all(&mut |_| {}, &|| false);
+    let stuck = world.cache.drain_all();
     assert!(stuck.iter().all(|stuck| stuck.state == Residency::Conflict), "{stuck:?}");
     assert_eq!((stuck.len(), world.below("f")), (others.len(), b"new".to_vec()));
     assert!(others.iter().all(|name| world.below(name) == b"theirs, longer"));
@@ -195,7 +196,7 @@ fn who_wants_a_file_below_waits_for_no_other_that_is_published() {
         if step == Step::Begun {
             let is_refused = |identity| {
                 let asked = AtomicU32::new(0);
-                cache.drain_file(identity, &|| asked.fetch_add(1, Ordering::Relaxed) > 50).is_err()
+                !cache.drain(Some(identity), &mut |_| {}, &|| asked.fetch_add(1, Ordering::Relaxed) > 50).is_empty()
             };
             noted.lock().push(identities.iter().filter(|identity| is_refused(identity)).count());
         }

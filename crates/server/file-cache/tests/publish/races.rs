@@ -1,5 +1,6 @@
 //! Changes by others between two steps of a publication.
 
+use models::{DataStoreExt, OpenDataExt};
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 use types::HasErrno;
@@ -33,13 +34,13 @@ fn who_opens_the_new_file_at_once_writes_on_what_was_published() {
         world.store.at(move |step| {
             if step == Step::Placed {
                 let handle = program.open_file("f", true, false);
-                handle.write_at(b"program", 10, false).unwrap();
+                handle.write(b"program", 10).unwrap();
                 assert_eq!(program.anchor("f").mark().unwrap().is_some(), shared);
                 *opened.lock() = Some(handle);
             }
             Ok(())
         });
-        let _ = world.cache.drain_all(&mut |_| {}, &|| false);
+        let _ = world.cache.drain_all();
         drop(handle.lock().take().unwrap());
         world.store.at(|_| Ok(()));
         world.drain();
@@ -68,7 +69,7 @@ fn a_file_that_is_removed_or_moved_while_it_is_published_is_that() {
                     program.cache.unlinked(anchor.identity());
                 } else {
                     std::fs::rename(program.path("f"), program.path("g"))?;
-                    program.cache.own_change(&*anchor);
+                    program.cache.renamed(&*anchor);
                 }
             }
             Ok(())
@@ -92,7 +93,7 @@ fn a_removal_that_fails_while_a_file_is_published_leaves_a_dirty_file() {
         if now == Step::Dressed(0) {
             let anchor = program.anchor("f");
             program.cache.removing(anchor.identity());
-            program.cache.own_change(&*anchor);
+            program.cache.renamed(&*anchor);
         }
         Ok(())
     });
@@ -196,7 +197,7 @@ fn what_a_program_writes_or_reads_while_a_file_is_published_goes_on() {
                 if held {
                     *keeps.lock() = Some(handle);
                 } else {
-                    handle.write_at(b"more", 2, false).unwrap();
+                    handle.write(b"more", 2).unwrap();
                 }
             }
             Ok(())
@@ -207,7 +208,7 @@ fn what_a_program_writes_or_reads_while_a_file_is_published_goes_on() {
         if let Some(handle) = kept.lock().take() {
             let mut buffer = [0; 6];
             assert_eq!(
-                (handle.read_at(&mut buffer, 0).unwrap(), &buffer, handle.file().is_current()),
+                (handle.read_at(&mut buffer, 0).unwrap(), &buffer, handle.data().is_current),
                 (6, expected, true)
             );
         }

@@ -9,9 +9,10 @@ use std::time::Duration;
 use catalogue::Catalogue;
 use config::Policy;
 use data_store::{OpenHow, Residency};
-use file_cache::{FileCache, FileHandle, Settings};
+use file_cache::{FileCache, Settings};
 use global_store::posix::{PosixStore, StoreOptions};
 use global_store::{Anchor, GlobalStore, hidden};
+use models::{DataStoreExt, Handle, OpenDataExt};
 use rustix::fs::{Mode, OFlags};
 
 use crate::hooked::Hooked;
@@ -86,12 +87,12 @@ impl World {
         self.store.wrap(self.store.store.anchor(fd, None).unwrap())
     }
 
-    pub fn open_file(&self, name: &str, write: bool, truncate: bool) -> FileHandle {
+    pub fn open_file(&self, name: &str, write: bool, truncate: bool) -> Handle {
         self.cache.open_file(self.anchor(name), how(write, truncate)).unwrap()
     }
 
     pub fn rewrite(&self, name: &str, data: &[u8]) {
-        self.open_file(name, true, true).write_at(data, 0, false).unwrap();
+        self.open_file(name, true, true).write(data, 0).unwrap();
     }
 
     pub fn content(&self, name: &str) -> Vec<u8> {
@@ -103,12 +104,12 @@ impl World {
     }
 
     pub fn drain(&self) {
-        let stuck = self.cache.drain_all(&mut |_| {}, &|| false);
+        let stuck = self.cache.drain_all();
         assert!(stuck.is_empty(), "{stuck:?}");
     }
 
     pub fn state(&self, name: &str) -> Residency {
-        self.cache.state(self.anchor(name).identity())
+        self.cache.residency(self.anchor(name).identity())
     }
 
     pub fn inode(&self, name: &str) -> u64 {

@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 use data_store::Residency;
 use file_cache::fault;
 use global_store::hidden::is_hidden;
+use models::DataStoreExt;
 
 // In a test program of its own: a child has its parent's open files until it executes its own program, and files that
 // somebody has open are not published.
@@ -87,7 +88,7 @@ fn check(dir: &Path, shared: bool, done: usize, label: &str) {
         assert!(whole, "{label}: {name} is a part of a version");
     }
     let world = World::open(dir, how(shared));
-    assert_eq!(world.cache.status().orphaned, 0, "{label}");
+    assert_eq!(world.cache.counters().orphaned, 0, "{label}");
     for (number, (name, seed)) in FILES.iter().enumerate() {
         assert!(world.content(name) == version(*seed, number <= done), "{label}: {name}");
     }
@@ -98,7 +99,7 @@ fn check(dir: &Path, shared: bool, done: usize, label: &str) {
     }
     assert_eq!(world.hidden(), 0, "{label}");
     world.cache.sweep().unwrap();
-    let listed = world.cache.status().files;
+    let listed = world.cache.counters().files;
     world.cache.shutdown();
     assert!(world.replicas() as u64 <= listed, "{label}");
 }
@@ -115,7 +116,7 @@ fn a_file_that_has_its_name_again_after_a_death_is_dirty_and_whole() {
             std::fs::remove_file(hidden.path()).unwrap();
         }
         let world = World::open(dir.path(), How { held: true, ..How::default() });
-        assert_eq!((world.cache.status().orphaned, world.hidden()), (0, 0));
+        assert_eq!((world.cache.counters().orphaned, world.hidden()), (0, 0));
         assert!(world.content("d/g") == version(3, true) && world.below("d/g") == version(3, false));
         world.drain();
         assert!(world.below("d/g") == version(3, true));
@@ -136,7 +137,7 @@ fn what_others_removed_or_moved_while_a_file_was_published_is_told_after_a_death
         }
         let world = World::open(dir.path(), How::default());
         assert_eq!(world.hidden(), 0, "{point}");
-        let stuck = world.cache.drain_all(&mut |_| {}, &|| false);
+        let stuck = world.cache.drain_all();
         if moved {
             assert!(stuck.is_empty() && world.below("k") == version(3, true), "{point} {stuck:?}");
         } else {
@@ -163,7 +164,7 @@ fn other_bytes_as_many_and_as_old_that_came_while_a_file_was_published_are_a_con
             std::fs::rename(global.join("d"), global.join("e")).unwrap();
         }
         let world = World::open(dir.path(), How::default());
-        let stuck = world.cache.drain_all(&mut |_| {}, &|| false);
+        let stuck = world.cache.drain_all();
         assert_eq!((stuck.len(), stuck[0].state), (1, Residency::Conflict), "{moved} {stuck:?}");
         assert!(world.below(if moved { "e/g" } else { "d/g" }) == pattern(9, MIB));
         assert_eq!(std::fs::read(&stuck[0].replica).unwrap(), version(3, true));
@@ -178,8 +179,8 @@ fn what_a_start_could_not_learn_of_a_hidden_file_is_asked_later() {
         assert_eq!(kill_at(dir.path(), false, point, 2), 1, "d/g");
         std::fs::remove_file(dir.path().join("global/d/g")).unwrap();
         let world = World::open(dir.path(), How { silent: true, ..How::default() });
-        assert_eq!((world.hidden(), world.cache.status().orphaned), (usize::from(!placed), 0), "{point}");
-        let stuck = world.cache.drain_all(&mut |_| {}, &|| false);
+        assert_eq!((world.hidden(), world.cache.counters().orphaned), (usize::from(!placed), 0), "{point}");
+        let stuck = world.cache.drain_all();
         assert_eq!((world.hidden(), stuck.len()), (0, usize::from(!placed)), "{point} {stuck:?}");
         assert!(stuck.iter().all(|stuck| stuck.orphaned && std::fs::read(&stuck.replica).unwrap() == version(3, true)));
         world.cache.shutdown();

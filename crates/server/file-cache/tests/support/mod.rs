@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use config::Policy;
 use data_store::{OpenHow, Residency};
-use file_cache::{FileCache, FileHandle, Settings, Space};
+use file_cache::{FileCache, Settings, Space};
 use global_store::{Anchor, GlobalStore};
-use models::MemoryCatalogue;
 use models::global::{MemoryStore, StoreOperation};
+use models::{DataStoreExt, Handle, MemoryCatalogue, OpenDataExt};
 use types::Identity;
 
 pub const MIB: usize = 1 << 20;
@@ -68,11 +68,11 @@ impl World {
         OpenHow { read: true, write, policy: Arc::clone(&self.policy), ..OpenHow::default() }
     }
 
-    pub fn open(&self, path: &str, write: bool) -> FileHandle {
+    pub fn open(&self, path: &str, write: bool) -> Handle {
         self.cache.open_file(self.anchor(path), self.how(write)).unwrap()
     }
 
-    pub fn create(&self, path: &str) -> FileHandle {
+    pub fn create(&self, path: &str) -> Handle {
         self.store.create(path);
         let how = OpenHow { created: true, ..self.how(true) };
         self.cache.open_file(self.anchor(path), how).unwrap()
@@ -80,21 +80,21 @@ impl World {
 
     /// Makes a new file and closes it, without staging it out.
     pub fn write_new(&self, path: &str, data: &[u8]) {
-        self.create(path).write_at(data, 0, false).unwrap();
+        self.create(path).write(data, 0).unwrap();
     }
 
     pub fn drain(&self) {
-        let stuck = self.cache.drain_all(&mut |_| {}, &|| false);
+        let stuck = self.cache.drain_all();
         assert!(stuck.is_empty(), "{stuck:?}");
     }
 
     /// Stages everything out. Returns whether that was possible.
     pub fn drain_quietly(&self) -> bool {
-        self.cache.drain_all(&mut |_| {}, &|| false).is_empty()
+        self.cache.drain_all().is_empty()
     }
 
     pub fn state(&self, path: &str) -> Residency {
-        self.cache.state(&self.identity(path))
+        self.cache.residency(&self.identity(path))
     }
 
     /// Kills the process and starts it again.
@@ -145,7 +145,7 @@ impl World {
     }
 }
 
-pub fn read(handle: &FileHandle, len: usize) -> Vec<u8> {
+pub fn read(handle: &Handle, len: usize) -> Vec<u8> {
     let mut buffer = vec![0; len];
     let read = handle.read_at(&mut buffer, 0).unwrap();
     buffer.truncate(read);
@@ -153,22 +153,22 @@ pub fn read(handle: &FileHandle, len: usize) -> Vec<u8> {
 }
 
 /// Opens a replica as the kernel does for passthrough.
-pub fn kernel_file(handle: &FileHandle) -> std::fs::File {
+pub fn kernel_file(handle: &Handle) -> std::fs::File {
     kernel_open(handle, true)
 }
 
-fn kernel_open(handle: &FileHandle, write: bool) -> std::fs::File {
-    assert!(handle.use_passthrough());
+fn kernel_open(handle: &Handle, write: bool) -> std::fs::File {
+    assert!(handle.begin_passthrough());
     let link = format!("/proc/self/fd/{}", handle.backing().unwrap().as_raw_fd());
     std::fs::OpenOptions::new().read(true).write(write).open(link).unwrap()
 }
 
-pub fn kernel_write(handle: &FileHandle, data: &[u8], at: u64) {
+pub fn kernel_write(handle: &Handle, data: &[u8], at: u64) {
     kernel_file(handle).write_all_at(data, at).unwrap();
 }
 
 /// Writes a page of `byte` past the page cache, if the file system can do that.
-pub fn direct_write(handle: &FileHandle, byte: u8, at: u64) {
+pub fn direct_write(handle: &Handle, byte: u8, at: u64) {
     #[repr(align(4096))]
     struct Page([u8; 4096]);
     let file = kernel_file(handle);
@@ -183,11 +183,11 @@ pub struct Mapping(*mut u8);
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    pub fn of(handle: &FileHandle) -> Mapping {
+    pub fn of(handle: &Handle) -> Mapping {
         Mapping::with(&kernel_file(handle), libc::PROT_READ | libc::PROT_WRITE)
     }
 
-    pub fn for_reading(handle: &FileHandle) -> Mapping {
+    pub fn for_reading(handle: &Handle) -> Mapping {
         Mapping::with(&kernel_open(handle, false), libc::PROT_READ)
     }
 

@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 
 use catalogue::{Catalogue, FjallCatalogue};
+use data_store::DataStore;
 use global_store::posix::PosixStore;
 use placement::lock::lock;
 use types::Shown;
@@ -59,7 +60,7 @@ fn repair(buffer: &Path, asked: Option<&Path>) -> Result<(), Failure> {
     let how = How { idle: true, thorough: true, ..How::default() };
     let cache = serving::cache_of(&place, below, &how)?;
     let report = cache.check(true, true);
-    cache.shutdown();
+    (&cache as &dyn DataStore).shutdown();
     let report = report.map_err(|e| Failure::io("check the burst buffer", &e))?;
     out!("{}: {} findings, {} mended", buffer.shown(), report.found, report.mended);
     report.findings.iter().take(LISTED_MAX).for_each(|finding| out!("  {finding}"));

@@ -5,6 +5,7 @@
 use std::path::{Path, PathBuf};
 
 use agent::control::{ControlRequest, Keep};
+use data_store::{CommandOutcome, DataStore, StatusScope, StoreCommand};
 use types::{Identity, Shown};
 
 use crate::args::{KeepArg, ResolveArgs};
@@ -93,11 +94,13 @@ fn by_hand(target: Target, file: &Path, keep: Keep) -> Result<u8, Failure> {
     let below = lower::open(&target.dir).map_err(|e| Failure::io(format_args!("use {}", target.dir.shown()), &e))?;
     let place = Place { dir: target.dir, burst_buffer: target.burst_buffer };
     let cache = serving::cache_of(&place, below, &How { idle: true, ..How::default() })?;
+    let cache: &dyn DataStore = &cache;
     let wanted = file.to_string_lossy();
-    let stuck = cache.activity().stuck.into_iter().find(|one| one.path == wanted || one.identity == wanted);
+    let status = cache.status(StatusScope::Activity).counters.unwrap_or_default();
+    let stuck = status.stuck.into_iter().find(|one| one.path == wanted || one.identity == wanted);
     let resolved = stuck.and_then(|one| Identity::from_hex(&one.identity)).map(|identity| {
-        let saved = cache.resolve(&identity, keep).map_err(|e| Failure::io("resolve it", &e))?;
-        if let Some(path) = saved {
+        let resolve = StoreCommand::Resolve(&identity, keep);
+        if let CommandOutcome::Saved(path) = cache.command(resolve).map_err(|e| Failure::io("resolve it", &e))? {
             out!("{}", path.shown());
         }
         // Other files may still be stuck; the caller wants to know of this file's own failure.
