@@ -27,6 +27,7 @@ mod eviction;
 pub mod fault;
 mod global_copy;
 mod handle;
+mod housekeeping;
 pub mod limits;
 mod medium;
 mod note;

@@ -13,7 +13,6 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::time::Duration;
 
@@ -100,16 +99,6 @@ impl Inner {
     pub(crate) fn record_of(&self, identity: &Identity) -> io::Result<Option<Record>> {
         let found = self.catalogue.get(identity).map_err(broken);
         found.or_else(|error| if self.refuses(&error) { Ok(None) } else { Err(error) })
-    }
-
-    /// Handles times that were set on the global copy while replica or record could not follow: a clean file counts as
-    /// another version then.
-    pub(crate) fn times_refused(&self, file: &Arc<residency::File>, error: io::Error) -> io::Result<()> {
-        if !self.refuses(&error) {
-            return Err(error);
-        }
-        let (clean, in_use) = file.peek(|live| (!live.is_unclean() && !live.is_unlinked(), live.is_open()));
-        if clean { self.outdated(file, in_use) } else { Err(self.refused(file, error)) }
     }
 
     /// Returns whether a replica can still be read. This is tested only under a refusal, for some file systems then

@@ -106,6 +106,16 @@ impl Inner {
         Ok(())
     }
 
+    /// Handles times that were set on the global copy while replica or record could not follow: a clean file counts as
+    /// another version then.
+    fn times_refused(&self, file: &Arc<File>, error: io::Error) -> io::Result<()> {
+        if !self.refuses(&error) {
+            return Err(error);
+        }
+        let (clean, in_use) = file.peek(|live| (!live.is_unclean() && !live.is_unlinked(), live.is_open()));
+        if clean { self.outdated(file, in_use) } else { Err(self.refused(file, error)) }
+    }
+
     /// Returns the descriptor of the replica that its writers share, if there is one and it `may_write`, or another.
     fn replica_of(&self, file: &File, version: Version, may_write: bool) -> io::Result<Arc<OwnedFd>> {
         let held = file.peek(|live| live.fds.write.clone().filter(|_| may_write && live.version() == Some(version)));
