@@ -12,39 +12,17 @@ use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
 
-use catalogue::{Catalogue, Change, Durability, FjallCatalogue, Record, State};
+use catalogue::{Catalogue, Change, Durability, FjallCatalogue};
 use concurrency::Instant;
-use types::{Identity, Version};
+use types::Version;
 
 use crate::burst_buffer::lease::{self, Nobody};
 use crate::burst_buffer::replica::{How, Replicas};
 use crate::burst_buffer::superblock::{check_owner, first_after_crash, is_damaged, lock};
 use crate::cache::{Inner, broken};
+use crate::eviction::oldest_clean;
 use crate::limits::{CLEAN_BATCH, CLEAN_TURN};
 use data_store::{Cleaned, Which};
-
-/// One clean replica that may be removed.
-struct Candidate {
-    used_s: u64,
-    identity: Identity,
-    version: Version,
-}
-
-/// Returns the clean replicas that may be removed, the longest unused first.
-fn candidates(catalogue: &dyn Catalogue) -> Result<Vec<Candidate>, catalogue::Error> {
-    let mut found = Vec::new();
-    catalogue.scan(
-        &mut |identity, record: Record| {
-            if record.state == State::Clean && !record.pinned {
-                found.push(Candidate { used_s: record.used_s, identity, version: record.version });
-            }
-            true
-        },
-        &mut |error| tracing::warn!(%error, "found a damaged record in the catalogue, see `forebay check`"),
-    )?;
-    found.sort_by_key(|one| one.used_s);
-    Ok(found)
-}
 
 /// A place of a burst buffer that no agent uses. No agent can start on it while this is held.
 pub struct IdlePlace {
@@ -77,7 +55,9 @@ impl IdlePlace {
         let until = Instant::now() + CLEAN_TURN;
         let mut cleaned = Cleaned::default();
         let mut gone = Vec::new();
-        for one in candidates(&self.catalogue).map_err(broken)? {
+        let (oldest, scanned) = oldest_clean(&self.catalogue, usize::MAX);
+        scanned.map_err(broken)?;
+        for one in oldest {
             let is_over = !which.dry_run && Instant::now() >= until;
             if is_over || one.used_s >= which.used_before_s || cleaned.bytes >= which.bytes {
                 cleaned.next_used_s = Some(one.used_s);
@@ -117,7 +97,9 @@ impl Inner {
         if self.refusal().is_some() {
             return Ok(cleaned);
         }
-        for one in candidates(&*self.catalogue).map_err(broken)? {
+        let (oldest, scanned) = oldest_clean(&*self.catalogue, usize::MAX);
+        scanned.map_err(broken)?;
+        for one in oldest {
             if self.is_dead() || one.used_s >= which.used_before_s || cleaned.bytes >= which.bytes {
                 cleaned.next_used_s = Some(one.used_s);
                 break;
@@ -137,8 +119,8 @@ impl Inner {
 
     /// Returns the last use of the longest unused clean replica, in seconds since 1970; the maximum if there is none.
     fn oldest_use(&self) -> u64 {
-        let found = candidates(&*self.catalogue).map_err(broken).unwrap_or_default();
-        found.first().map_or(u64::MAX, |one| one.used_s)
+        let (oldest, scanned) = oldest_clean(&*self.catalogue, 1);
+        scanned.map_err(broken).ok().and(oldest.first()).map_or(u64::MAX, |one| one.used_s)
     }
 
     /// Asks other places of the burst buffer for room, in a thread of its own because their agents may answer slowly.

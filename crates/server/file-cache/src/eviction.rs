@@ -7,7 +7,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use catalogue::{Durability, Record, State};
+use catalogue::{Catalogue, Durability, Record, State};
 use config::KeepAfter;
 use global_store::calls::still_wanted;
 use types::{Identity, Shown, Version};
@@ -23,6 +23,33 @@ use crate::limits::{EVICT_ROUND, POLL, ROUND, USED_GRAIN_S};
 use crate::residency::{Compared, File};
 use crate::stage_out::StageOutResult;
 
+/// A clean replica that may be removed.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Candidate {
+    pub(crate) used_s: u64,
+    pub(crate) identity: Identity,
+    pub(crate) version: Version,
+}
+
+/// Returns the clean replicas that may be removed, the longest unused first and at most `most`. Errors: some may be
+/// missing.
+pub(crate) fn oldest_clean(catalogue: &dyn Catalogue, most: usize) -> (Vec<Candidate>, Result<(), catalogue::Error>) {
+    let mut oldest = BinaryHeap::new();
+    let scanned = catalogue.scan(
+        &mut |identity, record| {
+            if record.state == State::Clean && !record.pinned {
+                oldest.push(Candidate { used_s: record.used_s, identity, version: record.version });
+                if oldest.len() > most {
+                    oldest.pop();
+                }
+            }
+            true
+        },
+        &mut |error| tracing::warn!(%error, "found a damaged record in the catalogue, see `forebay check`"),
+    );
+    (oldest.into_sorted_vec(), scanned)
+}
+
 impl Inner {
     /// Evicts until `bytes` are freed or nothing is left to evict. Returns the bytes freed. May be called with a gate
     /// held, for it waits for none.
@@ -33,37 +60,21 @@ impl Inner {
             return 0;
         }
         let mut freed = 0;
-        for identity in self.oldest_clean() {
+        let (oldest, scanned) = oldest_clean(&*self.catalogue, EVICT_ROUND);
+        if let Err(error) = scanned {
+            tracing::error!(%error, "could not read the catalogue: not all that is clean may be evicted");
+        }
+        for one in oldest {
             if freed >= bytes {
                 break;
             }
-            freed += self.try_evict(&identity).unwrap_or(0);
+            freed += self.try_evict(&one.identity).unwrap_or(0);
         }
         if freed == 0 {
             // Each round reads the whole catalogue.
             *not_before = now + ROUND;
         }
         freed
-    }
-
-    fn oldest_clean(&self) -> Vec<Identity> {
-        let mut oldest: BinaryHeap<(u64, Identity)> = BinaryHeap::new();
-        let scanned = self.catalogue.scan(
-            &mut |identity, record| {
-                if record.state == State::Clean && !record.pinned {
-                    oldest.push((record.used_s, identity));
-                    if oldest.len() > EVICT_ROUND {
-                        oldest.pop();
-                    }
-                }
-                true
-            },
-            &mut |error| tracing::warn!(%error, "found a damaged record in the catalogue, see `forebay check`"),
-        );
-        if let Err(error) = scanned {
-            tracing::error!(%error, "could not read the catalogue: nothing is evicted");
-        }
-        oldest.into_sorted_vec().into_iter().map(|(_, identity)| identity).collect()
     }
 
     pub(crate) fn try_evict(&self, identity: &Identity) -> Option<u64> {

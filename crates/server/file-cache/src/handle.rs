@@ -4,7 +4,6 @@ mod allocate;
 mod append;
 mod backdate;
 mod backing;
-mod behind;
 mod route;
 #[cfg(test)]
 mod tests;
@@ -15,7 +14,6 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use catalogue::{Durability, Record};
 use config::Policy;
 use global_store::calls::still_wanted;
 use rustix::fs::SeekFrom;
@@ -27,6 +25,7 @@ use crate::clock::wall;
 use crate::errors::{is_full, os};
 use crate::limits::BACKDATE_AFTER;
 use crate::residency::File;
+use allocate::{KEEPS, MOVES};
 use data_store::{
     DataVersion, Foresee, InPlace, InPlaceAs, OpenData, OpenHow, Passthrough, SeekFor, SyncScope, WriteResult,
     WriteWhere,
@@ -273,7 +272,12 @@ impl OpenData for FileHandle {
     }
 
     fn fallocate(&self, mode: u32, offset: u64, len: u64) -> io::Result<()> {
-        self.allocate(mode, offset, len)
+        let done = self.allocate(mode, offset, len);
+        if mode & !KEEPS != 0 {
+            let end = if mode & MOVES != 0 { u64::MAX } else { offset.saturating_add(len) };
+            self.tell_change(ByteRange::new(offset, end));
+        }
+        done
     }
 
     fn seek(&self, offset: u64, what: SeekFor) -> io::Result<u64> {
@@ -344,20 +348,6 @@ impl OpenData for FileHandle {
 
     fn passthrough(&self) -> Option<&dyn Passthrough> {
         self.whole.map(|_| self as &dyn Passthrough)
-    }
-}
-
-impl Inner {
-    /// Makes the record durable, and lets it say that written bytes were synced.
-    pub(crate) fn sync_record(&self, file: &File) -> io::Result<()> {
-        if file.live.lock().is_intent_unsynced() {
-            let _gate = file.gate();
-            let Some(record) = file.live.lock().record().cloned() else { return Ok(()) };
-            let synced_len = record.synced_len.max(self.replica_size(file));
-            self.put(file, Record { synced: true, synced_len, ..record }, Durability::Machine)?;
-            file.live.lock().synced.intent = true;
-        }
-        Ok(())
     }
 }
 

@@ -27,7 +27,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use types::HasErrno;
 
-use catalogue::Record;
+use catalogue::{Durability, Record};
 use types::{ByteRange, Version};
 
 use crate::burst_buffer::replica::How;
@@ -64,6 +64,18 @@ impl Inner {
         file.sync_name()?;
         self.sync_replica(file, replica.as_fd(), false)?;
         self.sync_record(file)
+    }
+
+    /// Makes the record durable, and lets it say that written bytes were synced.
+    pub(crate) fn sync_record(&self, file: &File) -> io::Result<()> {
+        if file.live.lock().is_intent_unsynced() {
+            let _gate = file.gate();
+            let Some(record) = file.live.lock().record().cloned() else { return Ok(()) };
+            let synced_len = record.synced_len.max(self.replica_size(file));
+            self.put(file, Record { synced: true, synced_len, ..record }, Durability::Machine)?;
+            file.live.lock().synced.intent = true;
+        }
+        Ok(())
     }
 
     /// Syncs a replica, by a descriptor of its own or a shared one. Errors: some of the written bytes may be lost.

@@ -124,9 +124,7 @@ impl Inner {
         for (identity, mut record) in found {
             let replica = self.replicas.stat(record.version);
             if replica.as_ref().is_ok_and(is_void) {
-                self.catalogue.commit(vec![Change::Remove(identity)], Durability::Process)?;
-                // The replica is garbage now. If this fails, the sweep removes it.
-                let _ = self.replicas.remove(record.version);
+                self.forget(identity, record.version)?;
                 continue;
             }
             let there = replica.is_ok();
@@ -244,9 +242,13 @@ impl Inner {
             return Ok(());
         }
         self.replicas.remove_identity_attribute_of(record.version);
-        self.catalogue.commit(vec![Change::Remove(identity.clone())], Durability::Process)?;
+        self.forget(identity.clone(), record.version)
+    }
+
+    fn forget(&self, identity: Identity, version: Version) -> Result<(), OpenError> {
+        self.catalogue.commit(vec![Change::Remove(identity)], Durability::Process)?;
         // The replica is garbage now. If this fails, the sweep removes it.
-        let _ = self.replicas.remove(record.version);
+        let _ = self.replicas.remove(version);
         Ok(())
     }
 

@@ -52,28 +52,6 @@ impl FileCache {
     pub fn abandon(&self) {
         self.inner.stop(false);
     }
-
-    fn overlay(&self, identity: &Identity, below: Option<&Fingerprint>) -> Option<Overlay> {
-        let file = self.inner.known(identity)?;
-        below.iter().for_each(|below| self.inner.saw(&file, below));
-        let (version, held) = {
-            let live = file.live.lock();
-            if !live.is_ahead() {
-                let shown = live.shown?;
-                return Some(Overlay { ctime: shown.ctime, below: Some(shown.below), ..Overlay::default() });
-            }
-            (live.version()?, live.fds.of_replica())
-        };
-        let stat = match held {
-            Some(fd) => rustix::fs::fstat(fd).ok()?,
-            None => self.inner.replicas.stat(version).ok()?,
-        };
-        let mut live = file.live.lock();
-        let ctime = live.change_time(&stat);
-        let below = live.shown.filter(|_| !file.drain.is_locked()).map(|shown| shown.below);
-        let (size, blocks) = (stat.st_size as u64, stat.st_blocks as u64);
-        Some(Overlay { ahead: true, size, blocks, mtime: mtime_of(&stat), ctime, below })
-    }
 }
 
 impl DataStore for FileCache {
@@ -112,7 +90,28 @@ impl DataStore for FileCache {
 
     /// Never blocks on I/O of the global store.
     fn attributes(&self, identity: &Identity, below: Option<&Fingerprint>) -> io::Result<Option<Overlay>> {
-        Ok(self.overlay(identity, below))
+        let overlay = || {
+            let file = self.inner.known(identity)?;
+            below.iter().for_each(|below| self.inner.saw(&file, below));
+            let (version, held) = {
+                let live = file.live.lock();
+                if !live.is_ahead() {
+                    let shown = live.shown?;
+                    return Some(Overlay { ctime: shown.ctime, below: Some(shown.below), ..Overlay::default() });
+                }
+                (live.version()?, live.fds.of_replica())
+            };
+            let stat = match held {
+                Some(fd) => rustix::fs::fstat(fd).ok()?,
+                None => self.inner.replicas.stat(version).ok()?,
+            };
+            let mut live = file.live.lock();
+            let ctime = live.change_time(&stat);
+            let below = live.shown.filter(|_| !file.drain.is_locked()).map(|shown| shown.below);
+            let (size, blocks) = (stat.st_size as u64, stat.st_blocks as u64);
+            Some(Overlay { ahead: true, size, blocks, mtime: mtime_of(&stat), ctime, below })
+        };
+        Ok(overlay())
     }
 
     fn staged_count(&self) -> u64 {

@@ -40,7 +40,6 @@ use crate::residency::{File, Gate, Live};
 use announce::{Announcer, is_wanted};
 use copy::{Copied, Copy, Extent};
 use data_store::Residency;
-use pace::CopyPace;
 
 #[derive(Debug)]
 pub(crate) enum StageOutResult {
@@ -107,6 +106,7 @@ impl StageOutResult {
     }
 }
 
+/// Returns the result for a file that is in the global store.
 fn stuck(state: Residency, error: io::Error) -> StageOutResult {
     StageOutResult::Stuck { state, orphaned: false, error }
 }
@@ -375,20 +375,12 @@ impl Inner {
             return Ok(());
         }
         let global = job.anchor.open(Access::Write)?;
-        let mut announcer = Announcer {
-            inner: self,
-            file: job.file,
-            record: &mut job.record,
-            replica: &job.replica,
-            begun: &mut job.begun,
-            secured: &mut job.secured,
-            interrupted,
-            rate: job.policy.rate_bytes_per_s,
-            pace: CopyPace::new(),
-        };
-        let mut copy = Copy::new(&job.replica, job.size, &*global, job.before.size, &mut announcer);
-        copy.unchanged = job.unchanged;
-        let copied = copy.run(&job.extent);
+        let (size, former, unchanged) = (job.size, job.before.size, job.unchanged);
+        let extent = std::mem::replace(&mut job.extent, Extent::Everything);
+        let mut announcer = Announcer::of(self, job, interrupted);
+        let mut copy = Copy::new(announcer.replica, size, &*global, former, &mut announcer);
+        copy.unchanged = unchanged;
+        let copied = copy.run(&extent);
         job.global = Some(global);
         job.copied = copied?;
         fault::point("w4.written");

@@ -14,9 +14,9 @@ use super::{FileHandle, is_too_large};
 use crate::errors::{is_full, os};
 
 /// Modes that leave every byte of the content unchanged.
-const KEEPS: u32 = (libc::FALLOC_FL_KEEP_SIZE | libc::FALLOC_FL_UNSHARE_RANGE) as u32;
+pub(super) const KEEPS: u32 = (libc::FALLOC_FL_KEEP_SIZE | libc::FALLOC_FL_UNSHARE_RANGE) as u32;
 /// Modes that move the bytes behind the range.
-const MOVES: u32 = (libc::FALLOC_FL_COLLAPSE_RANGE | libc::FALLOC_FL_INSERT_RANGE) as u32;
+pub(super) const MOVES: u32 = (libc::FALLOC_FL_COLLAPSE_RANGE | libc::FALLOC_FL_INSERT_RANGE) as u32;
 
 /// Outcome of one try.
 enum Tried {
@@ -31,18 +31,6 @@ impl FileHandle {
     /// if the global store has room for it. Errors: `EOPNOTSUPP` if the route does not support the mode; a file that
     /// goes through only grows and gets holes.
     pub(super) fn allocate(&self, mode: u32, offset: u64, len: u64) -> io::Result<()> {
-        let done = self.allocate_untold(mode, offset, len);
-        if mode & !KEEPS != 0 {
-            // Some modes move all bytes behind the range.
-            self.tell_change(ByteRange::new(
-                offset,
-                if mode & MOVES != 0 { u64::MAX } else { offset.saturating_add(len) },
-            ));
-        }
-        done
-    }
-
-    fn allocate_untold(&self, mode: u32, offset: u64, len: u64) -> io::Result<()> {
         let Tried::Full(code) = self.try_allocate(mode, offset, len)? else { return Ok(()) };
         if self.inner.spill(&self.file)?
             && let Tried::Done = self.try_allocate(mode, offset, len)?

@@ -6,19 +6,35 @@ use std::sync::atomic::Ordering;
 
 use config::Atime;
 use global_store::posix::reopen_as_path;
-use types::Version;
 
 use super::FileHandle;
 use crate::burst_buffer::lease::{self, Nobody};
 use crate::burst_buffer::replica::How;
-use crate::cache::Inner;
-use crate::residency::File;
 use data_store::Passthrough;
 
 impl Passthrough for FileHandle {
     /// The handles of a file share one descriptor while descriptors are plenty.
     fn backing(&self) -> Option<Arc<OwnedFd>> {
-        self.inner.backing_of(&self.file, self.whole?, self.policy.atime)
+        let (version, atime) = (self.whole?, self.policy.atime);
+        let (held, writing) = self.file.peek(|live| {
+            let ours = |fd: &Option<Arc<OwnedFd>>| fd.clone().filter(|_| live.version() == Some(version));
+            (ours(&live.fds.handle), ours(&live.fds.write))
+        });
+        if held.is_some() {
+            return held;
+        }
+        // The replica is open already and need not be looked up.
+        let opened = match writing {
+            Some(fd) if atime == Atime::No => reopen_as_path(fd.as_fd()),
+            _ => self.inner.replicas.open_as(version, How::Handle(atime)),
+        };
+        let fd = Arc::new(opened.ok()?);
+        self.inner.keeps_one();
+        let mut live = self.file.live.lock();
+        if live.version() == Some(version) {
+            live.fds.handle = Some(Arc::clone(&fd));
+        }
+        Some(fd)
     }
 
     fn begin(&self) -> bool {
@@ -49,30 +65,5 @@ impl Passthrough for FileHandle {
         }
         let alone = |fd: OwnedFd| lease::probe(fd.as_fd(), Nobody::Uses).unwrap_or(false);
         self.inner.replicas.open_as(version, How::Read).is_ok_and(alone)
-    }
-}
-
-impl Inner {
-    /// Returns the descriptor that the kernel gets for a complete replica.
-    fn backing_of(&self, file: &File, version: Version, atime: Atime) -> Option<Arc<OwnedFd>> {
-        let (held, writing) = file.peek(|live| {
-            let ours = |fd: &Option<Arc<OwnedFd>>| fd.clone().filter(|_| live.version() == Some(version));
-            (ours(&live.fds.handle), ours(&live.fds.write))
-        });
-        if held.is_some() {
-            return held;
-        }
-        // The replica is open already and need not be looked up.
-        let opened = match writing {
-            Some(fd) if atime == Atime::No => reopen_as_path(fd.as_fd()),
-            _ => self.replicas.open_as(version, How::Handle(atime)),
-        };
-        let fd = Arc::new(opened.ok()?);
-        self.keeps_one();
-        let mut live = file.live.lock();
-        if live.version() == Some(version) {
-            live.fds.handle = Some(Arc::clone(&fd));
-        }
-        Some(fd)
     }
 }

@@ -2,12 +2,15 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use types::{ByteRange, Timestamp};
 
 use super::{FileHandle, Route, is_late};
-use data_store::{AcknowledgedBytes, OpenData, Removed, WindowTarget};
+use crate::burst_buffer::replica::How;
+use crate::medium::begin_to_write_back;
+use data_store::{AcknowledgedBytes, OpenData, Removed, StartWriteBack, WindowTarget};
 
 impl FileHandle {
     /// Writes acknowledged bytes. Differs from an ordinary write in two ways: a failed stage-out, which the program
@@ -28,6 +31,21 @@ impl FileHandle {
         self.strays();
         let _io = self.file.io.read();
         matches!(self.route(true), Ok(Route::Replica(fd)) if write(fd.as_fd()))
+    }
+
+    /// Returns how the write-back of bytes of the replica is started. No descriptor of the replica is held between two
+    /// calls. A call does nothing while another thread syncs the file. Bytes that the medium did not take are noted
+    /// for the next sync. Errors of a call: also `ENOENT` if the replica is gone.
+    ///
+    /// Returns `None` if there is no complete replica, or if the policy leaves write-back to the kernel.
+    pub(crate) fn write_behind(&self) -> Option<StartWriteBack> {
+        let version = self.whole.filter(|_| self.policy.write_back_early)?;
+        let (inner, file) = (Arc::clone(&self.inner), Arc::clone(&self.file));
+        Some(Box::new(move |range| {
+            // Not open for writing: that would prevent a lease for longer.
+            let replica = inner.replicas.open_as(version, How::Read)?;
+            begin_to_write_back(&file, version, replica.as_fd(), range)
+        }))
     }
 }
 

@@ -113,6 +113,12 @@ impl Inner {
         Ok(())
     }
 
+    /// Waits until `bytes` may be written at `rate` bytes a second. Errors: `EINTR`.
+    pub(super) fn take_turn_to_write(&self, bytes: u64, rate: u64, interrupted: &dyn Fn() -> bool) -> io::Result<()> {
+        let taken = self.throttle.take(bytes, rate, &|| interrupted() || self.is_dead());
+        if taken { Ok(()) } else { os(libc::EINTR) }
+    }
+
     pub(crate) fn announce(&self, job: &mut StageOutJob<'_>, interrupted: &dyn Fn() -> bool) -> io::Result<()> {
         Announcer::of(self, job, interrupted).before_write(0)
     }
@@ -131,23 +137,21 @@ impl Inner {
 }
 
 /// Commits `Draining` before the first change of the global copy.
-pub(crate) struct Announcer<'a> {
-    pub(crate) inner: &'a Inner,
-    pub(crate) file: &'a File,
-    pub(crate) record: &'a mut Record,
-    pub(crate) replica: &'a OwnedFd,
-    pub(crate) begun: &'a mut bool,
-    pub(crate) secured: &'a mut bool,
-    pub(crate) interrupted: &'a dyn Fn() -> bool,
-    pub(crate) rate: u64,
-    pub(crate) pace: CopyPace,
+pub(super) struct Announcer<'a> {
+    inner: &'a Inner,
+    file: &'a File,
+    record: &'a mut Record,
+    pub(super) replica: &'a OwnedFd,
+    begun: &'a mut bool,
+    secured: &'a mut bool,
+    interrupted: &'a dyn Fn() -> bool,
+    rate: u64,
+    pace: CopyPace,
 }
 
 impl CopyProgress for Announcer<'_> {
     fn before_write(&mut self, bytes: u64) -> io::Result<()> {
-        if !self.inner.throttle.take(bytes, self.rate, &|| (self.interrupted)() || self.inner.is_dead()) {
-            return os(libc::EINTR);
-        }
+        self.inner.take_turn_to_write(bytes, self.rate, self.interrupted)?;
         if *self.secured {
             return Ok(());
         }
@@ -185,7 +189,11 @@ impl CopyProgress for Announcer<'_> {
 }
 
 impl<'a> Announcer<'a> {
-    fn of(inner: &'a Inner, job: &'a mut StageOutJob<'_>, interrupted: &'a dyn Fn() -> bool) -> Announcer<'a> {
+    pub(super) fn of(
+        inner: &'a Inner,
+        job: &'a mut StageOutJob<'_>,
+        interrupted: &'a dyn Fn() -> bool,
+    ) -> Announcer<'a> {
         let (file, rate, pace) = (job.file, job.policy.rate_bytes_per_s, CopyPace::new());
         let StageOutJob { record, replica, begun, secured, .. } = job;
         Announcer { inner, file, record, replica, begun, secured, interrupted, rate, pace }

@@ -8,7 +8,7 @@ use rustix::fs::Stat;
 use types::{Fingerprint, Moved};
 
 use super::announce::follow;
-use super::{StageOutJob, StageOutResult};
+use super::{StageOutJob, StageOutResult, stuck};
 use crate::burst_buffer::lease::{self, Nobody};
 use crate::burst_buffer::replica::{self, Replicas};
 use crate::cache::{CacheCounters, Inner};
@@ -202,6 +202,6 @@ impl Inner {
             "what can be read of it is in the global store, but the burst buffer takes no writes, so it is not clean: {error}"
         );
         live.recorded(Record { reason, state: State::Draining, ..job.record.clone() });
-        StageOutResult::Stuck { state: Residency::Queued, orphaned: false, error }
+        stuck(Residency::Queued, error)
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use concurrency::MutexGuard;
 
-use super::StageOutResult;
+use super::{StageOutResult, stuck};
 use crate::cache::{DescriptorBudget, Inner};
 use crate::errors::{clone_error, errno};
 use crate::limits::{BATCH_BYTES, POLL, ROOM_ROUNDS, SMALL_BYTES, TURN_MAX, TURN_PAUSE_MAX};
@@ -121,8 +121,7 @@ impl Inner {
                 break lock;
             }
             if interrupted() {
-                let error = io::Error::from_raw_os_error(libc::EINTR);
-                return StageOutResult::Stuck { state: Residency::Draining, orphaned: false, error };
+                return stuck(Residency::Draining, io::Error::from_raw_os_error(libc::EINTR));
             }
         };
         let end = self.drain_locked(&[file], false, interrupted).pop().unwrap_or(StageOutResult::Nothing);

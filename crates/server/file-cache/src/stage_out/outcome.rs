@@ -9,7 +9,7 @@ use catalogue::{Durability, Record, State};
 use config::StageOut;
 use types::Shown;
 
-use super::StageOutResult;
+use super::{StageOutResult, stuck};
 use crate::cache::{CacheCounters, Inner};
 use crate::errors::{Trouble, errno, here};
 use crate::limits::{BACKOFF_MAX, BACKOFF_MIN, FAILURES_MAX};
@@ -36,9 +36,7 @@ impl Inner {
             live.record().is_some()
         });
         match errno(&error) {
-            libc::EINTR | libc::EMFILE if is_known => {
-                StageOutResult::Stuck { state: Residency::Queued, orphaned: false, error }
-            }
+            libc::EINTR | libc::EMFILE if is_known => stuck(Residency::Queued, error),
             _ => self.count_failure(file, error),
         }
     }
@@ -102,11 +100,7 @@ impl Inner {
         *self.counters.failure.lock() = Some((record.hint.to_string_lossy().into_owned(), reason.to_owned()));
         CacheCounters::add(&self.counters.errors, 1);
         match self.put(file, record, Durability::Machine) {
-            Ok(()) => StageOutResult::Stuck {
-                state: Residency::Conflict,
-                orphaned: false,
-                error: io::Error::from_raw_os_error(libc::ESTALE),
-            },
+            Ok(()) => stuck(Residency::Conflict, io::Error::from_raw_os_error(libc::ESTALE)),
             Err(error) => self.note_failure(file, here(error), None),
         }
     }

@@ -79,10 +79,7 @@ struct Hidden<'a> {
 
 impl CopyProgress for Hidden<'_> {
     fn before_write(&mut self, bytes: u64) -> io::Result<()> {
-        if !self.inner.throttle.take(bytes, self.rate, &|| (self.interrupted)() || self.inner.is_dead()) {
-            return os(libc::EINTR);
-        }
-        Ok(())
+        self.inner.take_turn_to_write(bytes, self.rate, self.interrupted)
     }
 
     /// The hidden file is empty at first, so nothing is cut off.

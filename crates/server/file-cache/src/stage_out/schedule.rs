@@ -50,17 +50,14 @@ impl Inner {
         growing.dedup_by(|one, other| Arc::ptr_eq(one, other));
         let (mut grown, mut least) = (0, u64::MAX);
         growing.retain(|file| {
-            let (version, copied, limit) = {
+            let (copied, limit) = {
                 let live = file.live.lock();
                 match live.policy.stage_out {
-                    StageOut::Size(limit) if live.is_written() && live.is_unclean() => {
-                        (live.version(), live.copies.bytes, limit)
-                    }
+                    StageOut::Size(limit) if live.is_written() && live.is_unclean() => (live.copies.bytes, limit),
                     _ => return false,
                 }
             };
-            let size =
-                version.and_then(|version| self.replicas.stat(version).ok()).map_or(0, |stat| stat.st_size as u64);
+            let size = self.replica_size(file);
             (grown, least) = (grown + size.saturating_sub(copied), least.min(limit));
             true
         });
