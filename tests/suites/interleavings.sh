@@ -18,7 +18,7 @@ done
 # The server's notes are synced for each story, which costs nothing in memory.
 [ -d /dev/shm ] && export TMPDIR=/dev/shm
 simulate() { FOREBAY_SIM_SEED=$1 FOREBAY_SIM_SEEDS=$seeds cargo test --locked --package simulation --features shuttle "${@:2}"; }
-seeds=${FOREBAY_SIM_SEEDS:-4000}
+seeds=${FOREBAY_SIM_SEEDS:-2500}
 simulate 1 --no-run || exit 1
 simulate $((seeds + 1)) --test simulation nothing_that_clients_were_told &
 second=$!
