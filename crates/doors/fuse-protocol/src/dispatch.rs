@@ -72,7 +72,9 @@ impl Dispatcher {
     /// Notes that a request has arrived, so that an interrupt finds it. To be called as soon as it was read.
     pub fn arrived(&self, message: &[u8]) -> Urgency {
         let Some((header, body)) = take::<InHeader>(message) else { return Urgency::Immediate };
-        match Opcode::of(header.opcode) {
+        let opcode = Opcode::of(header.opcode);
+        opcode.into_iter().for_each(|kind| self.channel.counts.count(kind));
+        match opcode {
             Some(Opcode::Interrupt | Opcode::Forget | Opcode::BatchForget) => Urgency::Immediate,
             opcode => {
                 let attributes = opcode == Some(Opcode::Getattr);

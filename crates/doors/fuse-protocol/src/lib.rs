@@ -5,6 +5,7 @@
 #![cfg_attr(not(test), deny(clippy::disallowed_types, clippy::disallowed_methods))]
 
 mod abi;
+mod counts;
 mod decode;
 mod dir_sink;
 mod direct;
@@ -32,6 +33,7 @@ mod types;
 pub mod view;
 
 pub use abi::{Opcode, fopen, init_flags};
+pub use counts::RequestCounts;
 pub use dir_sink::DirSink;
 pub use direct::{Direct, Events};
 pub use dying::{is_dying, was_killed};

@@ -10,17 +10,18 @@ use crate::abi::{self, OutHeader, bytes_of};
 use crate::interrupts::Interrupts;
 use crate::limits::READ_PARTS_MAX;
 use crate::transport::Transport;
-use crate::{Attr, AttrReply, Entry, Errno, OpenReply, StatFs, fopen};
+use crate::{Attr, AttrReply, Entry, Errno, OpenReply, RequestCounts, StatFs, fopen};
 
 /// Shared state of all answers: the transport, and the running requests.
 pub(crate) struct Channel {
     pub transport: Arc<dyn Transport>,
     pub interrupts: Interrupts,
+    pub counts: Arc<RequestCounts>,
 }
 
 impl Channel {
     pub fn new(transport: Arc<dyn Transport>) -> Channel {
-        Channel { transport, interrupts: Interrupts::default() }
+        Channel { transport, interrupts: Interrupts::default(), counts: Arc::default() }
     }
 
     /// Answers success with a body. Returns false if nobody waits for it any more.

@@ -11,7 +11,7 @@ use crate::init::{Agreed, agree, offer};
 use crate::pool::ThreadPool;
 use crate::reply::Channel;
 use crate::transport::{Device, Transport};
-use crate::{Errno, Filesystem, Notifier, Raw, limits};
+use crate::{Errno, Filesystem, Notifier, Raw, RequestCounts, limits};
 
 /// Numbers of serving threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,6 +80,11 @@ impl Session {
     /// Returns a sender of notifications, which also registers backing files. Usable from any thread.
     pub fn notifier(&self) -> Notifier {
         Notifier::new(Arc::clone(&self.channel.transport))
+    }
+
+    /// Returns the numbers of requests that have arrived, which go on counting.
+    pub fn requests(&self) -> Arc<RequestCounts> {
+        Arc::clone(&self.channel.counts)
     }
 
     /// Serves until unmounted or aborted. Then interrupts all running handlers, waits for them and calls `destroy`.

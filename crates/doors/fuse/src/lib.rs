@@ -28,7 +28,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use agent::Agent;
-use fuse_protocol::{Notifier, SessionEnd, ThreadCounts};
+use fuse_protocol::{Notifier, RequestCounts, SessionEnd, ThreadCounts};
 
 pub use door::Door;
 pub use only_user::OnlyUser;
@@ -91,6 +91,11 @@ impl MountedAgent {
         let (nodes, registrations) = (self.nodes.clone(), self.registrations.clone());
         let _relief = Relief::start(nodes, registrations, self.session.notifier(), self.options.nodes_max, false)?;
         self.session.run()
+    }
+
+    /// Returns the numbers of the kernel's requests, which go on counting.
+    pub fn requests(&self) -> Arc<RequestCounts> {
+        self.session.requests()
     }
 
     /// Returns the sender of notifications to the kernel.

@@ -3,17 +3,21 @@
 macro_rules! opcodes {
     ($($name:ident = $number:literal),* $(,)?) => {
         /// Kind of a request.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
         #[allow(missing_docs, reason = "the kernel's own names")]
         pub enum Opcode { $($name),* }
 
         impl Opcode {
             /// All requests that are decoded.
-            #[cfg(test)]
             pub(crate) const ALL: &[(Opcode, u32)] = &[$((Opcode::$name, $number)),*];
 
+            /// Returns the kernel's number of the request.
+            pub fn number(self) -> u32 {
+                Opcode::ALL[self as usize].1
+            }
+
             /// Returns the request with this number, or `None` if this layer does not know it.
-            pub(crate) fn of(number: u32) -> Option<Opcode> {
+            pub fn of(number: u32) -> Option<Opcode> {
                 match number {
                     $($number => Some(Opcode::$name),)*
                     _ => None,

@@ -9,6 +9,7 @@ mod names;
 mod open_modes;
 mod publish;
 mod rights;
+mod round_trips;
 mod set_id;
 mod stand;
 mod who;

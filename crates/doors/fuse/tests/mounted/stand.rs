@@ -1,15 +1,17 @@
 //! Test stand: a directory, a burst buffer, and a process that serves one over the other.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::time::Duration;
 
 use agent::{Agent, PolicyTable, WindowSettings};
 use config::{Policy, PolicySet};
 use file_cache::{FileCache, Settings};
-use fuse_protocol::mount;
+use fuse_protocol::{Opcode, RequestCounts, mount};
 use global_store::posix::{PosixStore, StoreOptions};
 use models::DataStoreExt;
 use posix_namespace::PosixNamespace;
@@ -25,6 +27,9 @@ const RULE: &str = "FUSE_TEST_RULE";
 /// Name of the windows' session.
 const SESSION: &str = "session";
 const NODES_MAX: &str = "FUSE_TEST_NODES_MAX";
+/// File that asks the server for its counts of requests, and the file with the answer.
+const ASKED: &str = "count-requests";
+const TOLD: &str = "requests-counted";
 
 /// Mounted directory. When dropped, it is unmounted and the server's end awaited.
 pub struct Stand {
@@ -110,6 +115,26 @@ impl Stand {
         self.tree.path(relative)
     }
 
+    /// Returns how many requests of each kind the server has had, once no more come.
+    pub fn requests(&self) -> BTreeMap<Opcode, u64> {
+        let told = self.tree.path(TOLD);
+        let ask = || {
+            let _ = std::fs::remove_file(&told);
+            std::fs::write(self.tree.path(ASKED), b"").unwrap();
+            wait_until("the counts", PATIENCE, || told.exists());
+            std::fs::read_to_string(&told).unwrap()
+        };
+        let (mut before, mut now) = (ask(), ask());
+        while before != now {
+            before = std::mem::replace(&mut now, ask());
+        }
+        let pair = |line: &str| {
+            let (number, count) = line.split_once(' ')?;
+            Some((Opcode::of(number.parse().ok()?)?, count.parse().ok()?))
+        };
+        now.lines().map(|line| pair(line).unwrap()).collect()
+    }
+
     /// Stops the server, as if its machine were under load.
     pub fn pause(&self) {
         self.server.signal(Signal::STOP);
@@ -176,12 +201,28 @@ fn serve() {
         ..fuse::DoorOptions::default()
     };
     let session = fuse::serve(agent, device, options);
+    tell_requests(root.clone(), session.requests());
     std::fs::write(root.join("ready"), b"").unwrap();
     session.run().unwrap();
     serves.stop_windows();
     let stuck = cache.drain_all();
     assert!(stuck.is_empty(), "{stuck:?}");
     cache.shutdown();
+}
+
+/// Writes the counts of requests into a file whenever another file asks for them.
+fn tell_requests(root: PathBuf, requests: Arc<RequestCounts>) {
+    std::thread::spawn(move || {
+        loop {
+            std::thread::sleep(Duration::from_millis(10));
+            if std::fs::remove_file(root.join(ASKED)).is_ok() {
+                let lines: String =
+                    requests.all().iter().map(|(kind, count)| format!("{} {count}\n", kind.number())).collect();
+                std::fs::write(root.join("counts"), lines).unwrap();
+                std::fs::rename(root.join("counts"), root.join(TOLD)).unwrap();
+            }
+        }
+    });
 }
 
 /// Returns a path that leads to the descriptor.
