@@ -1,7 +1,9 @@
-/* An empty FUSE server, the least that an open can cost: empty_fuse DIR BACKING
- * Files 0 to 999 of 4096 bytes, all passed through to BACKING. One thread reads, answers from constants, and keeps no
- * state; it stays on its caller's processor, as Forebay's does. Ends with the mount. */
+/* An empty FUSE server, the least that an operation can cost: empty_fuse DIR BACKING
+ * Files 0 to 999 of 4096 bytes, and every file that is created, which has 3901. All are passed through to BACKING. A
+ * directory `full` has 100,000 files. One thread reads, answers from constants, and keeps no state but the last node
+ * number; it stays on its caller's processor, as Forebay's does. Its calls are Forebay's. Ends with the mount. */
 #define _GNU_SOURCE
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -29,7 +31,13 @@ struct backing {
 
 static int device, file;
 static int32_t backing_id;
-static char message[1 << 17];
+static uint64_t last;
+static char message[1 << 17], listing[1 << 20];
+
+/* Node numbers: the root, the files 0 to 999, files that are created, files of `full`, directories. */
+enum { ROOT = 1, FIRST = 2, CREATED = 1 << 20 };
+static const uint64_t LISTED = 1ull << 32, DIRECTORY = 1ull << 40, FULL = 1ull << 41;
+enum { FULL_NAMES = 100000 };
 
 static void must(int holds, const char *what) {
 	if (!holds) {
@@ -47,14 +55,53 @@ static void answer(uint64_t unique, int error, const void *body, size_t size) {
 }
 
 static struct fuse_attr attributes(uint64_t node) {
-	struct fuse_attr attr = {.ino = node, .nlink = 1, .size = 4096, .blksize = 4096};
-	attr.mode = node == 1 ? S_IFDIR | 0755 : S_IFREG | 0644;
+	struct fuse_attr attr = {.ino = node, .nlink = 1, .blksize = 4096};
+	attr.size = node < CREATED ? 4096 : 3901;
+	attr.mode = node == ROOT || node >= DIRECTORY ? S_IFDIR | 0755 : S_IFREG | 0644;
 	return attr;
+}
+
+static struct fuse_entry_out entry(uint64_t node) {
+	return (struct fuse_entry_out){.nodeid = node, .entry_valid = 3600, .attr_valid = 3600, .attr = attributes(node)};
+}
+
+/* The node of a name that is there from the beginning; 0 for another. */
+static uint64_t named(uint64_t parent, const char *name) {
+	if (parent == FULL)
+		return name[0] == 'f' ? LISTED + strtoul(name + 1, NULL, 10) : 0;
+	if (parent != ROOT)
+		return 0;
+	if (!strcmp(name, "full"))
+		return FULL;
+	return name[0] >= '0' && name[0] <= '9' ? FIRST + strtoul(name, NULL, 10) : 0;
+}
+
+/* Names of `full` from a place on, as many as the kernel has room for, with their attributes. */
+static size_t list(uint64_t from, size_t room) {
+	size_t filled = 0;
+	if (room > sizeof listing)
+		room = sizeof listing;
+	for (uint64_t at = from; at < FULL_NAMES; at++) {
+		char name[16];
+		struct fuse_direntplus *out = (void *)(listing + filled);
+		struct fuse_dirent dirent = {.ino = LISTED + at, .off = at + 1, .type = DT_REG};
+		dirent.namelen = snprintf(name, sizeof name, "f%06u", (unsigned)at);
+		size_t size = FUSE_DIRENT_ALIGN(FUSE_NAME_OFFSET_DIRENTPLUS + dirent.namelen);
+		if (filled + size > room)
+			break;
+		memset(out, 0, size);
+		out->entry_out = entry(LISTED + at);
+		out->dirent = dirent;
+		memcpy(out->dirent.name, name, dirent.namelen);
+		filled += size;
+	}
+	return filled;
 }
 
 static void initialise(const struct fuse_in_header *in) {
 	const struct fuse_init_in *offer = (const void *)(in + 1);
-	uint32_t out[16] = {offer->major, offer->minor, offer->max_readahead, INIT_EXT_FLAG};
+	const uint32_t like_ours = FUSE_HANDLE_KILLPRIV_V2 | FUSE_DO_READDIRPLUS | FUSE_READDIRPLUS_AUTO | FUSE_PARALLEL_DIROPS;
+	uint32_t out[16] = {offer->major, offer->minor, offer->max_readahead, INIT_EXT_FLAG | like_ours};
 	out[4] = 64 | 48 << 16; /* requests in the background, and when they are congested */
 	out[5] = 65536;         /* bytes of a write */
 	out[8] = PASSTHROUGH_FLAG2;
@@ -96,11 +143,38 @@ static void serve(const struct fuse_in_header *in) {
 		initialise(in);
 		break;
 	case FUSE_LOOKUP: {
-		struct fuse_entry_out out = {.nodeid = atoi(arguments) + 2, .entry_valid = 3600, .attr_valid = 3600};
-		out.attr = attributes(out.nodeid);
+		struct fuse_entry_out out = entry(named(in->nodeid, arguments));
+		answer(in->unique, out.nodeid ? 0 : -ENOENT, &out, out.nodeid ? sizeof out : 0);
+		break;
+	}
+	case FUSE_MKDIR: {
+		struct fuse_entry_out out = entry(DIRECTORY + ++last);
 		answer(in->unique, 0, &out, sizeof out);
 		break;
 	}
+	case FUSE_CREATE: {
+		struct {
+			struct fuse_entry_out entry;
+			uint32_t open[4];
+		} out = {entry(CREATED + ++last), {1, 0, PASSTHROUGH_OPEN, backing_id}};
+		answer(in->unique, 0, &out, sizeof out);
+		break;
+	}
+	case FUSE_OPENDIR: {
+		struct fuse_open_out out = {.fh = 1};
+		answer(in->unique, 0, &out, sizeof out);
+		break;
+	}
+	case FUSE_READDIRPLUS:
+	case FUSE_READDIR: {
+		const struct fuse_read_in *read = arguments;
+		int plus = in->opcode == FUSE_READDIRPLUS && in->nodeid == FULL;
+		answer(in->unique, 0, listing, plus ? list(read->offset, read->size) : 0);
+		break;
+	}
+	case FUSE_GETXATTR:
+		answer(in->unique, -ENODATA, NULL, 0);
+		break;
 	case FUSE_GETATTR: {
 		struct fuse_attr_out out = {.attr_valid = 3600, .attr = attributes(in->nodeid)};
 		answer(in->unique, 0, &out, sizeof out);
@@ -113,6 +187,9 @@ static void serve(const struct fuse_in_header *in) {
 	}
 	case FUSE_FLUSH:
 	case FUSE_RELEASE:
+	case FUSE_RELEASEDIR:
+	case FUSE_UNLINK:
+	case FUSE_RMDIR:
 		answer(in->unique, 0, NULL, 0);
 		break;
 	case FUSE_FORGET:
@@ -129,8 +206,8 @@ int main(int count, char **words) {
 	file = open(words[2], O_RDWR | O_CREAT, 0600);
 	must(file >= 0 && ftruncate(file, 4096) == 0, words[2]);
 	device = open("/dev/fuse", O_RDWR);
-	char options[100];
-	snprintf(options, sizeof options, "fd=%d,rootmode=40000,user_id=0,group_id=0", device);
+	char options[120];
+	snprintf(options, sizeof options, "fd=%d,rootmode=40000,user_id=0,group_id=0,default_permissions,allow_other", device);
 	must(device >= 0 && mount("empty", words[1], "fuse", 0, options) == 0, words[1]);
 	for (;;) {
 		ssize_t got = read(device, message, sizeof message);

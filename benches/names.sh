@@ -4,6 +4,7 @@
 # store. What `forebay run -- true` takes is taken off.
 
 NAMES_FILES=${NAMES_FILES:-300} # in ten directories, 4 KiB each
+NAMES_RATE_FILES=${NAMES_RATE_FILES:-8000} # of 3,901 bytes
 names_store=$scratch/store names_lower=$slow/names names_local=$scratch/local
 slowfs=${SLOWFS:-$(dirname "$forebay")/slowfs}
 
@@ -60,4 +61,73 @@ bench_names-cost() {
   both names_case "rsync out" 'rsync -a tree/ "$LOCAL/out/"'
   both names_case "git clone" 'git clone -q "$LOCAL/repository" clone'
   both names_case "many small creates" 'python3 -c "for n in range('"$NAMES_FILES"'): open(f\"new{n}\", \"w\").write(\"x\" * 4096)"'
+}
+
+names_letters=csou
+names_label() { # LETTER
+  case $1 in
+    c) echo "create, write 3,901 B, close" ;;
+    s) echo "stat after that" ;;
+    o) echo "open, read 3,901 B, close" ;;
+    u) echo "unlink" ;;
+    l) echo "list 100,000 names, stat of each" ;;
+  esac
+}
+
+# Rates of small files in PLACE, by so many processes.
+names_rates() { # SIDE PLACE LABEL FILES PROCESSES [LETTERS]
+  local letters=${6:-$names_letters} rates number
+  mapfile -t rates < <("$scratch/small_files" "$2" "$4" "$5" "$letters")
+  [ "${#rates[@]}" = "${#letters}" ] || exit 1
+  for ((number = 0; number < ${#letters}; number++)); do
+    value "$(names_label "${letters:number:1}"), $3" 1/s more "$1" "${rates[number]}"
+  done
+  rm -rf "$2"/p*
+}
+
+# Beside the bare file system and beside a FUSE server that answers from constants; then over a slow store.
+bench_names() {
+  local round processes latency policy empty
+  gcc -O2 -o "$scratch/small_files" benches/small_files.c && gcc -O2 -o "$scratch/empty_fuse" benches/empty_fuse.c || exit 1
+  mkdir "$scratch/empty"
+  "$scratch/empty_fuse" "$scratch/empty" "$scratch/backing" &
+  empty=$!
+  until mountpoint -q "$scratch/empty"; do sleep 0.1; done
+  for policy in ${NAMES_POLICIES:-delegate=off}; do
+    for processes in 1 2 4; do
+      for round in $(seq "$ROUNDS"); do
+        names_rates bare "$slow" "$processes processes" "$NAMES_RATE_FILES" "$processes"
+        names_rates bare "$scratch/empty" "$processes processes, beside an empty server" "$NAMES_RATE_FILES" "$processes"
+        names_accelerated "$dir" "$policy" "$processes processes" "$NAMES_RATE_FILES" "$processes" "beside an empty server"
+      done
+    done
+    for latency in 0.5ms 2ms; do
+      names_slow "$latency" "$policy"
+    done
+  done
+  umount "$scratch/empty"
+  wait "$empty"
+}
+
+# As in the order of bench_names, each value once for every side that it is compared with.
+names_accelerated() { # PLACE POLICY LABEL FILES PROCESSES [BESIDE]
+  rm -rf "${buffer:?}" && mkdir "$buffer"
+  local rules=()
+  [ "$2" = delegate=off ] || rules=(--policy "$2")
+  "$forebay" mount "$1" --burst-buffer "$buffer" "${rules[@]}" >"$out/mount.log" 2>&1 </dev/null || { cat "$out/mount.log" && exit 1; }
+  names_rates forebay "$1" "$3" "$4" "$5"
+  [ -z "${6:-}" ] || tail -n ${#names_letters} "$out/values" | sed "s/, $3 /, $3, $6 /" >>"$out/values.again"
+  [ -z "${6:-}" ] || { cat "$out/values.again" >>"$out/values" && rm "$out/values.again"; }
+  "$forebay" umount "$1" >"$out/umount.log" 2>&1 </dev/null || { cat "$out/umount.log" && exit 1; }
+}
+
+names_slow() { # LATENCY POLICY
+  local round files=$((NAMES_RATE_FILES / 40))
+  for round in $(seq "$ROUNDS"); do
+    rm -rf "${names_lower:?}" && mkdir -p "$names_lower" "$names_store"
+    "$slowfs" "$names_lower" "$names_store" --latency "$1" || exit 1
+    names_rates bare "$names_store" "$1 a request" "$files" 1
+    names_accelerated "$names_store" "$2" "$1 a request" "$files" 1
+    umount "$names_store"
+  done
 }

@@ -1,0 +1,95 @@
+/* Rates of small files, in operations a second of all processes together: small_files DIR FILES PROCESSES LETTER...
+ *   c  create, write 3901 bytes, close   s  stat   o  open, read 3901 bytes, close   u  unlink
+ *   l  list DIR itself, which has FILES files, and stat each
+ * Each process has FILES files in a directory of its own, DIR/pNUMBER; `c` makes the directory. One line a letter. */
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "measure.h"
+
+enum { BYTES = 3901 };
+static char block[BYTES];
+
+static void open_and(const char *name, int flags) {
+	int fd = open(name, flags, 0644);
+	must(fd >= 0, name);
+	ssize_t done = flags & O_CREAT ? write(fd, block, BYTES) : read(fd, block, BYTES);
+	must(done == BYTES && close(fd) == 0, name);
+}
+
+static void touch(char operation, const char *name) {
+	struct stat status;
+	switch (operation) {
+	case 'c':
+		open_and(name, O_WRONLY | O_CREAT | O_EXCL);
+		break;
+	case 'o':
+		open_and(name, O_RDONLY);
+		break;
+	case 's':
+		must(stat(name, &status) == 0, name);
+		break;
+	case 'u':
+		must(unlink(name) == 0, name);
+	}
+}
+
+static void list(long files) {
+	DIR *directory = opendir(".");
+	must(directory != NULL, "opendir");
+	long found = 0;
+	struct dirent *entry;
+	struct stat status;
+	while ((entry = readdir(directory)) != NULL) {
+		must(fstatat(dirfd(directory), entry->d_name, &status, AT_SYMLINK_NOFOLLOW) == 0, entry->d_name);
+		found += S_ISREG(status.st_mode);
+	}
+	closedir(directory);
+	must(found == files, "the listing lacks names");
+}
+
+static void work(char operation, const char *top, int process, long files) {
+	char name[32];
+	snprintf(name, sizeof name, "p%d", process);
+	must(chdir(top) == 0, top);
+	if (operation == 'l') {
+		list(files);
+		return;
+	}
+	must(operation != 'c' || mkdir(name, 0755) == 0 || errno == EEXIST, name);
+	must(chdir(name) == 0, name);
+	for (long n = 0; n < files; n++) {
+		snprintf(name, sizeof name, "f%06ld", n);
+		touch(operation, name);
+	}
+}
+
+int main(int count, char **words) {
+	must(count == 5, "usage: small_files DIR FILES PROCESSES LETTER...");
+	long files = atol(words[2]);
+	int processes = atoi(words[3]);
+	memset(block, 'x', BYTES);
+	for (const char *operation = words[4]; *operation; operation++) {
+		double began = now();
+		for (int process = 0; process < processes; process++) {
+			pid_t child = fork();
+			must(child >= 0, "fork");
+			if (child == 0) {
+				work(*operation, words[1], process, files);
+				exit(0);
+			}
+		}
+		int status, failed = 0;
+		while (wait(&status) > 0) failed |= status;
+		if (failed) return 1;
+		printf("%.1f\n", (double)(files * processes) / (now() - began) * 1e6);
+		fflush(stdout);
+	}
+	return 0;
+}
