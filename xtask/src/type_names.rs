@@ -12,8 +12,9 @@ use crate::ratchet::{FILE, Findings};
 use crate::sources::Sources;
 
 /// Crates that a program's data goes through.
-const DATA_PATH: [&str; 22] = [
+const DATA_PATH: [&str; 23] = [
     "agent",
+    "delegation",
     "remote",
     "window",
     "windows",

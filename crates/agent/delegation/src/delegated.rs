@@ -1,0 +1,285 @@
+//! A delegated tree that is open: the index, the log, and those who hold nodes.
+
+mod anchor;
+mod attributes;
+mod cleaning;
+mod listing;
+mod names;
+mod opening;
+mod owner;
+
+use std::any::Any;
+use std::io;
+use std::sync::Arc;
+
+use concurrency::{Mutex, RwLock, RwLockWriteGuard};
+use global_store::{Access, StoreFile};
+use namespace::{Caller, FileSystemSpace, Found, Hold, Inode};
+use rustix::io::Errno;
+use types::Identity;
+
+pub use cleaning::Cleaning;
+pub use opening::OpeningReport;
+pub use owner::Applied;
+
+use crate::callers::RecentCallers;
+use crate::holders::Holders;
+use crate::layout;
+use crate::limits;
+use crate::log::NameLog;
+use crate::rules::{self, Dress};
+use crate::state::{BelowState, LogRecord, Moment, NodeKind, NodeName, NodeNumber, NodeState, Transaction};
+use crate::tree::Tree;
+
+/// First bytes of a provisional identity. No identity of a global store begins with this kind.
+const KEY_TAG: [u8; 4] = *b"FBdt";
+/// Bit of all inode numbers of a delegated tree but the root's.
+const INO_WIDE: u64 = 1 << 62;
+const INO_NARROW: u64 = 1 << 31;
+
+/// What a delegated tree asks of the global store.
+pub trait FilesBelow: Send + Sync {
+    /// Opens the file that the global store has of a node, and makes one if there is none yet.
+    fn open(&self, node: NodeNumber, access: Access) -> io::Result<Box<dyn StoreFile>>;
+
+    /// Returns how much space there is.
+    fn space(&self) -> io::Result<FileSystemSpace>;
+}
+
+/// How inode numbers are made of node numbers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum InodeNumbers {
+    /// 64 bits: bit 62 and the node's number. No two nodes have one number.
+    #[default]
+    Wide,
+    /// 32 bits, for programs that know no others: bit 31 and the low bits of the node's number. After 2^31 creations in one tree
+    /// numbers come again.
+    Narrow,
+}
+
+/// Settings of a delegated tree.
+#[derive(Debug, Clone, Copy)]
+pub struct DelegationSettings {
+    /// Bytes of a log file.
+    pub log_file_bytes: u64,
+    /// Percentage of live records below which the log's oldest file is cleaned.
+    pub live_percent: u64,
+    /// How inode numbers are made.
+    pub inode_numbers: InodeNumbers,
+    /// Inode number of the root.
+    pub root_ino: u64,
+}
+
+impl Default for DelegationSettings {
+    fn default() -> DelegationSettings {
+        DelegationSettings {
+            log_file_bytes: limits::LOG_FILE_BYTES,
+            live_percent: limits::LIVE_PERCENT,
+            inode_numbers: InodeNumbers::Wide,
+            root_ino: INO_WIDE | NodeNumber::ROOT.0,
+        }
+    }
+}
+
+/// A directory tree that this agent alone holds. All methods may be called from any thread.
+///
+/// An answer is given when the kernel has the change's record, so it survives the death of the agent. A crash of the machine may
+/// lose changes after the last [`sync`](namespace::Names::sync), the latest first. The flags of chattr(1) do not exist.
+pub struct DelegatedTree {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    inner: RwLock<Inner>,
+    log: NameLog,
+    holders: Holders,
+    callers: RecentCallers,
+    below: Arc<dyn FilesBelow>,
+    settings: DelegationSettings,
+    /// Slot at which cleaning of the oldest file goes on, if it has begun.
+    cleaning: Mutex<Option<u32>>,
+}
+
+struct Inner {
+    tree: Tree,
+    /// Bytes of the frame that is made, kept for the next.
+    frame: Vec<u8>,
+    next_number: u64,
+}
+
+/// A node that is held: its slot stays.
+struct Held {
+    shared: Arc<Shared>,
+    slot: u32,
+    number: NodeNumber,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.shared.holders.release(self.slot);
+    }
+}
+
+/// A transaction that is being made.
+struct Draft {
+    sequence: u64,
+    time: Moment,
+    touched: Vec<NodeNumber>,
+    records: Vec<LogRecord>,
+}
+
+impl Draft {
+    /// Adds a state that the global store lacks.
+    fn change(&mut self, mut state: NodeState) {
+        if state.stamp == 0 {
+            state.stamp = self.sequence;
+        }
+        self.records.push(LogRecord::State(Box::new(state)));
+    }
+
+    fn touch(&mut self, tree: &Tree, directory: u32) {
+        let number = tree.member(directory).number;
+        if !self.touched.contains(&number) {
+            self.touched.push(number);
+        }
+    }
+
+    /// Adds the removal of one name of a node, whose last name leaves a tombstone if the global store has the node.
+    fn remove(&mut self, tree: &Tree, slot: u32, name: &NodeName) {
+        let mut state = tree.state(slot);
+        state.names.retain(|other| other != name);
+        state.ctime = self.time;
+        if state.names.is_empty() && state.below == BelowState::Never {
+            self.records.push(LogRecord::Forgotten(state.number));
+        } else {
+            self.change(state);
+        }
+    }
+}
+
+impl Inner {
+    fn draft(&self, shared: &Shared) -> Draft {
+        let (touched, records) = (Vec::with_capacity(2), Vec::with_capacity(2));
+        Draft { sequence: shared.log.next_sequence(), time: rules::now(), touched, records }
+    }
+
+    /// Takes a number that no node ever had.
+    fn take_number(&mut self) -> Result<NodeNumber, Errno> {
+        let number = self.next_number;
+        if self.tree.len() >= limits::NODES_MAX || (number + 1) & ((1 << limits::NUMBER_BITS) - 1) == 0 {
+            return Err(Errno::NOSPC);
+        }
+        self.next_number += 1;
+        Ok(NodeNumber(number))
+    }
+
+    /// Logs a draft, and then changes the index. After an error nothing has changed.
+    fn commit(&mut self, shared: &Shared, draft: Draft) -> io::Result<()> {
+        let Draft { sequence, time, touched, records } = draft;
+        let mut transaction = Transaction { sequence, time, touched, records };
+        layout::begin_frame(&mut self.frame);
+        layout::encode_transaction(&mut self.frame, &transaction);
+        let (logged, file) = shared.log.append(&mut self.frame, transaction.records.len())?;
+        debug_assert_eq!(logged, sequence, "the tree's lock orders the log");
+        transaction.sequence = logged;
+        for slot in self.tree.apply(file, transaction) {
+            if shared.holders.forget(slot) {
+                self.tree.free(slot);
+            }
+        }
+        Ok(())
+    }
+
+    /// Logs a new state of a node; that of a node without names is not logged.
+    fn update(&mut self, shared: &Shared, slot: u32, edit: impl FnOnce(&mut NodeState)) -> io::Result<()> {
+        let mut draft = self.draft(shared);
+        let mut state = self.tree.state(slot);
+        state.ctime = draft.time;
+        edit(&mut state);
+        if state.names.is_empty() && state.number != NodeNumber::ROOT {
+            let linkable = self.tree.member(slot).is_linkable();
+            self.tree.apply_unlogged(state, linkable);
+            return Ok(());
+        }
+        draft.change(state);
+        self.commit(shared, draft)
+    }
+}
+
+impl Shared {
+    /// Locks the index for a change, and frees what nobody holds any more.
+    fn change(&self) -> RwLockWriteGuard<'_, Inner> {
+        let mut inner = self.inner.write();
+        while let Some(slot) = self.holders.take_released() {
+            if inner.tree.is_forgotten(slot) {
+                inner.tree.free(slot);
+            }
+        }
+        inner
+    }
+
+    fn ino(&self, number: NodeNumber) -> u64 {
+        match self.settings.inode_numbers {
+            _ if number == NodeNumber::ROOT => self.settings.root_ino,
+            InodeNumbers::Wide => INO_WIDE | number.0,
+            InodeNumbers::Narrow => INO_NARROW | number.0 & (INO_NARROW - 1),
+        }
+    }
+
+    fn key(&self, number: NodeNumber) -> Identity {
+        let bytes = [&KEY_TAG[..], self.log.id(), &number.0.to_le_bytes()].concat();
+        Identity::new(bytes).expect("28 bytes")
+    }
+
+    /// Holds the node in a slot. The caller has the tree locked.
+    fn hold(self: &Arc<Shared>, tree: &Tree, slot: u32) -> Arc<Held> {
+        self.holders.hold(slot);
+        Arc::new(Held { shared: Arc::clone(self), slot, number: tree.member(slot).number })
+    }
+
+    /// Returns an inode for the node in a slot. The caller has the tree locked.
+    fn inode(self: &Arc<Shared>, tree: &Tree, slot: u32) -> Inode {
+        let held = self.hold(tree, slot);
+        let (number, kind) = (held.number, tree.member(slot).kind.file_type());
+        let held: Arc<dyn Any + Send + Sync> = held;
+        Inode::provisional(self.key(number), kind, self.ino(number), Hold::Other(held))
+    }
+
+    fn found(self: &Arc<Shared>, tree: &Tree, slot: u32) -> Found {
+        let attributes = tree.attributes(slot, self.ino(tree.member(slot).number));
+        Found { inode: self.inode(tree, slot), attributes }
+    }
+
+    /// Returns what holds the node of an inode. `ESTALE` for an inode of another namespace.
+    fn held(&self, inode: &Inode) -> Result<Arc<Held>, Errno> {
+        let Hold::Other(held) = inode.hold() else { return Err(Errno::STALE) };
+        let held = Arc::clone(held).downcast::<Held>().map_err(|_| Errno::STALE)?;
+        if std::ptr::eq(Arc::as_ptr(&held.shared), self) { Ok(held) } else { Err(Errno::STALE) }
+    }
+
+    /// Returns the slot of an inode's node, which stays as long as the inode.
+    fn slot(&self, inode: &Inode) -> Result<u32, Errno> {
+        let Hold::Other(held) = inode.hold() else { return Err(Errno::STALE) };
+        let held = held.downcast_ref::<Held>().ok_or(Errno::STALE)?;
+        if std::ptr::eq(Arc::as_ptr(&held.shared), self) { Ok(held.slot) } else { Err(Errno::STALE) }
+    }
+
+    /// Returns the node that a provisional identity names, unless it is gone.
+    fn node_of_key(&self, identity: &Identity) -> Option<NodeNumber> {
+        let number = identity.as_bytes().strip_prefix(&KEY_TAG)?.strip_prefix(self.log.id())?;
+        Some(NodeNumber(u64::from_le_bytes(number.try_into().ok()?)))
+    }
+}
+
+/// Returns the state of a new node without a name.
+fn new_state(
+    (shared, inner): (&Shared, &mut Inner),
+    caller: &Caller,
+    (dress, xattrs): Dress,
+    kind: NodeKind,
+    time: Moment,
+) -> Result<NodeState, Errno> {
+    let mut state = NodeState::new(inner.take_number()?, kind, dress, time);
+    (state.creator, state.xattrs) = (shared.callers.credentials(caller), xattrs);
+    Ok(state)
+}

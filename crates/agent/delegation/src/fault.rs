@@ -1,0 +1,19 @@
+//! Fault points of the name log ([`faults`]): one after every step that a crash can separate from the next.
+
+/// Every point, in the order of the steps.
+pub const POINTS: &[&str] = &[
+    "names.cut",
+    "names.created",
+    "names.appended",
+    "names.synced",
+    "names.copied",
+    "names.settled",
+    "names.deleted",
+    "names.cleaned",
+];
+
+/// Passes a point.
+pub(crate) fn point(name: &'static str) {
+    debug_assert!(POINTS.contains(&name), "{name} is not listed");
+    faults::pass(name);
+}

@@ -1,0 +1,48 @@
+//! Bounds of a delegated tree and of its log.
+
+use std::time::Duration;
+
+/// Bytes of a name at most, as in Linux.
+pub const NAME_BYTES_MAX: usize = 255;
+/// Bytes of a symbolic link's target at most; one more ends it in the kernel's buffer.
+pub const TARGET_BYTES_MAX: usize = 4095;
+/// Bytes of a path that [`path_of`](namespace::Names::path_of) returns at most.
+pub const PATH_BYTES_MAX: usize = 4095;
+/// Names of one file at most. Each change of a file logs all its names.
+pub const LINKS_MAX: usize = 1024;
+/// Bytes of an extended attribute's name at most, as in Linux.
+pub const XATTR_NAME_BYTES_MAX: usize = 255;
+/// Bytes of an extended attribute's value at most, as in Linux.
+pub const XATTR_VALUE_BYTES_MAX: usize = 65_536;
+/// Bytes of all extended attributes of one file at most, names included.
+pub const XATTRS_BYTES_MAX: usize = 131_072;
+/// Supplementary groups at most, as in Linux.
+pub const GROUPS_MAX: usize = 65_536;
+/// Bytes of one transaction in the log at most.
+pub const TRANSACTION_BYTES_MAX: usize = 4 << 20;
+/// Sequence that no log reaches.
+pub const SEQUENCE_MAX: u64 = 1 << 62;
+/// Records of one transaction at most.
+pub const TRANSACTION_RECORDS_MAX: usize = 1024;
+/// Files and directories of one tree at most.
+pub const NODES_MAX: usize = 1 << 28;
+/// Openings of one log at most. Each takes a new range of node numbers.
+pub const OPENINGS_MAX: u32 = 1 << 18;
+/// Bits of a node number below those of the opening.
+pub const NUMBER_BITS: u32 = 44;
+/// Bytes of a log file by default.
+pub const LOG_FILE_BYTES: u64 = 16 << 20;
+/// Percentage of live records below which the log's oldest file is cleaned, by default.
+pub const LIVE_PERCENT: u64 = 40;
+/// Nodes that one step of cleaning looks at.
+pub const CLEAN_NODES: usize = 4096;
+/// Records that one step of cleaning appends again.
+pub const CLEAN_RECORDS: usize = 64;
+/// Bytes that one step of cleaning appends again, unless one record has more.
+pub const CLEAN_BYTES: usize = 1 << 20;
+/// Entries of a directory that are read under one lock.
+pub const LISTED_AT_ONCE: usize = 64;
+/// Callers whose groups are remembered.
+pub const CALLERS_MAX: usize = 256;
+/// Age up to which a caller's remembered groups are noted as those of a creation. Permissions are judged by present ones.
+pub const CALLER_AGE: Duration = Duration::from_secs(1);

@@ -1,0 +1,105 @@
+//! An agent that dies at every fault point of the name log, and what its successor finds.
+
+mod story;
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use delegation::fault;
+use delegation::log::MountedLogDirectory;
+use namespace::Names;
+use story::medium::Medium;
+use story::{Snapshot, Story, open, snapshot, timeless};
+use testkit::TempTree;
+
+const FILE_BYTES: u64 = 4 << 10;
+const STEPS: usize = 120;
+const SEED: u64 = 11;
+
+/// Tells the story. `after` is called after each acknowledged step.
+fn tell(story: &mut Story, mut after: impl FnMut(&Story)) {
+    for number in 0..STEPS {
+        let _ = story.step();
+        after(story);
+        if number % 2 == 0 {
+            story.tree.clean().unwrap();
+            after(story);
+        }
+        if number % 10 == 0 {
+            story.tree.sync().unwrap();
+        }
+        story.let_go();
+    }
+}
+
+#[test]
+fn child() {
+    let Some(dir) = std::env::var_os("FOREBAY_CRASH_DIR") else { return };
+    let dir = Path::new(&dir);
+    let mut ledger = std::fs::File::create(dir.join("ledger")).unwrap();
+    let mut story = Story::new(open(MountedLogDirectory::new(dir.join("log")).unwrap(), FILE_BYTES), SEED);
+    tell(&mut story, |story| writeln!(ledger, "{}", story.tree.log().end()).unwrap());
+}
+
+/// Runs the child with one point armed. Returns false if it passed the point fewer than `nth` times.
+fn run_child(dir: &Path, point: &str, nth: u32) -> bool {
+    let hits = dir.join("hits");
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "child", "--nocapture"])
+        .env("FOREBAY_CRASH_DIR", dir)
+        .env("FOREBAY_FAULT", format!("{point}:{nth}"))
+        .env("FOREBAY_FAULT_LOG", &hits)
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .output()
+        .unwrap();
+    let hit = std::fs::read_to_string(&hits).is_ok_and(|text| text.trim() == point);
+    if hit {
+        assert_eq!(output.status.signal(), Some(9), "{point}:{nth}");
+    } else {
+        assert!(output.status.success(), "{point}:{nth}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    hit
+}
+
+/// Snapshots of the story by the sequence of the last transaction.
+fn expected() -> BTreeMap<u64, Snapshot> {
+    let mut story = Story::new(open(Medium::default(), FILE_BYTES), SEED);
+    let mut snapshots = BTreeMap::from([(story.tree.log().end(), timeless(snapshot(&story.tree)))]);
+    tell(&mut story, |story| drop(snapshots.insert(story.tree.log().end(), timeless(snapshot(&story.tree)))));
+    snapshots
+}
+
+#[test]
+fn an_agent_that_dies_at_any_fault_point_loses_nothing_that_was_acknowledged() {
+    let snapshots = expected();
+    for point in fault::POINTS {
+        let mut hits = 0;
+        for nth in [1, 2, 3, 5, 8, 20, 50] {
+            let tree = TempTree::new();
+            if !run_child(tree.root(), point, nth) {
+                break;
+            }
+            hits += 1;
+            let place = format!("{point}:{nth}");
+            let ledger = std::fs::read_to_string(tree.path("ledger")).unwrap();
+            let acknowledged: u64 = ledger.lines().last().map_or(0, |line| line.parse().unwrap());
+            let again = open(MountedLogDirectory::new(tree.path("log")).unwrap(), FILE_BYTES);
+            let end = again.log().end();
+            assert!(end >= acknowledged && end <= acknowledged + 1, "{place}: {end} of {acknowledged}");
+            let found = timeless(snapshot(&again));
+            assert_eq!(found, snapshots[&end], "{place}: transaction {end}");
+            // The successor goes on, and so does its own.
+            let mut story = Story::new(again, SEED + 1);
+            (0..20).for_each(|_| drop(story.step()));
+            let last = snapshot(&story.tree);
+            drop(story);
+            let third = open(MountedLogDirectory::new(tree.path("log")).unwrap(), FILE_BYTES);
+            assert_eq!(snapshot(&third), last, "{place}");
+        }
+        assert!(hits > 0, "{point} is not passed");
+    }
+}
