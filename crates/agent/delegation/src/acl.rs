@@ -29,8 +29,8 @@ struct AclEntry {
 }
 
 impl Acl {
-    /// Reads an attribute's value. `None` for an ACL without entries, which stands for none. Errors: `EINVAL`; `EOPNOTSUPP` for
-    /// another version.
+    /// Reads an attribute's value, which may be invalid yet. `None` for an ACL without entries, which stands for none. Errors:
+    /// `EINVAL` for other bytes; `EOPNOTSUPP` for another version.
     pub fn parse(value: &[u8]) -> Result<Option<Acl>, Errno> {
         let (version, entries) = value.split_first_chunk().ok_or(Errno::INVAL)?;
         if u32::from_le_bytes(*version) != VERSION {
@@ -47,21 +47,25 @@ impl Acl {
             AclEntry { tag, bits, id }
         };
         let acl = Acl(entries.iter().map(entry).collect());
+        let known = [USER_OBJ, USER, GROUP_OBJ, GROUP, MASK, OTHER];
+        let is_known =
+            |entry: &AclEntry| known.contains(&entry.tag) && (entry.id != NO_ID || entry.tag & (USER | GROUP) == 0);
         match acl.0.is_empty() {
             true => Ok(None),
-            false if acl.is_valid() => Ok(Some(acl)),
+            false if acl.0.iter().all(is_known) => Ok(Some(acl)),
             false => Err(Errno::INVAL),
         }
     }
 
-    fn is_valid(&self) -> bool {
+    /// Whether all entries that must be there are, in their order.
+    pub fn is_valid(&self) -> bool {
         let (mut expected, mut needs_mask) = (USER_OBJ, false);
-        for AclEntry { tag, bits, id } in &self.0 {
+        for AclEntry { tag, bits, .. } in &self.0 {
             expected = match (*tag, expected) {
                 (USER_OBJ, USER_OBJ) => USER,
-                (USER, USER) if *id != NO_ID => USER,
+                (USER, USER) => USER,
                 (GROUP_OBJ, USER) => GROUP,
-                (GROUP, GROUP) if *id != NO_ID => GROUP,
+                (GROUP, GROUP) => GROUP,
                 (MASK, GROUP) => OTHER,
                 (OTHER, OTHER) => 0,
                 (OTHER, GROUP) if !needs_mask => 0,
@@ -179,7 +183,9 @@ mod tests {
             &[user, group, (OTHER, 8, NO_ID)],
             &[user, group, other, other],
         ];
-        refused.iter().for_each(|entries| assert_eq!(Acl::parse(&value(entries)), Err(Errno::INVAL), "{entries:?}"));
+        for entries in refused {
+            assert!(!Acl::parse(&value(entries)).is_ok_and(|acl| acl.unwrap().is_valid()), "{entries:?}");
+        }
         assert_eq!(Acl::parse(&value(&[])), Ok(None));
         assert_eq!(Acl::parse(&[1, 0, 0, 0]), Err(Errno::OPNOTSUPP));
         assert_eq!(Acl::parse(&value(&plain)[..13]), Err(Errno::INVAL));

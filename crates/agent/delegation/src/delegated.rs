@@ -37,7 +37,7 @@ const KEY_TAG: [u8; 4] = *b"FBdt";
 const INO_WIDE: u64 = 1 << 62;
 const INO_NARROW: u64 = 1 << 31;
 
-/// What a delegated tree asks of the global store.
+/// Questions of a delegated tree to the global store.
 pub trait FilesBelow: Send + Sync {
     /// Opens the file that the global store has of a node, and makes one if there is none yet.
     fn open(&self, node: NodeNumber, access: Access) -> io::Result<Box<dyn StoreFile>>;

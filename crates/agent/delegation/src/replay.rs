@@ -18,7 +18,7 @@ pub struct LoggedNode {
     pub touched_in: u32,
 }
 
-/// What a log says: the latest state of each node that is not forgotten.
+/// Meaning of a log: the latest state of each node that is not forgotten.
 #[derive(Debug, Default)]
 pub struct NodeStates {
     /// Nodes by number.
@@ -108,7 +108,7 @@ impl NodeStates {
     }
 }
 
-/// What damage of a log has taken away besides the transactions behind it.
+/// Nodes and names that damage of a log has taken away besides the transactions behind it.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Pruned {
     /// Nodes that no name leads to.

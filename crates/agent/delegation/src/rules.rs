@@ -1,4 +1,4 @@
-//! Who may do what with the nodes of a tree.
+//! Permissions: which callers may do what with the nodes of a tree.
 //!
 //! The rules are those of Linux (path_resolution(7), `fs/namei.c`), in the order in which it checks them: the order decides which
 //! error a caller gets. Capabilities of other users than root are looked at after a refusal.

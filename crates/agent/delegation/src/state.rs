@@ -1,4 +1,4 @@
-//! What is known of one file or directory of a delegated tree, whole, and the transactions that change it.
+//! State of one file or directory of a delegated tree, whole, and the transactions that change it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -106,7 +106,7 @@ pub struct NodeName {
     pub name: ShortName,
 }
 
-/// What the global store has of a node.
+/// Knowledge of a node in the global store.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum BelowState {
     /// Nothing, and nothing was begun.
@@ -170,7 +170,7 @@ pub struct NodeState {
     pub names: Vec<NodeName>,
     /// Where the data is.
     pub data: DataPlace,
-    /// What the global store has of the node.
+    /// Knowledge of the node in the global store.
     pub below: BelowState,
     /// Credentials of the creation.
     pub creator: Arc<Credentials>,

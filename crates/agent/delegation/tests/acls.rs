@@ -59,7 +59,7 @@ fn call(world: &dyn World, met: &[Inode], random: &mut Random, step: u64) -> (i3
     let result = match kind {
         0 | 1 => world.set_xattr(caller, one, which, &value, flags),
         2 => world.remove_xattr(caller, one, which),
-        3 => world.set_mode(caller, one, mode.mode | u32::from(flags == 0) * 0o2000),
+        3 => world.set_mode(caller, one, mode.mode | (u32::from(flags == 0) * 0o2000)),
         4 => world.set_owner(caller, one, None, Some(TEAM)),
         5 if one.kind() == FileType::RegularFile => world.check_open(caller, one, wanted),
         6 => world.make(caller, two, name.as_ref(), NewName::Directory(mode)),

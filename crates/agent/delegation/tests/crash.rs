@@ -15,8 +15,8 @@ use story::medium::Medium;
 use story::{Snapshot, Story, open, snapshot, timeless};
 use testkit::TempTree;
 
-const FILE_BYTES: u64 = 4 << 10;
-const STEPS: usize = 120;
+const FILE_BYTES: u64 = 2 << 10;
+const STEPS: usize = 300;
 const SEED: u64 = 11;
 
 /// Tells the story. `after` is called after each acknowledged step.

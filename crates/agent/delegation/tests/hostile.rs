@@ -45,7 +45,7 @@ fn log_of(seed: u64, steps: usize, file_bytes: u64) -> Files {
 
 #[test]
 fn a_flipped_bit_anywhere_is_found_and_nothing_behind_it_is_used() {
-    let files = log_of(3, 40, 2 << 10);
+    let files = log_of(3, 120, 2 << 10);
     assert!(files.len() > 1);
     let whole = judge(files.clone()).0.states.last;
     for (number, bytes) in &files {

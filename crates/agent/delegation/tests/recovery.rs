@@ -1,4 +1,4 @@
-//! What a log gives back, wherever it ends and whatever fails.
+//! Recovery: a log gives the tree back, wherever it ends and whatever fails.
 
 mod story;
 
@@ -14,7 +14,7 @@ use testkit::Random;
 use types::Identity;
 
 /// Bytes of a log file: so few that a story fills many.
-const FILE_BYTES: u64 = 4 << 10;
+const FILE_BYTES: u64 = 2 << 10;
 
 /// Ends of all whole transactions, by file and byte, with their sequences.
 fn boundaries(files: &BTreeMap<u32, Vec<u8>>) -> Vec<(u32, usize, u64)> {
@@ -59,7 +59,7 @@ fn a_log_cut_after_any_transaction_gives_the_tree_of_that_moment() {
     for seed in 0..4 {
         let medium = Medium::default();
         let mut story = Story::new(open(medium.clone(), FILE_BYTES), seed);
-        let snapshots = tell(&mut story, 150, Story::let_go);
+        let snapshots = tell(&mut story, 400, Story::let_go);
         let (files, mut random) = (medium.files(), Random(seed));
         assert!(files.len() > 2, "the story fills files");
         for (number, at, sequence) in boundaries(&files).into_iter().filter(|(.., sequence)| *sequence > 0) {

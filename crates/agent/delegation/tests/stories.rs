@@ -79,9 +79,10 @@ impl Three {
         let (mode, links, owner) = (attributes.mode, attributes.nlink, (attributes.uid, attributes.gid));
         let size = if inode.kind() == FileType::Directory { 0 } else { attributes.size };
         // Times that a call has set; others are those of three clocks.
-        let set = Some(attributes.mtime).filter(|time| time.seconds == 1_000_000_000);
-        let (device, path) = (attributes.rdev, world.path_of(inode).filter(|_| links == 1 || listed.is_some()));
-        let path = path.filter(|_| links > 0);
+        let set = Some(attributes.mtime).filter(|time| time.seconds == 1_234_567_890);
+        let (device, path) = (attributes.rdev, world.path_of(inode));
+        // Which of a file's paths is found may differ; a file made without a name has a strange one below.
+        let path = path.filter(|_| links > 0 && listed.is_some());
         format!("{mode:o} links {links} of {owner:?} {xattrs:?} {listed:?} {size} {set:?} {device:x} {path:?}")
     }
 

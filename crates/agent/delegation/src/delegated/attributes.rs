@@ -32,14 +32,18 @@ impl Attributes for DelegatedTree {
         let member = inner.tree.member(slot);
         let stays = |uid: u32| caller.uid == member.uid && uid == member.uid;
         let joins = |gid: u32| caller.uid == member.uid && (gid == member.gid || is_in(caller, gid));
-        if !(uid.is_none_or(stays) && gid.is_none_or(joins)) && !has(caller, Capability::Chown) {
+        let may_change = uid.is_none_or(stays) && gid.is_none_or(joins) || has(caller, Capability::Chown);
+        if !may_change {
             return Err(Errno::PERM.into());
         }
+        // Without permission of execution the bit once meant mandatory locks, and a member of the group may keep it.
+        let kept = SET_GROUP_ID | GROUP_EXECUTES;
+        let keeps = member.mode & kept != SET_GROUP_ID || is_in(caller, member.gid) || has(caller, Capability::Fsetid);
         inner.update(&self.shared, slot, |state| {
             (state.uid, state.gid) = (uid.unwrap_or(state.uid), gid.unwrap_or(state.gid));
             if state.kind != NodeKind::Directory {
                 state.mode &= !SET_USER_ID;
-                if state.mode & GROUP_EXECUTES != 0 {
+                if state.mode & GROUP_EXECUTES != 0 || !keeps {
                     state.mode &= !SET_GROUP_ID;
                 }
                 state.xattrs.remove(FILE_CAPABILITIES);
@@ -187,6 +191,9 @@ impl DelegatedTree {
         }
         if !owns(caller, member) {
             return Err(Errno::PERM.into());
+        }
+        if acl.as_ref().is_some_and(|acl| !acl.is_valid()) {
+            return Err(Errno::INVAL.into());
         }
         let mut mode = member.mode;
         if let Some(acl) = acl.as_ref().filter(|_| name == acl::ACCESS) {

@@ -16,7 +16,7 @@ use crate::replay::{NodeStates, Pruned};
 use crate::state::{LogRecord, NodeNumber, NodeState, Transaction};
 use crate::tree::Tree;
 
-/// What an opening has found.
+/// Findings of an opening.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpeningReport {
     /// Whether the log was empty, and the tree begins now.
@@ -25,7 +25,7 @@ pub struct OpeningReport {
     pub nodes: usize,
     /// Damage of the log, if transactions follow it. They were not used; copies of the files are kept beside the log.
     pub damage: Option<LogDamage>,
-    /// What the damage has taken away besides.
+    /// Nodes and names that the damage has taken away besides.
     pub pruned: Pruned,
 }
 

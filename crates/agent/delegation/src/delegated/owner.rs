@@ -1,4 +1,4 @@
-//! What the owner of a delegated tree asks of it: to note content, and to bring changes to the global store.
+//! Calls of the owner of a delegated tree, who notes content and brings changes to the global store.
 
 use std::io;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::log::{FileUse, NameLog};
 use crate::state::{BelowState, DataPlace, LogRecord, NodeKind, NodeNumber, NodeState};
 use crate::tree::PendingNode;
 
-/// What became of a node whose changes were applied to the global store.
+/// Outcome for a node whose changes were applied to the global store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Applied {
     /// The global store has all.

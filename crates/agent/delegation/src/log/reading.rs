@@ -23,7 +23,7 @@ pub struct LogDamage {
     pub synced: bool,
 }
 
-/// What is known of one log file.
+/// Facts about one log file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReadFile {
     /// Number of the file.
@@ -39,7 +39,7 @@ pub struct ReadFile {
 /// Content of a log.
 #[derive(Debug, Default)]
 pub struct LogContent {
-    /// What the transactions say.
+    /// States that the transactions say.
     pub states: NodeStates,
     /// Files whose transactions were used, the oldest first.
     pub files: Vec<ReadFile>,

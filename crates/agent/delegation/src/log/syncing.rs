@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use super::NameLog;
 use crate::fault::point;
 
-/// Who syncs, and how far the log is durable.
+/// State of syncs: whether one runs, and how far the log is durable.
 pub(super) struct Syncing {
     state: Mutex<SyncState>,
     ended: Condvar,

@@ -13,7 +13,7 @@ use crate::state::{BelowState, NodeKind, NodeName, NodeNumber};
 pub struct BrokenTree {
     /// The node.
     pub node: NodeNumber,
-    /// What is wrong with it.
+    /// Property that no node of a tree has.
     pub why: &'static str,
 }
 

@@ -1,4 +1,4 @@
-//! What is true of an index at any time, for tests.
+//! Invariants of an index, for tests.
 
 use std::collections::{HashMap, HashSet};
 

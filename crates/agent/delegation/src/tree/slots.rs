@@ -135,7 +135,7 @@ impl Member {
     /// Returns one of the node's ACLs.
     pub fn acl(&self, name: &[u8]) -> Option<Acl> {
         // The log may hold any value; one that is no ACL counts for nothing.
-        Acl::parse(self.xattrs()?.get(name)?).ok()?
+        Acl::parse(self.xattrs()?.get(name)?).ok()?.filter(Acl::is_valid)
     }
 
     pub fn target(&self) -> &[u8] {

@@ -75,7 +75,7 @@ pub fn names_of(world: &dyn World, caller: &Caller, directory: &Inode) -> io::Re
     Ok(names)
 }
 
-/// What the log must give back: states of nodes with names, and numbers of those that only the global store has.
+/// Everything that the log must give back: states of nodes with names, and numbers of those that only the global store has.
 pub type Snapshot = BTreeMap<NodeNumber, Option<NodeState>>;
 
 pub fn snapshot(tree: &DelegatedTree) -> Snapshot {
@@ -135,6 +135,8 @@ impl Step {
         let (xattr, is_link) = (XATTRS[small % 2], two.kind() == FileType::Symlink);
         let done = |()| (String::new(), None);
         match self.kind {
+            // File systems differ about files without a name in a directory without one.
+            26 if world.attributes(one)?.nlink == 0 => Ok((String::new(), None)),
             0 | 1 | 26 => {
                 let (name, exclusive) = ((self.kind != 26).then_some(name), small.is_multiple_of(2));
                 let (found, _) = world.create(caller, one, NewFile { name, mode: new, exclusive })?;
@@ -143,8 +145,8 @@ impl Step {
             2 | 3 => world.make(caller, one, name, NewName::Directory(new)).map(done),
             4 => world.make(caller, one, name, NewName::Symlink("target".as_ref())).map(done),
             5 => {
-                let kind = [FileType::Fifo, FileType::CharacterDevice][usize::from(small == 5)];
-                world.make(caller, one, name, NewName::Special { kind, mode: new, device: 0x103 }).map(done)
+                let (kind, device) = [(FileType::Fifo, 0), (FileType::CharacterDevice, 0x103)][usize::from(small == 5)];
+                world.make(caller, one, name, NewName::Special { kind, mode: new, device }).map(done)
             }
             6 => world.link(caller, two, one, name).map(done),
             7 => world.remove(caller, one, name, NameKind::File).map(done),
@@ -157,7 +159,7 @@ impl Step {
             13 | 14 if !is_link => world.set_mode(caller, two, self.bits).map(done),
             15 => world.set_owner(caller, two, (small == 1).then_some(BOB.uid), Some(ALICE.gid)).map(done),
             16 => {
-                let time = Timestamp { seconds: 1_000_000_000, nanos: small as u32 };
+                let time = Timestamp { seconds: 1_234_567_890, nanos: small as u32 };
                 let times = [[Some(NewTime::Now); 2], [None, Some(NewTime::At(time))]];
                 world.set_times(caller, two, times[small % 2]).map(done)
             }
