@@ -7,6 +7,8 @@ mod listing;
 mod names;
 mod opening;
 mod owner;
+#[cfg(all(test, feature = "shuttle"))]
+mod stories;
 
 use std::any::Any;
 use std::io;

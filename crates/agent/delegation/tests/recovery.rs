@@ -56,7 +56,7 @@ fn tell(story: &mut Story, steps: usize, mut between: impl FnMut(&mut Story)) ->
 
 #[test]
 fn a_log_cut_after_any_transaction_gives_the_tree_of_that_moment() {
-    for seed in 0..4 {
+    for seed in 0..8 {
         let medium = Medium::default();
         let mut story = Story::new(open(medium.clone(), FILE_BYTES), seed);
         let snapshots = tell(&mut story, 400, Story::let_go);
@@ -75,7 +75,8 @@ fn a_log_cut_after_any_transaction_gives_the_tree_of_that_moment() {
 
 #[test]
 fn a_crash_of_the_machine_loses_nothing_that_was_synced_and_keeps_a_moment_of_the_past() {
-    for seed in 0..60 {
+    let mut torn = 0;
+    for seed in 0..400 {
         let (mut medium, mut random) = (Medium::default(), Random(seed));
         let (mut snapshots, mut synced) = (BTreeMap::new(), 0);
         for life in 0..4 {
@@ -83,6 +84,7 @@ fn a_crash_of_the_machine_loses_nothing_that_was_synced_and_keeps_a_moment_of_th
             let (tree, report) = try_open(Box::new(medium.clone()), FILE_BYTES).unwrap();
             assert!(report.damage.is_none_or(|damage| !damage.synced), "{place}: {report:?}");
             tree.assert_invariants();
+            torn += u32::from(report.damage.is_some());
             if life > 0 && synced > 0 {
                 let last = tree.log().end();
                 assert!(last >= synced, "{place}: {last} of {synced}");
@@ -109,6 +111,7 @@ fn a_crash_of_the_machine_loses_nothing_that_was_synced_and_keeps_a_moment_of_th
             medium = medium.crash(&mut random);
         }
     }
+    assert!(torn > 10, "crashes leave gaps, which are told: {torn}");
 }
 
 #[test]
@@ -139,6 +142,34 @@ fn a_call_that_fails_changes_nothing_and_the_next_succeeds() {
             assert_eq!(snapshot(&again), snapshot(&story.tree), "seed {seed}, later");
         }
     }
+}
+
+#[test]
+fn cleaning_that_fails_at_any_call_loses_nothing_and_can_be_tried_again() {
+    let (mut failures, mut failed_syncs) = (0, 0);
+    for nth in 1..120 {
+        let medium = Medium::default();
+        let mut story = Story::new(open(medium.clone(), FILE_BYTES), 5);
+        (0..800).for_each(|_| drop(story.step()));
+        medium.fail(nth);
+        let mut failed = Ok(Cleaning::Progress);
+        while matches!(failed, Ok(Cleaning::Progress)) {
+            failed = story.tree.clean();
+        }
+        story.tree.assert_invariants();
+        let again = open(Medium::of_files(medium.files()), FILE_BYTES);
+        assert_eq!(snapshot(&again), snapshot(&story.tree), "call {nth}");
+        if failed.is_ok() {
+            continue;
+        }
+        // After a failed sync only the next opening goes on.
+        let is_over = errno(story.tree.sync()) == libc::EIO;
+        let tree = if is_over { again } else { story.tree };
+        clean_all(&tree);
+        tree.assert_invariants();
+        (failures, failed_syncs) = (failures + 1, failed_syncs + u32::from(is_over));
+    }
+    assert!(failed_syncs > 1 && failures - failed_syncs > 10, "{failures} failures, {failed_syncs} of syncs");
 }
 
 #[test]
