@@ -49,16 +49,12 @@ impl Holders {
         self.count(slot).fetch_or(FORGOTTEN, Ordering::AcqRel) & !FORGOTTEN == 0 && self.take(slot)
     }
 
-    /// Notes that a node has a name again. The caller holds it, and has the tree locked for a change.
-    pub fn remember(&self, slot: u32) {
-        self.count(slot).fetch_and(!FORGOTTEN, Ordering::AcqRel);
-    }
-
     fn take(&self, slot: u32) -> bool {
         self.count(slot).compare_exchange(FORGOTTEN, 0, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
-    /// Takes a slot that is to be freed now, if there is one. The caller has the tree locked for a change.
+    /// Takes a slot that was forgotten and is held by nobody now, if there is one. Its node may have got a name meanwhile: a file can
+    /// be made without one. The caller has the tree locked for a change.
     pub fn take_released(&self) -> Option<u32> {
         loop {
             let slot = self.released.lock().pop()?;
@@ -83,11 +79,6 @@ mod tests {
             assert!(!holders.forget(slot));
             holders.release(slot);
             assert_eq!(holders.take_released(), None);
-            holders.remember(slot);
-            holders.release(slot);
-            assert_eq!(holders.take_released(), None, "it has a name again");
-            holders.hold(slot);
-            assert!(!holders.forget(slot));
             holders.release(slot);
             assert_eq!((holders.take_released(), holders.take_released()), (Some(slot), None));
         }

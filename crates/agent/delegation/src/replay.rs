@@ -1,7 +1,9 @@
 //! Meaning of a log: the latest state of each node.
 //!
 //! The rule for a directory's own times: each transaction that touches a directory sets mtime and ctime to its time, after its
-//! records. A later state of the directory, which has them already, counts instead. So creating a name logs no second node.
+//! records. A later state of the directory, which has them already, counts instead. So creating a name logs no second node. Cleaning
+//! keeps this true: the state of a directory is never in a later file than its touches, and is logged again, with its times, before
+//! the file goes.
 
 use std::collections::{HashMap, HashSet};
 
@@ -14,8 +16,6 @@ pub struct LoggedNode {
     pub state: Box<NodeState>,
     /// Number of the log file with the state.
     pub file: u32,
-    /// Number of the log file with the last touch after the state; 0 if there is none.
-    pub touched_in: u32,
 }
 
 /// Meaning of a log: the latest state of each node that is not forgotten.
@@ -33,7 +33,6 @@ pub struct NodeStates {
 struct Touch {
     first: u64,
     time: Moment,
-    file: u32,
 }
 
 /// Returns what transactions in the order of the log say. With each comes the number of its log file.
@@ -53,7 +52,7 @@ impl NodeStates {
             match record {
                 LogRecord::State(state) => {
                     self.touches.remove(&state.number);
-                    self.nodes.insert(state.number, LoggedNode { state, file, touched_in: 0 });
+                    self.nodes.insert(state.number, LoggedNode { state, file });
                 }
                 LogRecord::Forgotten(number) => {
                     self.touches.remove(&number);
@@ -63,7 +62,7 @@ impl NodeStates {
         }
         for directory in touched {
             let first = self.touches.get(&directory).map_or(sequence, |touch| touch.first);
-            self.touches.insert(directory, Touch { first, time, file });
+            self.touches.insert(directory, Touch { first, time });
         }
     }
 
@@ -76,7 +75,6 @@ impl NodeStates {
             if node.state.stamp == 0 {
                 node.state.stamp = touch.first;
             }
-            node.touched_in = touch.file;
         }
     }
 
@@ -153,7 +151,7 @@ mod tests {
         let states = replay(log.clone());
         assert_eq!(*states.nodes[&renamed.number].state, renamed);
         let root_node = &states.nodes[&NodeNumber::ROOT];
-        assert_eq!((root_node.state.mtime, root_node.state.stamp, root_node.touched_in), (Moment(30), 2, 3));
+        assert_eq!((root_node.state.mtime, root_node.state.stamp), (Moment(30), 2));
         let mut later = log;
         later.push(transaction(4, &[], vec![state(root), LogRecord::Forgotten(NodeNumber(2))]));
         let states = replay(later);

@@ -76,7 +76,7 @@ impl Tree {
         self.len() <= 1
     }
 
-    /// Number of records in a log file that are still needed: states, and touches of directories after their states.
+    /// Number of records in a log file that are still needed. A touch needs none: the directory's state is in no later file.
     pub fn live(&self, file: u32) -> u64 {
         self.live.get(&file).copied().unwrap_or(0)
     }
@@ -127,12 +127,8 @@ impl Tree {
         let slot = self.slot_of(state.number).unwrap_or_else(|| self.add(state.number, state.kind, &state.creator));
         if let Some(file) = file {
             let member = self.slots.member_mut(slot);
-            let mut before = [std::mem::replace(&mut member.log_file, file), 0];
-            if let Some(directory) = member.directory_mut() {
-                before[1] = std::mem::take(&mut directory.touched_in);
-            }
-            self.count(before[0], file);
-            self.count(before[1], 0);
+            let before = std::mem::replace(&mut member.log_file, file);
+            self.count(before, file);
             self.set_stamp(slot, state.stamp);
         }
         let member = self.slots.member_mut(slot);
@@ -179,11 +175,7 @@ impl Tree {
             let member = self.slots.member_mut(slot);
             (member.mtime, member.ctime) = (time, time);
             member.changes = member.changes.wrapping_add(1);
-            let Some(directory) = member.directory_mut() else { continue };
-            let before = std::mem::replace(&mut directory.touched_in, file);
-            let is_clean = member.stamp == 0;
-            self.count(before, file);
-            if is_clean {
+            if member.stamp == 0 {
                 self.set_stamp(slot, sequence);
             }
         }
@@ -205,11 +197,8 @@ impl Tree {
         self.set_stamp(slot, 0);
         let member = self.slots.member_mut(slot);
         member.below = BelowState::Never;
-        let mut before = [std::mem::take(&mut member.log_file), 0];
-        if let Some(directory) = member.directory_mut() {
-            before[1] = std::mem::take(&mut directory.touched_in);
-        }
-        before.into_iter().for_each(|file| self.count(file, 0));
+        let before = std::mem::take(&mut member.log_file);
+        self.count(before, 0);
     }
 
     /// Whether a node has neither a name nor a record, so that only who holds it needs it.
@@ -306,8 +295,7 @@ impl Tree {
     ) -> (Vec<NodeNumber>, Option<u32>) {
         let (mut found, end) = (Vec::new(), self.slots.end().min(from.saturating_add(slots_max as u32)));
         for (slot, member) in self.slots.members_from(from).take_while(|(slot, _)| *slot < end) {
-            let touched = member.directory().map_or(0, |directory| directory.touched_in);
-            if member.log_file != file && touched != file {
+            if member.log_file != file {
                 continue;
             }
             if found.len() == records_max {

@@ -87,6 +87,11 @@ fn an_agent_that_dies_at_any_fault_point_loses_nothing_that_was_acknowledged() {
             let place = format!("{point}:{nth}");
             let ledger = std::fs::read_to_string(tree.path("ledger")).unwrap();
             let acknowledged: u64 = ledger.lines().last().map_or(0, |line| line.parse().unwrap());
+            // A successor that dies while it opens the log takes nothing away either.
+            for opening in ["names.cut", "names.created"] {
+                std::fs::remove_file(tree.path("hits")).unwrap();
+                assert!(run_child(tree.root(), opening, 1), "{place}, then {opening}");
+            }
             let again = open(MountedLogDirectory::new(tree.path("log")).unwrap(), FILE_BYTES);
             let end = again.log().end();
             assert!(end >= acknowledged && end <= acknowledged + 1, "{place}: {end} of {acknowledged}");

@@ -161,11 +161,7 @@ impl Names for DelegatedTree {
         state.ctime = draft.time;
         draft.change(state);
         draft.touch(tree, directory);
-        inner.commit(&self.shared, draft)?;
-        if names == 0 {
-            self.shared.holders.remember(slot);
-        }
-        Ok(())
+        inner.commit(&self.shared, draft)
     }
 
     fn remove(&self, caller: &Caller, parent: &Inode, name: &OsStr, what: NameKind) -> io::Result<()> {

@@ -27,14 +27,8 @@ impl TryFrom<NodeStates> for Tree {
         nodes.sort_unstable_by_key(|node| (node.state.stamp, node.state.number));
         let mut tree = Tree::empty();
         let mut named: Vec<(u32, Vec<NodeName>)> = Vec::with_capacity(nodes.len());
-        for LoggedNode { mut state, file, touched_in } in nodes {
+        for LoggedNode { mut state, file } in nodes {
             let slot = tree.put(&mut state, Some(file));
-            if touched_in != 0
-                && let Some(directory) = tree.slots.member_mut(slot).directory_mut()
-            {
-                directory.touched_in = touched_in;
-                tree.count(0, touched_in);
-            }
             named.push((slot, state.names));
         }
         // Readings show names in the order in which their nodes were made.

@@ -15,8 +15,6 @@ pub(super) struct Directory {
     pub positions: Positions,
     next_cookie: u64,
     pub subdirectories: u32,
-    /// Log file with the last touch after the latest state; 0: none.
-    pub touched_in: u32,
 }
 
 impl Default for Directory {
@@ -26,7 +24,6 @@ impl Default for Directory {
             positions: Positions::default(),
             next_cookie: FIRST_COOKIE,
             subdirectories: 0,
-            touched_in: 0,
         }
     }
 }

@@ -17,9 +17,7 @@ impl Tree {
         for (slot, member) in self.slots.members_from(0) {
             assert_eq!(self.slot_of(member.number), Some(slot), "the number leads to the slot");
             assert_eq!(member.link.node, slot);
-            for file in [member.log_file, member.directory().map_or(0, |directory| directory.touched_in)] {
-                *live.entry(file).or_default() += u64::from(file != 0);
-            }
+            *live.entry(member.log_file).or_default() += u64::from(member.log_file != 0);
             self.assert_names(slot, member, root);
             links.extend(self.link_slots(slot));
             if member.names() == 0 && slot != root {

@@ -158,10 +158,6 @@ impl Member {
         self.rare.as_ref()?.directory.as_deref()
     }
 
-    pub(super) fn directory_mut(&mut self) -> Option<&mut Directory> {
-        self.rare.as_mut()?.directory.as_deref_mut()
-    }
-
     /// Number of names, without those that directories have in themselves.
     pub fn names(&self) -> usize {
         usize::from(self.link.parent != NONE) + self.aliases().len()
