@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use concurrency::{Mutex, RwLock, RwLockWriteGuard};
 use global_store::{Access, StoreFile};
-use namespace::{Caller, FileSystemSpace, Found, Hold, Inode};
+use namespace::{FileSystemSpace, Found, Hold, Inode};
 use rustix::io::Errno;
 use types::Identity;
 
@@ -30,7 +30,9 @@ use crate::layout;
 use crate::limits;
 use crate::log::NameLog;
 use crate::rules::{self, Dress};
-use crate::state::{BelowState, LogRecord, Moment, NodeKind, NodeName, NodeNumber, NodeState, Transaction};
+use crate::state::{
+    BelowState, Credentials, LogRecord, Moment, NodeKind, NodeName, NodeNumber, NodeState, Transaction,
+};
 use crate::tree::Tree;
 
 /// First bytes of a provisional identity. No identity of a global store begins with this kind.
@@ -175,6 +177,17 @@ impl Inner {
         Ok(NodeNumber(number))
     }
 
+    /// Returns the state of a new node without a name.
+    fn new_state(
+        &mut self,
+        creator: Arc<Credentials>,
+        kind: NodeKind,
+        (dress, xattrs): Dress,
+        time: Moment,
+    ) -> Result<NodeState, Errno> {
+        Ok(NodeState { creator, xattrs, ..NodeState::new(self.take_number()?, kind, dress, time) })
+    }
+
     /// Logs a draft, and then changes the index. After an error nothing has changed.
     fn commit(&mut self, shared: &Shared, draft: Draft) -> io::Result<()> {
         let Draft { sequence, time, touched, records } = draft;
@@ -271,17 +284,4 @@ impl Shared {
         let number = identity.as_bytes().strip_prefix(&KEY_TAG)?.strip_prefix(self.log.id())?;
         Some(NodeNumber(u64::from_le_bytes(number.try_into().ok()?)))
     }
-}
-
-/// Returns the state of a new node without a name.
-fn new_state(
-    (shared, inner): (&Shared, &mut Inner),
-    caller: &Caller,
-    (dress, xattrs): Dress,
-    kind: NodeKind,
-    time: Moment,
-) -> Result<NodeState, Errno> {
-    let mut state = NodeState::new(inner.take_number()?, kind, dress, time);
-    (state.creator, state.xattrs) = (shared.callers.credentials(caller), xattrs);
-    Ok(state)
 }

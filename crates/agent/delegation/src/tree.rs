@@ -19,6 +19,7 @@ pub use build::BrokenTree;
 pub use pending::PendingNode;
 pub(crate) use slots::Member;
 
+use crate::limits;
 use crate::state::{BelowState, Credentials, LogRecord, NodeKind, NodeName, NodeNumber, NodeState, Transaction};
 use pending::PendingList;
 use slots::{Slot, Slots};
@@ -64,6 +65,12 @@ impl Tree {
     /// Returns the node in a slot that is known to hold one.
     pub(crate) fn member(&self, slot: u32) -> &Member {
         self.slots.member(slot)
+    }
+
+    /// Returns the largest of the nodes' numbers without their openings.
+    pub(crate) fn last_count(&self) -> u64 {
+        let mask = (1 << limits::NUMBER_BITS) - 1;
+        self.slots.members_from(0).map(|(_, member)| member.number.0 & mask).max().unwrap_or(0)
     }
 
     /// Number of nodes and of second and further names.

@@ -5,7 +5,7 @@ mod story;
 use std::collections::BTreeMap;
 
 use delegation::layout::{self, FileHeader, HEADER_BYTES};
-use delegation::{Applied, BelowCopy, BelowState, Cleaning, DelegatedTree};
+use delegation::{Applied, BelowCopy, BelowState, Cleaning, DelegatedTree, DelegationSettings, InodeNumbers};
 use namespace::{NameKind, Names};
 use std::sync::Arc;
 use story::medium::Medium;
@@ -241,6 +241,28 @@ fn stable_names_in_old_files_do_not_keep_the_log_growing() {
     assert!(tree.log_files().len() <= 2 * before + 2, "{} files, {before} before", tree.log_files().len());
     let again = open(Medium::of_files(medium.files()), FILE_BYTES);
     assert_eq!(snapshot(&again), snapshot(&tree));
+}
+
+#[test]
+fn inode_numbers_are_of_their_range_and_no_two_nodes_have_one() {
+    for numbers in [InodeNumbers::Wide, InodeNumbers::Narrow] {
+        let (medium, mut seen) = (Medium::default(), std::collections::BTreeSet::new());
+        for life in 0..4 {
+            let settings = DelegationSettings { inode_numbers: numbers, root_ino: 7, ..DelegationSettings::default() };
+            let directory = Box::new(medium.clone());
+            let (tree, _) =
+                DelegatedTree::open(directory, Arc::new(story::NothingBelow), settings, story::root_state()).unwrap();
+            let root = tree.root().unwrap();
+            assert_eq!(root.ino(), 7);
+            for number in 0..5 {
+                let (found, anchor) = tree.create(&ALICE, &root, new_file(&format!("{life} {number}"))).unwrap();
+                assert_eq!((found.inode.ino(), found.inode.key()), (found.attributes.ino, anchor.identity()));
+                seen.insert(found.attributes.ino);
+            }
+        }
+        let range = if numbers == InodeNumbers::Wide { 1 << 62..1 << 63 } else { 1 << 31..1 << 32 };
+        assert!(seen.len() == 20 && seen.iter().all(|ino| range.contains(ino)), "{seen:?}");
+    }
 }
 
 fn below(identity: Option<u8>) -> BelowState {

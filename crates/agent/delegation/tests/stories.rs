@@ -15,7 +15,7 @@ use models::MemoryNamespace;
 use namespace::{Attributes, Inode, Names};
 use posix_namespace::PosixNamespace;
 use rustix::fs::FileType;
-use story::{ROOT, Step, World, errno, names_of, open, snapshot};
+use story::{ROOT, Step, World, bring_one, errno, names_of, open, snapshot};
 use testkit::{Random, TempTree};
 use types::HasErrno;
 
@@ -111,7 +111,7 @@ impl Three {
 
 #[test] // S1
 fn random_stories_end_the_same_way_in_a_delegated_tree_in_memory_and_below() {
-    let (stories, steps, mut errors) = (60, 250, BTreeSet::new());
+    let (stories, steps, mut errors) = (150, 250, BTreeSet::new());
     for seed in 0..stories {
         let (mut random, mut three) = (Random(seed), Three::new());
         for number in 0..steps {
@@ -119,6 +119,9 @@ fn random_stories_end_the_same_way_in_a_delegated_tree_in_memory_and_below() {
             errors.insert(three.step(&Step::by(&mut random), &place));
             if number % 10 == 0 {
                 three.compare(&place);
+            }
+            if number % 5 == 0 {
+                bring_one(&three.delegated, &mut random).unwrap();
             }
             if random.below(100) == 0 {
                 three.recover(&place);

@@ -15,11 +15,11 @@ use types::Identity;
 
 use super::anchor::NodeAnchor;
 use super::listing::Listing;
-use super::{DelegatedTree, Draft, Inner, Shared, new_state};
+use super::{DelegatedTree, Draft, Inner, Shared};
 use crate::limits;
-use crate::rules::{Capability, READ, WRITE, has, may};
+use crate::rules::{Capability, READ, WRITE, has, may, now};
 use crate::short_name::ShortName;
-use crate::state::{NodeKind, NodeName, NodeNumber, NodeState};
+use crate::state::{Credentials, NodeKind, NodeName, NodeNumber, NodeState};
 use crate::tree::Tree;
 
 /// Directory and name, as a call gives them.
@@ -33,14 +33,14 @@ fn node_name(tree: &Tree, (directory, name): Place<'_>) -> Result<NodeName, Errn
 /// Makes a node with its first name.
 fn make_named(
     (shared, inner): (&Arc<Shared>, &mut Inner),
-    caller: &Caller,
+    (caller, creator): (&Caller, Arc<Credentials>),
     place: Place<'_>,
     (kind, mode): (NodeKind, NewMode),
     edit: impl FnOnce(&mut NodeState),
 ) -> io::Result<u32> {
     let mut draft = inner.draft(shared);
     let dress = inner.tree.dressed(caller, place.0, kind, mode);
-    let mut state = new_state((&**shared, &mut *inner), caller, dress, kind, draft.time)?;
+    let mut state = inner.new_state(creator, kind, dress, draft.time)?;
     edit(&mut state);
     state.names.push(node_name(&inner.tree, place)?);
     let number = state.number;
@@ -52,13 +52,13 @@ fn make_named(
 
 /// Makes a file without a name.
 fn make_unnamed(
-    (shared, inner): (&Arc<Shared>, &mut Inner),
-    caller: &Caller,
+    inner: &mut Inner,
+    (caller, creator): (&Caller, Arc<Credentials>),
     directory: u32,
     (mode, linkable): (NewMode, bool),
 ) -> Result<u32, Errno> {
     let dress = inner.tree.dressed(caller, directory, NodeKind::File, mode);
-    let state = new_state((&**shared, &mut *inner), caller, dress, NodeKind::File, crate::rules::now())?;
+    let state = inner.new_state(creator, NodeKind::File, dress, now())?;
     Ok(inner.tree.apply_unlogged(state, linkable))
 }
 
@@ -82,6 +82,7 @@ impl Names for DelegatedTree {
     fn create(&self, caller: &Caller, parent: &Inode, new: NewFile<'_>) -> io::Result<(Found, Arc<dyn Anchor>)> {
         let directory = self.shared.slot(parent)?;
         let name = new.name.map(plain).transpose()?;
+        let creator = self.shared.callers.credentials(caller);
         let mut inner = self.shared.change();
         let tree = &inner.tree;
         match name.map(|name| tree.may_make(caller, directory, name.as_bytes())) {
@@ -96,9 +97,9 @@ impl Names for DelegatedTree {
         let slot = match name {
             Some(name) => {
                 let place = (directory, name.as_bytes());
-                make_named((shared, &mut *inner), caller, place, (NodeKind::File, mode), |_| {})?
+                make_named((shared, &mut *inner), (caller, creator), place, (NodeKind::File, mode), |_| {})?
             }
-            None => make_unnamed((shared, &mut *inner), caller, directory, (mode, !new.exclusive))?,
+            None => make_unnamed(&mut inner, (caller, creator), directory, (mode, !new.exclusive))?,
         };
         let found = shared.found(&inner.tree, slot);
         if name.is_none() {
@@ -118,6 +119,7 @@ impl Names for DelegatedTree {
                 _ => return Err(Errno::NAMETOOLONG.into()),
             }
         }
+        let creator = self.shared.callers.credentials(caller);
         let mut inner = self.shared.change();
         inner.tree.may_make(caller, directory, name)?;
         let (kind, mode) = match new {
@@ -128,7 +130,7 @@ impl Names for DelegatedTree {
         if kind.is_device() && !has(caller, Capability::Mknod) {
             return Err(Errno::PERM.into());
         }
-        make_named((&self.shared, &mut *inner), caller, (directory, name), (kind, mode), |state| match new {
+        make_named((&self.shared, &mut *inner), (caller, creator), (directory, name), (kind, mode), |state| match new {
             NewName::Special { device, .. } if kind.is_device() => state.device = device,
             NewName::Symlink(target) => state.target = target.as_bytes().into(),
             _ => {}

@@ -58,7 +58,8 @@ impl DelegatedTree {
             None => begin(&log, root)?,
         };
         let report = OpeningReport { is_new, nodes: tree.len(), damage: content.damage, pruned };
-        let next_number = u64::from(log.opening()) << limits::NUMBER_BITS;
+        // The low bits go on as well: narrow inode numbers are made of them.
+        let next_number = (u64::from(log.opening()) << limits::NUMBER_BITS) + tree.last_count() + 1;
         let (holders, callers, cleaning) = (Holders::new(), RecentCallers::default(), Mutex::new(None));
         let inner = RwLock::new(Inner { tree, frame: Vec::new(), next_number });
         let shared = Arc::new(Shared { inner, log, holders, callers, below, settings, cleaning });

@@ -11,13 +11,14 @@ use std::sync::Arc;
 
 use delegation::log::LogDirectory;
 use delegation::{
-    DataPlace, DelegatedTree, DelegationSettings, FilesBelow, Moment, NodeKind, NodeNumber, NodeState, OpeningReport,
+    Applied, BelowCopy, BelowState, DataPlace, DelegatedTree, DelegationSettings, FilesBelow, Moment, NodeKind,
+    NodeNumber, NodeState, OpeningReport,
 };
 use global_store::{Access, StoreFile};
 use namespace::{Attributes, Caller, FileSystemSpace, Inode, Mode, NameKind, Names, NewFile, NewMode, NewName};
 use rustix::fs::{FileType, RenameFlags};
 use testkit::Random;
-use types::{HasErrno, NewTime, Timestamp};
+use types::{HasErrno, Identity, NewTime, Timestamp};
 
 pub const ROOT: Caller = Caller { uid: 0, gid: 0, pid: 0 };
 pub const ALICE: Caller = Caller { uid: 1000, gid: 1000, pid: 0 };
@@ -177,6 +178,28 @@ impl Step {
     }
 }
 
+/// Notes of one pending node that the global store gets it, has it, or has nothing more of it.
+pub fn bring_one(tree: &DelegatedTree, random: &mut Random) -> io::Result<()> {
+    let pending = tree.pending(None, 5);
+    if pending.is_empty() {
+        return Ok(());
+    }
+    let node = pending[random.below(pending.len() as u64) as usize];
+    let state = tree.state(node.number).expect("a pending node has a state");
+    if state.names.is_empty() && node.number != NodeNumber::ROOT {
+        return tree.forgotten(node.number);
+    }
+    let is_begun = random.below(3) == 0;
+    let identity = (!is_begun).then(|| Identity::new(node.number.0.to_le_bytes()).unwrap());
+    let below = BelowState::At(Arc::new(BelowCopy { identity, names: state.names }));
+    if is_begun {
+        assert!(tree.note_below(node.number, below)?);
+    } else {
+        assert_eq!(tree.applied(node, below)?, Applied::Done);
+    }
+    Ok(())
+}
+
 /// A delegated tree and the files that a story has met in it.
 pub struct Story {
     pub tree: DelegatedTree,
@@ -203,6 +226,9 @@ impl Story {
                 }
                 _ => Ok(()),
             };
+        }
+        if step.kind == 23 {
+            return bring_one(&self.tree, &mut self.random);
         }
         let (_, found) = step.take(&self.tree, &self.met)?;
         self.met.extend(found);
