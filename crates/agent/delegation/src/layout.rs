@@ -52,6 +52,9 @@ const BELOW_AT: u8 = 1;
 #[error("the name log has a wrong {0}")]
 pub struct Malformed(pub &'static str);
 
+/// Error for a header of another version, whose file must be left as it is.
+pub const UNKNOWN_VERSION: Malformed = Malformed("version");
+
 /// Header of a log file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileHeader {
@@ -93,7 +96,7 @@ impl FileHeader {
         }
         // The version stands before the checksum counts: another version may have another checksum.
         if reader.u32()? != HEADER_VERSION {
-            return Err(Malformed("version"));
+            return Err(UNKNOWN_VERSION);
         }
         let number = reader.u32()?;
         let (log, file, opening) = (reader.array()?, reader.array()?, reader.u32()?);

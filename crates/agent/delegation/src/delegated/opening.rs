@@ -23,7 +23,7 @@ pub struct OpeningReport {
     pub is_new: bool,
     /// Nodes of the tree, the root included.
     pub nodes: usize,
-    /// Damage of the log, if transactions follow it. They were not used; copies of the files are kept beside the log.
+    /// Damage of the log, if transactions follow it or may do so. They were not used; copies of the files are kept beside the log.
     pub damage: Option<LogDamage>,
     /// Nodes and names that the damage has taken away besides.
     pub pruned: Pruned,
@@ -33,7 +33,8 @@ impl DelegatedTree {
     /// Opens the tree of a log, or begins one with `root` if the log is empty. `root` is a directory with the number
     /// [`NodeNumber::ROOT`] and without names. A log is open once at a time.
     ///
-    /// Errors: those of the files; `EUCLEAN` for a log whose states are not those of a tree.
+    /// Errors: those of the files; `EUCLEAN` for a log whose states are not those of a tree; `EPROTONOSUPPORT` for one
+    /// of another version. Such a log is left as it is.
     pub fn open(
         directory: Box<dyn LogDirectory>,
         below: Arc<dyn FilesBelow>,

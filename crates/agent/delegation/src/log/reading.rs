@@ -2,12 +2,14 @@
 
 use std::io;
 
+use types::reported;
+
 use super::files::LogDirectory;
 use crate::layout::{self, FRAME_ALIGN, FileHeader, HEADER_BYTES};
 use crate::limits;
 use crate::replay::NodeStates;
 
-/// A place of the log from which on it was not used, although transactions follow.
+/// A place of the log from which on it was not used, although transactions follow or may do so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogDamage {
     /// Number of the log file.
@@ -16,7 +18,8 @@ pub struct LogDamage {
     pub offset: u64,
     /// Sequence of the transaction that should be there.
     pub sequence: u64,
-    /// Number of whole transactions that were found behind the place. They were not used.
+    /// Number of whole transactions that were found behind the place. They were not used. Those of a file without a whole header
+    /// cannot be told from rubbish, and are not among them.
     pub following: u64,
     /// Whether a transaction that was synced is lost. If not, a crash of the machine may have lost the place before it was
     /// synced, while later bytes had reached the medium.
@@ -45,7 +48,7 @@ pub struct LogContent {
     pub files: Vec<ReadFile>,
     /// Files of which nothing was used: behind damage, or without a header.
     pub unused: Vec<u32>,
-    /// Damage, if transactions follow it.
+    /// Damage, if transactions follow it or may do so.
     pub damage: Option<LogDamage>,
     /// Random id of the log; `None` if it has no file with a header.
     pub log: Option<[u8; 16]>,
@@ -53,15 +56,20 @@ pub struct LogContent {
     pub opening: u32,
 }
 
-/// Reads all files of a log. Errors: those of the directory.
+/// Reads all files of a log. Errors: those of the directory; `EPROTONOSUPPORT` for a file of another version.
 pub fn read_log(directory: &dyn LogDirectory) -> io::Result<LogContent> {
     let mut numbers = directory.list()?;
     numbers.sort_unstable();
     let mut content = LogContent::default();
-    let mut stopped: Option<LogDamage> = None;
+    let (mut stopped, mut is_unreadable): (Option<LogDamage>, bool) = (None, false);
     for number in numbers {
         let bytes = directory.read(number)?;
-        let header = FileHeader::decode(&bytes).ok();
+        let header = match FileHeader::decode(&bytes) {
+            Err(layout::UNKNOWN_VERSION) => {
+                return Err(reported(libc::EPROTONOSUPPORT, "the name log is of another version"));
+            }
+            header => header.ok(),
+        };
         content.opening = content.opening.max(header.map_or(0, |header| header.opening));
         // Behind the end of a file rubbish may follow. It costs nothing if the next file goes on where this one has ended.
         let may_go_on = stopped.is_none_or(|damage| damage.offset > 0 && damage.following == 0);
@@ -71,11 +79,15 @@ pub fn read_log(directory: &dyn LogDirectory) -> io::Result<LogContent> {
                 let begin = LogDamage { file: number, ..LogDamage::at(content.states.last + 1) };
                 let damage = stopped.get_or_insert(begin);
                 content.unused.push(number);
-                header.iter().for_each(|header| damage.note(header, &bytes[HEADER_BYTES..]));
+                let rest = bytes.get(HEADER_BYTES..).unwrap_or(&[]);
+                match header {
+                    Some(header) => damage.note(&header, rest),
+                    None => is_unreadable |= rest.iter().any(|byte| *byte != 0),
+                }
             }
         }
     }
-    content.damage = stopped.filter(|damage| damage.following > 0);
+    content.damage = stopped.filter(|damage| damage.following > 0 || is_unreadable);
     content.states.settle();
     Ok(content)
 }
