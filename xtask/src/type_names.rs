@@ -27,6 +27,7 @@ const DATA_PATH: [&str; 23] = [
     "data-store",
     "file-cache",
     "catalogue",
+    "segments",
     "wire",
     "peer",
     "transport",

@@ -1,0 +1,129 @@
+//! Crashes of the machine at random moments: everything synced is there, everything else is whole or absent.
+
+use std::collections::HashMap;
+
+use testkit::Random;
+
+use super::*;
+
+/// What a crash may leave of one key.
+#[derive(Default, Clone)]
+struct Allowed {
+    now: Option<Vec<u8>>,
+    versions: Vec<Vec<u8>>,
+    /// Everything that was ever put.
+    ever: Vec<Vec<u8>>,
+    /// Whether one of the versions must be there.
+    must: bool,
+}
+
+impl Allowed {
+    fn put(&mut self, bytes: Vec<u8>) {
+        self.now = Some(bytes.clone());
+        self.ever.push(bytes.clone());
+        self.versions.push(bytes);
+    }
+
+    fn remove(&mut self) {
+        // A removal is not durable, and an earlier version may outlive a later one.
+        (self.now, self.must, self.versions) = (None, false, self.ever.clone());
+    }
+
+    fn synced(&mut self) {
+        if let Some(now) = &self.now {
+            (self.versions, self.must) = (vec![now.clone()], true);
+        }
+    }
+
+    fn found(&mut self, found: Option<Vec<u8>>, context: &str) {
+        assert!(found.is_some() || !self.must, "{context}: a synced object is gone");
+        let known = found.as_ref().is_none_or(|found| self.versions.contains(found));
+        assert!(known, "{context}: {} bytes that were never put, or are older than synced ones", found.unwrap().len());
+        if found.is_some() {
+            (self.versions, self.must) = (found.iter().cloned().collect(), true);
+        }
+        self.now = found;
+    }
+}
+
+type Oracle = HashMap<ObjectKey, Allowed>;
+
+/// Does one random step and notes it.
+fn step(store: &SegmentStore, oracle: &mut Oracle, keys: u64, random: &mut Random) {
+    let which = key(random.below(keys));
+    match random.below(100) {
+        0..70 => {
+            let bytes = value(random);
+            store.put(which, &bytes).unwrap();
+            oracle.entry(which).or_default().put(bytes);
+        }
+        70..88 => {
+            store.remove(&which);
+            oracle.entry(which).or_default().remove();
+        }
+        88..92 => {
+            store.sync().unwrap();
+            oracle.values_mut().for_each(Allowed::synced);
+        }
+        92..98 => {
+            store.compact_step().unwrap();
+        }
+        _ if random.below(5) == 0 => {
+            store.close().unwrap();
+            oracle.values_mut().for_each(Allowed::synced);
+        }
+        _ => {}
+    }
+}
+
+fn check(store: &SegmentStore, oracle: &mut Oracle, context: &str) {
+    for (key, allowed) in oracle {
+        allowed.found(get(store, key), context);
+    }
+}
+
+#[test]
+fn a_crash_of_the_machine_keeps_what_was_synced_and_nothing_half() {
+    for seed in 0..40 {
+        let mut random = Random(seed);
+        let keys = 5 + random.below(120);
+        let mut medium = if seed % 4 == 0 { SimulatedMedium::without_allocation() } else { SimulatedMedium::new() };
+        let mut oracle = Oracle::new();
+        for round in 0..8 {
+            let context = format!("seed {seed}, round {round}");
+            let store = open(&medium);
+            check(&store, &mut oracle, &context);
+            for _ in 0..random.below(400) {
+                step(&store, &mut oracle, keys, &mut random);
+                // A look at what a crash at this moment would leave.
+                if random.below(40) == 0 {
+                    check(&open(&medium.crash(&mut random)), &mut oracle.clone(), &context);
+                }
+            }
+            medium = medium.crash(&mut random);
+        }
+    }
+}
+
+#[test]
+fn an_older_object_that_was_synced_is_there_if_a_crash_loses_the_newer_one() {
+    let mut random = Random(1);
+    for round in 0..200 {
+        let medium = SimulatedMedium::new();
+        let store = open(&medium);
+        store.put(key(1), b"former").unwrap();
+        store.sync().unwrap();
+        // The former object's segment has nothing alive left, and is full.
+        store.put(key(1), b"newer").unwrap();
+        for number in 10..14 {
+            store.put(key(number), &random.bytes(9000)).unwrap();
+        }
+        if round % 2 == 0 {
+            (10..14).for_each(|number| _ = store.remove(&key(number)));
+        }
+        let found = get(&open(&medium.crash(&mut random)), &key(1));
+        assert!(found == Some(b"former".to_vec()) || found == Some(b"newer".to_vec()), "round {round}: {found:?}");
+        store.sync().unwrap();
+        assert_eq!(get(&open(&medium.crash(&mut random)), &key(1)), Some(b"newer".to_vec()));
+    }
+}
