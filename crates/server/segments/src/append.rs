@@ -155,11 +155,7 @@ impl SegmentStore {
         if live {
             segment.add_live(room(u64::from(place.length())));
         }
-        let (becomes_dirty, is_dead) = segment.end_write(true);
-        if becomes_dirty {
-            self.group.dirty.lock().push(segment.clone());
-        }
-        if is_dead {
+        if segment.end_write(true, &self.group.dirty) {
             dead.push(segment);
         }
     }
@@ -199,7 +195,7 @@ impl SegmentStore {
             append.objects -= 1;
         }
         drop(append);
-        if reserved.segment.end_write(false).1 {
+        if reserved.segment.end_write(false, &self.group.dirty) {
             dead.push(reserved.segment.clone());
         }
     }

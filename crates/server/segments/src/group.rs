@@ -1,12 +1,11 @@
 //! Who syncs for whom: callers that come while a sync runs share the next one.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use concurrency::{Condvar, Mutex};
 
 use crate::error::SegmentError;
-use crate::segment::Segment;
+use crate::segment::DirtySegments;
 
 /// State of all callers of a sync.
 pub(crate) struct SyncGroup {
@@ -15,8 +14,8 @@ pub(crate) struct SyncGroup {
     ended: Condvar,
     /// Number of the last turn that has begun. Changed under the lock of `turns`.
     begun: AtomicU64,
-    /// Segments with something that may not be on the medium.
-    pub(crate) dirty: Mutex<Vec<Arc<Segment>>>,
+    /// Segments that a turn syncs.
+    pub(crate) dirty: DirtySegments,
     /// Whether names may not be on the medium.
     names: AtomicBool,
 }

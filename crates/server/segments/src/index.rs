@@ -6,7 +6,8 @@
 mod place;
 mod table;
 
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{DefaultHasher, Hasher};
+use std::io;
 
 use concurrency::{Mutex, MutexGuard};
 
@@ -28,7 +29,8 @@ pub(crate) enum Offered {
 
 pub(crate) struct Index {
     shards: Box<[Mutex<Shard>]>,
-    hasher: RandomState,
+    /// Random, so that nobody can choose keys that meet in one place.
+    seed: [u8; 16],
 }
 
 /// The part of an index that has some of the keys, locked.
@@ -40,13 +42,19 @@ pub(crate) struct Shard {
 }
 
 impl Index {
-    pub(crate) fn new() -> Index {
+    /// Returns an index without objects. Errors: there are no random numbers.
+    pub(crate) fn new() -> io::Result<Index> {
+        let mut seed = [0; 16];
+        concurrency::random_bytes(&mut seed)?;
         let shards = (0..INDEX_SHARDS).map(|_| Mutex::new(Shard::default())).collect();
-        Index { shards, hasher: RandomState::new() }
+        Ok(Index { shards, seed })
     }
 
     fn hash(&self, key: &ObjectKey) -> u64 {
-        self.hasher.hash_one(key.0)
+        let mut hasher = DefaultHasher::new();
+        hasher.write(&self.seed);
+        hasher.write(&key.0);
+        hasher.finish()
     }
 
     /// Locks the part that has the key.

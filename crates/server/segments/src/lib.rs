@@ -26,7 +26,7 @@
 //! # Locks
 //!
 //! In this order, and only to look something up or to change it: an entry of the index, the end of the newest segment, the table of
-//! segments, the life of one segment. Bytes are copied, summed, written and synced without a lock. Two exceptions are rare: the
+//! segments, the life of one segment, the list of dirty ones. Bytes are copied, summed, written and synced without a lock. Two exceptions are rare: the
 //! creation of a segment, and the second attempt of a put during which a later object was removed.
 
 // Locks, clocks and threads are those of the crate `concurrency` (clippy.toml); tests may take the system's.

@@ -52,7 +52,7 @@ impl SegmentStore {
         if wrong {
             return Err(failed("use these settings for the segments of", medium.path())(errno(Errno::INVAL)));
         }
-        let mut opening = Opening::new(&*medium);
+        let mut opening = Opening::new(&*medium)?;
         for (number, name) in opening.listed()? {
             opening.next_number = opening.next_number.max(number + 1);
             opening.read(name)?;
@@ -90,9 +90,10 @@ struct Opening<'a> {
 }
 
 impl Opening<'_> {
-    fn new(medium: &dyn Medium) -> Opening<'_> {
-        let (index, segments, report) = (Index::new(), SegmentTable::default(), OpeningReport::default());
-        Opening { medium, index, segments, report, next_number: 0, last_sequence: 0, newest: None }
+    fn new(medium: &dyn Medium) -> Result<Opening<'_>, SegmentError> {
+        let index = Index::new().map_err(failed("make an index of", medium.path()))?;
+        let (segments, report) = (SegmentTable::default(), OpeningReport::default());
+        Ok(Opening { medium, index, segments, report, next_number: 0, last_sequence: 0, newest: None })
     }
 
     /// Returns number and name of each segment's file, by their numbers.

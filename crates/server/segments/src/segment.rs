@@ -21,6 +21,9 @@ pub(crate) struct Segment {
     life: Mutex<Life>,
 }
 
+/// Segments with something that may not be on the medium, each once.
+pub(crate) type DirtySegments = Mutex<Vec<Arc<Segment>>>;
+
 /// What may happen to a segment next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
@@ -134,14 +137,17 @@ impl Segment {
         })
     }
 
-    /// Ends a write. Returns whether the segment has just become dirty, and whether nothing alive is or comes here.
-    pub(crate) fn end_write(&self, whole: bool) -> (bool, bool) {
+    /// Ends a write. After a `whole` one the segment is in the list of dirty ones. Returns whether nothing alive is or comes here.
+    pub(crate) fn end_write(self: &Arc<Segment>, whole: bool, dirty: &DirtySegments) -> bool {
         self.change(|life| {
             life.writers -= 1;
-            let becomes_dirty = whole && !life.dirty;
-            life.dirty |= whole;
             life.whole += u64::from(whole);
-            (becomes_dirty, life.is_dead())
+            if whole && !life.dirty {
+                // Under the lock: another writer that finds the mark must find the segment in the list too.
+                life.dirty = true;
+                dirty.lock().push(self.clone());
+            }
+            life.is_dead()
         })
     }
 

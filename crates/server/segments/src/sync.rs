@@ -81,8 +81,13 @@ impl SegmentStore {
     }
 
     fn note_dirty(&self, segment: &Arc<Segment>) {
-        segment.change(|life| life.dirty = true);
-        self.group.dirty.lock().push(segment.clone());
+        segment.change(|life| {
+            life.dirty = true;
+            let mut dirty = self.group.dirty.lock();
+            if !dirty.iter().any(|listed| Arc::ptr_eq(listed, segment)) {
+                dirty.push(segment.clone());
+            }
+        });
     }
 
     /// Notes that nobody knows what the medium has of a segment. No more objects go there.

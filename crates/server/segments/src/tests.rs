@@ -10,6 +10,7 @@ mod failing;
 mod model;
 #[cfg(not(feature = "shuttle"))]
 mod removal;
+#[cfg_attr(feature = "shuttle", allow(dead_code, reason = "the stories use a part"))]
 mod simulated;
 #[cfg(feature = "shuttle")]
 mod stories;
@@ -31,6 +32,7 @@ fn open(medium: &SimulatedMedium) -> SegmentStore {
 }
 
 /// Bytes of one version of an object: of any length, also none, and seldom longer than a page.
+#[cfg_attr(feature = "shuttle", allow(dead_code, reason = "the stories have their own"))]
 fn value(random: &mut Random) -> Vec<u8> {
     let most = if random.below(8) == 0 { 9000 } else { 900 };
     let len = random.below(most) as usize;

@@ -137,13 +137,20 @@ impl SimulatedMedium {
         copy
     }
 
+    /// Returns the directory as a crash leaves it that loses all that was not synced.
+    pub fn worst_crash(&self) -> SimulatedMedium {
+        let copy = SimulatedMedium::of(Names::new(), self.0.allocates);
+        for (name, file) in self.0.durable.lock().iter() {
+            copy.set(name, file.content.lock().durable.clone());
+        }
+        copy
+    }
+
     /// Returns a copy of the directory as it is now, as the death of the process leaves it, all of it durable.
     pub fn copy(&self) -> SimulatedMedium {
         let copy = SimulatedMedium::of(Names::new(), self.0.allocates);
         for (name, file) in self.0.now.lock().iter() {
-            let file = SimulatedFile::of(file.content.lock().now.clone(), &copy.0);
-            copy.0.now.lock().insert(name.clone(), file.clone());
-            copy.0.durable.lock().insert(name.clone(), file);
+            copy.set(name, file.content.lock().now.clone());
         }
         copy
     }
