@@ -4,16 +4,17 @@
 # program's tables (entry_use), what one thread fetches for all (gift), guarded mappings (region).
 # Then, in thousands of orders and not in all, what is under locks: `shuttle`. The stories: a file's windows, which programs
 # attach, fill, switch off and close while others use the file through the kernel (windows/src/tests/stories.rs), what
-# a server remembers of requests that are sent again (transport/src/duplicate_requests.rs), and who makes a name log durable
-# while others append to it and clean it (delegation/src/delegated/stories.rs).
+# a server remembers of requests that are sent again (transport/src/duplicate_requests.rs), who makes a name log durable
+# while others append to it and clean it (delegation/src/delegated/stories.rs), and objects that are put, removed, synced
+# and compacted at once (segments/src/tests/stories.rs).
 # Last, by seed: clients and a server over a simulated network (crates/proof/simulation), in two processes of so many seeds each.
-# FOREBAY_ORDERS: how many of each story of windows. FOREBAY_SIM_SEEDS: how many seeds for each process.
+# FOREBAY_ORDERS: how many of each story of windows and of segments. FOREBAY_SIM_SEEDS: how many seeds for each process.
 #
 #   tests/suites/interleavings.sh
 cd "$(dirname "$0")/../.." || exit 1
 status=0
 CARGO_TARGET_DIR=target/loom RUSTFLAGS="--cfg loom" cargo test --locked --package window --lib interleavings || status=1
-for package in windows transport delegation; do
+for package in windows transport segments delegation; do
   cargo test --locked --package $package --features shuttle --lib stories || status=1
 done
 # The server's notes are synced for each story, which costs nothing in memory.

@@ -1,6 +1,7 @@
 //! Appending: room is reserved under a short lock, and objects are summed and written outside of it.
 
 use std::cell::Cell;
+use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
@@ -116,7 +117,7 @@ impl SegmentStore {
         let sequence = sequence.unwrap_or(reserved.sequence);
         let header = ObjectEntry::header(segment.header.id, key, sequence, bytes);
         if let Err(error) = segment.file.write_at(&header, bytes, reserved.offset) {
-            self.give_back(&reserved, bytes.len() as u64, dead);
+            self.give_back(&reserved, bytes.len() as u64, &error, dead);
             return Err(failed("write an object to", &segment.path)(error));
         }
         let place = ObjectPlace::new(sequence, segment.slot, reserved.offset, bytes.len() as u32);
@@ -184,19 +185,25 @@ impl SegmentStore {
         Ok(reserved)
     }
 
-    /// Gives back the room of a failed write. If others have reserved room behind it, a hole stays.
-    fn give_back(&self, reserved: &Reservation, length: u64, dead: &mut Dead) {
+    /// Gives back the room of a failed write. A hole stays if others have reserved room behind it, or if the medium is bad there: then
+    /// later objects go to another segment.
+    fn give_back(&self, reserved: &Reservation, length: u64, error: &io::Error, dead: &mut Dead) {
+        let segment = &reserved.segment;
         // What was written may be whole all the same. Where even this fails, the next object in the place overwrites it.
-        let _ = reserved.segment.file.write_at(&[0; HEADER_BYTES], &[], reserved.offset);
+        let _ = segment.file.write_at(&[0; HEADER_BYTES], &[], reserved.offset);
         let mut append = self.append.lock();
-        let is_last = append.next == reserved.offset + room(length);
-        if is_last && append.segment.as_ref().is_some_and(|segment| Arc::ptr_eq(segment, &reserved.segment)) {
-            append.next = reserved.offset;
-            append.objects -= 1;
+        if append.segment.as_ref().is_some_and(|filled| Arc::ptr_eq(filled, segment)) {
+            let is_full = matches!(Errno::from_io_error(error), Some(Errno::NOSPC | Errno::DQUOT));
+            if !is_full {
+                append.retire();
+            } else if append.next == reserved.offset + room(length) {
+                append.next = reserved.offset;
+                append.objects -= 1;
+            }
         }
         drop(append);
-        if reserved.segment.end_write(false, &self.group.dirty) {
-            dead.push(reserved.segment.clone());
+        if segment.end_write(false, &self.group.dirty) {
+            dead.push(segment.clone());
         }
     }
 
@@ -271,7 +278,7 @@ fn no_segment(store: &SegmentStore) -> SegmentError {
 }
 
 /// Fills the buffer with the first bytes of a file.
-fn read_start(file: BorrowedFd<'_>, buffer: &mut [u8]) -> std::io::Result<()> {
+fn read_start(file: BorrowedFd<'_>, buffer: &mut [u8]) -> io::Result<()> {
     let mut read = 0;
     while read < buffer.len() {
         match rustix::io::pread(file, &mut buffer[read..], read as u64) {

@@ -34,8 +34,9 @@ pub enum CompactionStep {
     },
     /// A full segment has got no footer: not all of its objects could be read back. It is scanned at each opening.
     NotSealed {
-        /// Objects that could not be read back, dead ones included.
-        damaged: u64,
+        /// Live objects that could not be read back, at most [`DAMAGED_NAMED_MAX`](crate::limits::DAMAGED_NAMED_MAX). None if only dead
+        /// ones are damaged.
+        damaged: Vec<DamagedObject>,
     },
     /// The live objects of a segment were copied, and the segment was deleted.
     Rewritten {
@@ -127,7 +128,7 @@ impl SegmentStore {
         self.reap_quietly(segment);
         let step = match outcome.map_err(failed("write the footer of", &segment.path))? {
             Some(_) => CompactionStep::Sealed { objects: found.objects.len() as u64 },
-            None => CompactionStep::NotSealed { damaged: life.whole - found.objects.len() as u64 },
+            None => CompactionStep::NotSealed { damaged: self.find_damage(segment) },
         };
         Ok(Some(step))
     }
@@ -174,28 +175,29 @@ impl SegmentStore {
             }
         }
         if segment.life().live_objects > 0 {
-            self.report_damage(segment, &mut relocated);
+            relocated.damaged = self.find_damage(segment);
+            segment.change(|life| life.left = life.live_objects);
         }
         Ok(relocated)
     }
 
-    /// Looks for the objects that are left in a segment although everything that could be read was copied. O(objects of the store).
-    fn report_damage(&self, segment: &Arc<Segment>, relocated: &mut Relocated) {
-        let mut damaged = 0;
+    /// Reads all live objects of a segment and returns those that cannot be read back. O(objects of the store).
+    fn find_damage(&self, segment: &Arc<Segment>) -> Vec<DamagedObject> {
+        let (mut count, mut named) = (0, Vec::new());
         let mut bytes = Vec::new();
         for (key, place) in self.index.places_in(segment.slot) {
-            match Object::new(segment.clone(), key, place).read_into(&mut bytes) {
-                Ok(()) => continue,
-                Err(_) if relocated.damaged.len() >= DAMAGED_NAMED_MAX => {}
-                Err(SegmentError::Damaged(object)) => relocated.damaged.push(object),
-                Err(_) => {
-                    let (path, offset) = (segment.path.clone(), place.offset());
-                    relocated.damaged.push(DamagedObject { key, path, offset, reason: "it cannot be read" });
-                }
+            let Err(error) = Object::new(segment.clone(), key, place).read_into(&mut bytes) else { continue };
+            count += 1;
+            let unreadable = || {
+                let (path, offset) = (segment.path.clone(), place.offset());
+                DamagedObject { key, path, offset, reason: "it cannot be read" }
+            };
+            if named.len() < DAMAGED_NAMED_MAX {
+                named.push(if let SegmentError::Damaged(object) = error { object } else { unreadable() });
             }
-            damaged += 1;
         }
-        segment.change(|life| life.damaged = damaged);
+        segment.change(|life| life.damaged = count);
+        named
     }
 }
 
@@ -206,7 +208,7 @@ fn is_sealable(life: &Life) -> bool {
 
 /// Whether copying may empty the segment. A suspect one is emptied by the next sync.
 fn is_rewritable(life: &Life) -> bool {
-    life.is_quiet() && !life.suspect && (life.live_objects == 0 || life.live_objects > life.damaged)
+    life.is_quiet() && !life.suspect && (life.live_objects == 0 || life.live_objects != life.left)
 }
 
 /// Returns all whole objects of a segment, from its footer or by a scan.

@@ -50,8 +50,10 @@ pub(crate) struct Life {
     pub(crate) live_objects: u64,
     /// Bytes that the live objects take, with headers and alignment.
     pub(crate) live_bytes: u64,
-    /// Live objects that failed their checksum when they should be copied.
+    /// Live objects that could not be read back when that was tried last.
     pub(crate) damaged: u64,
+    /// Live objects that were left when all others had been copied. Copying is tried again when one of them has died.
+    pub(crate) left: u64,
     /// Offset of the end of all objects, in bytes. 0 while the segment is filled.
     pub(crate) end: u64,
     pub(crate) file_bytes: u64,
@@ -87,6 +89,7 @@ impl Life {
             live_objects: 0,
             live_bytes: 0,
             damaged: 0,
+            left: 0,
             end,
             file_bytes,
             dirty: false,

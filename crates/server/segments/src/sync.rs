@@ -34,16 +34,14 @@ impl SegmentStore {
     }
 
     fn sync_once(&self) -> Result<(), SegmentError> {
+        let mut outcome = Ok(());
         let mut segments = self.take_dirty();
         for suspect in segments.iter().filter(|segment| segment.life().suspect) {
-            if let Err(error) = self.evacuate(suspect) {
-                segments.iter().for_each(|segment| self.note_dirty(segment));
-                return Err(error);
-            }
+            // The others are synced all the same.
+            outcome = outcome.and(self.evacuate(suspect));
         }
         // The copies' segments.
         segments.append(&mut self.take_dirty());
-        let mut outcome = Ok(());
         for segment in segments {
             // The list is taken and the mark removed before the sync, so that a put meanwhile makes the segment dirty again.
             let life = segment.change(|life| {

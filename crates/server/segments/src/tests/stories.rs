@@ -3,6 +3,7 @@
 //! `FOREBAY_ORDERS` says how many orders of each.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::*;
 
@@ -35,6 +36,24 @@ fn what_was_put_before_a_sync_is_durable_after_it_whoever_runs_it() {
         });
         together(threads.collect());
     });
+}
+
+#[test]
+fn callers_that_come_while_a_sync_runs_share_the_next() {
+    let fewest = Arc::new(AtomicU64::new(u64::MAX));
+    let least = fewest.clone();
+    explore(move || {
+        let store = Arc::new(open(&SimulatedMedium::new()));
+        let threads = (0..4).map(|_| {
+            let store = store.clone();
+            Box::new(move || store.sync().unwrap()) as Box<dyn FnOnce() + Send>
+        });
+        together(threads.collect());
+        let turns = store.group.next() - 1;
+        assert!((2..=4).contains(&turns), "{turns} turns for four callers");
+        least.fetch_min(turns, Ordering::Relaxed);
+    });
+    assert_eq!(fewest.load(Ordering::Relaxed), 2, "one runs, and three share the next");
 }
 
 #[test]
