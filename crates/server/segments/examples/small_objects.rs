@@ -37,6 +37,13 @@ fn seconds(work: impl FnOnce() -> Outcome<()>) -> Outcome<f64> {
     Ok(begin.elapsed().as_secs_f64())
 }
 
+/// Opens the store and returns the seconds that it took.
+fn open(root: &Path) -> Outcome<(SegmentStore, f64)> {
+    let begin = Instant::now();
+    let store = SegmentStore::open(root, SegmentSettings::default())?;
+    Ok((store, begin.elapsed().as_secs_f64()))
+}
+
 /// One measure of each round.
 struct Measure {
     name: &'static str,
@@ -136,8 +143,7 @@ fn compact(store: &SegmentStore, table: &mut Table) -> Outcome<()> {
 
 fn objects_round(root: &Path, objects: u64, table: &mut Table) -> Outcome<()> {
     let (count, mut buffer) = (objects as f64, vec![7; SIZE]);
-    let settings = SegmentSettings::default();
-    let store = SegmentStore::open(root, settings)?;
+    let store = open(root)?.0;
     table.add("objects put, 1 thread", "/s", count / put_objects(&store, objects, 1, &buffer)?);
     table.add("their sync", "ms", seconds(|| Ok(store.sync()?))? * 1e3);
     table.add("objects put again, 2 threads", "/s", count / put_objects(&store, objects, 2, &buffer)?);
@@ -159,17 +165,13 @@ fn objects_round(root: &Path, objects: u64, table: &mut Table) -> Outcome<()> {
     let usage = store.usage();
     table.add("memory of the index", "B/object", usage.index_bytes as f64 / usage.objects as f64);
     drop(store);
-    let mut store = None;
-    let scanned = seconds(|| Ok(store = Some(SegmentStore::open(root, settings)?)))?;
+    let (store, scanned) = open(root)?;
     table.add("opened after a kill, all segments scanned", "ms", scanned * 1e3);
-    let store = store.take().ok_or("no store")?;
     let sealed = seconds(|| Ok(store.close()?))?;
     table.add("closed: all segments sealed", "ms", sealed * 1e3);
     drop(store);
-    let mut store = None;
-    let opened = seconds(|| Ok(store = Some(SegmentStore::open(root, settings)?)))?;
+    let (store, opened) = open(root)?;
     table.add("opened by footers", "ms", opened * 1e3);
-    let store = store.take().ok_or("no store")?;
     let removed = seconds(|| {
         (0..objects).filter(|number| number % 3 > 0).for_each(|number| _ = store.remove(&key(number)));
         Ok(())
@@ -181,14 +183,15 @@ fn objects_round(root: &Path, objects: u64, table: &mut Table) -> Outcome<()> {
 }
 
 fn many(root: &Path, objects: u64, table: &mut Table) -> Outcome<()> {
-    let store = SegmentStore::open(root, SegmentSettings::default())?;
+    let store = open(root)?.0;
     let spent = put_objects(&store, objects, 1, &[7; SMALL])?;
     table.add("ten times as many of 256 bytes put, 1 thread", "/s", objects as f64 / spent);
     let usage = store.usage();
     table.add("  memory of the index", "B/object", usage.index_bytes as f64 / usage.objects as f64);
     store.close()?;
     drop(store);
-    let opened = seconds(|| Ok(drop(SegmentStore::open(root, SegmentSettings::default())?)))?;
+    let (store, opened) = open(root)?;
+    drop(store);
     table.add("  opened by footers", "ms", opened * 1e3);
     Ok(fs::remove_dir_all(root)?)
 }

@@ -44,7 +44,7 @@ struct Reservation {
 }
 
 /// An object that lies in its segment and not yet in the index. The segment counts a writer until it does.
-pub(crate) struct Written {
+pub(crate) struct WrittenObject {
     segment: Arc<Segment>,
     place: ObjectPlace,
 }
@@ -110,7 +110,7 @@ impl SegmentStore {
         bytes: &[u8],
         sequence: Option<u64>,
         dead: &mut Dead,
-    ) -> Result<Written, SegmentError> {
+    ) -> Result<WrittenObject, SegmentError> {
         let reserved = self.reserve(bytes.len() as u64, dead)?;
         fault::point("put.reserved");
         let segment = reserved.segment.clone();
@@ -121,11 +121,11 @@ impl SegmentStore {
             return Err(failed("write an object to", &segment.path)(error));
         }
         let place = ObjectPlace::new(sequence, segment.slot, reserved.offset, bytes.len() as u32);
-        Ok(Written { segment, place })
+        Ok(WrittenObject { segment, place })
     }
 
     /// Enters a written object in the index, if it is the newest of its key.
-    fn enter(&self, entry: &mut Locked<'_>, written: Written, dead: &mut Dead) -> Offered {
+    fn enter(&self, entry: &mut Locked<'_>, written: WrittenObject, dead: &mut Dead) -> Offered {
         let offered = entry.offer(written.place);
         let former = if let Offered::Newest(former) = offered { former } else { None };
         self.end_write(written, matches!(offered, Offered::Newest(_)), dead);
@@ -140,7 +140,7 @@ impl SegmentStore {
         &self,
         entry: &mut Locked<'_>,
         original: ObjectPlace,
-        copy: Written,
+        copy: WrittenObject,
         dead: &mut Dead,
     ) -> bool {
         let moved = entry.exchange(original, copy.place);
@@ -151,8 +151,8 @@ impl SegmentStore {
         moved
     }
 
-    fn end_write(&self, written: Written, live: bool, dead: &mut Dead) {
-        let Written { segment, place } = written;
+    fn end_write(&self, written: WrittenObject, live: bool, dead: &mut Dead) {
+        let WrittenObject { segment, place } = written;
         if live {
             segment.add_live(room(u64::from(place.length())));
         }

@@ -22,7 +22,7 @@ use crate::scan::scan;
 use crate::segment::{Life, Phase, Segment};
 use crate::store::SegmentStore;
 
-/// What a step of the compaction did.
+/// Outcome of a step of the compaction.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CompactionStep {
     /// Nothing is to be done until something is put or removed.
@@ -52,7 +52,7 @@ pub enum CompactionStep {
     },
 }
 
-/// What became of the live objects of a segment.
+/// Objects of a segment that were copied, and those that were not.
 #[derive(Default)]
 pub(crate) struct Relocated {
     objects: u64,

@@ -1,4 +1,4 @@
-//! Who syncs for whom: callers that come while a sync runs share the next one.
+//! The sharing of syncs: callers that come while one runs share the next.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 

@@ -16,7 +16,7 @@ use crate::limits::INDEX_SHARDS;
 pub(crate) use place::ObjectPlace;
 use table::PlaceTable;
 
-/// What became of a new object's place.
+/// Answer of the index to the place of a new object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Offered {
     /// The object is the newest of its key. The former newest one is dead.

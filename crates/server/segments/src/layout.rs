@@ -54,7 +54,7 @@ const SEGMENT_HEADER_BYTES: usize = 40;
 /// Why bytes are not what they should be.
 pub(crate) type Defect = &'static str;
 
-/// What is known of a segment before any of its objects.
+/// Knowledge of a segment before any of its objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SegmentHeader {
     /// Random number that is part of each checksum in the segment.
@@ -203,7 +203,7 @@ pub(crate) fn encode_footer(segment: &SegmentHeader, end: u64, entries: &[Object
     bytes
 }
 
-/// What the trailer of a footer says, before the checksum that covers the entries too.
+/// Fields of a footer's trailer, before the checksum that covers the entries too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Trailer {
     pub(crate) segment: SegmentHeader,

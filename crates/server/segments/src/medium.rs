@@ -9,7 +9,7 @@ use std::sync::Arc;
 pub(crate) use system::SystemDirectory;
 
 /// The directory of a store.
-pub(crate) trait Medium: Send + Sync {
+pub(crate) trait SegmentDirectory: Send + Sync {
     /// Returns the path of the directory, for messages.
     fn path(&self) -> &Path;
     /// Returns the names of all files in the directory.

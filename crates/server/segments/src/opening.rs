@@ -14,7 +14,7 @@ use crate::group::SyncGroup;
 use crate::index::{Index, ObjectPlace, Offered};
 use crate::layout::{DATA_START, FORMAT, HEADER_BYTES, Headed, ObjectEntry, SegmentHeader, room};
 use crate::limits::{DAMAGED_NAMED_MAX, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
-use crate::medium::{Medium, SegmentFile};
+use crate::medium::{SegmentDirectory, SegmentFile};
 use crate::scan::{Scan, scan};
 use crate::segment::{Life, Phase, Segment, SegmentTable};
 use crate::store::{SegmentSettings, SegmentStore};
@@ -23,7 +23,7 @@ const SUFFIX: &str = ".segment";
 /// Appended to the name of a segment that cannot be used.
 const ASIDE: &str = ".unreadable";
 
-/// What an opening found. Whatever is counted here as damaged or skipped was read and is not in the store.
+/// Findings of an opening. Whatever is counted here as damaged or skipped was read and is not in the store.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct OpeningReport {
     /// Segments that were read by their footers.
@@ -46,7 +46,10 @@ pub struct OpeningReport {
 }
 
 impl SegmentStore {
-    pub(crate) fn open_on(medium: Box<dyn Medium>, settings: SegmentSettings) -> Result<SegmentStore, SegmentError> {
+    pub(crate) fn open_on(
+        medium: Box<dyn SegmentDirectory>,
+        settings: SegmentSettings,
+    ) -> Result<SegmentStore, SegmentError> {
         let wrong = !(SEGMENT_BYTES_MIN..=SEGMENT_BYTES_MAX).contains(&settings.segment_bytes)
             || settings.compact_below_percent > 100;
         if wrong {
@@ -79,7 +82,7 @@ impl SegmentStore {
 
 /// The state of an opening.
 struct Opening<'a> {
-    medium: &'a dyn Medium,
+    medium: &'a dyn SegmentDirectory,
     index: Index,
     segments: SegmentTable,
     report: OpeningReport,
@@ -90,7 +93,7 @@ struct Opening<'a> {
 }
 
 impl Opening<'_> {
-    fn new(medium: &dyn Medium) -> Result<Opening<'_>, SegmentError> {
+    fn new(medium: &dyn SegmentDirectory) -> Result<Opening<'_>, SegmentError> {
         let index = Index::new().map_err(failed("make an index of", medium.path()))?;
         let (segments, report) = (SegmentTable::default(), OpeningReport::default());
         Ok(Opening { medium, index, segments, report, next_number: 0, last_sequence: 0, newest: None })

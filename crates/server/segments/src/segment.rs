@@ -24,7 +24,7 @@ pub(crate) struct Segment {
 /// Segments with something that may not be on the medium, each once.
 pub(crate) type DirtySegments = Mutex<Vec<Arc<Segment>>>;
 
-/// What may happen to a segment next.
+/// Stage of a segment's life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// Objects are appended.
@@ -71,7 +71,7 @@ pub(crate) struct Life {
 
 /// Answer to who wants to remove a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Removal {
+pub(crate) enum RemovalClaim {
     /// The caller removes it.
     Claimed,
     /// The caller puts it in the list of those that wait for a sync.
@@ -155,16 +155,16 @@ impl Segment {
     }
 
     /// Claims the removal of a dead segment, if the sync that it waits for is among those up to `durable`.
-    pub(crate) fn claim_removal(&self, durable: u64) -> Removal {
+    pub(crate) fn claim_removal(&self, durable: u64) -> RemovalClaim {
         self.change(|life| {
             if !life.is_dead() {
-                return Removal::No;
+                return RemovalClaim::No;
             }
             if life.removable_after > durable {
-                return if std::mem::replace(&mut life.waiting, true) { Removal::No } else { Removal::Wait };
+                return if std::mem::replace(&mut life.waiting, true) { RemovalClaim::No } else { RemovalClaim::Wait };
             }
             life.phase = Phase::Removed;
-            Removal::Claimed
+            RemovalClaim::Claimed
         })
     }
 }

@@ -13,10 +13,10 @@ use crate::index::{Index, ObjectPlace};
 use crate::key::ObjectKey;
 use crate::layout::room;
 use crate::limits::{LIVE_PERCENT, SEGMENT_BYTES};
-use crate::medium::{Medium, SystemDirectory};
+use crate::medium::{SegmentDirectory, SystemDirectory};
 use crate::object::Object;
 use crate::opening::OpeningReport;
-use crate::segment::{Phase, Removal, Segment, SegmentTable};
+use crate::segment::{Phase, RemovalClaim, Segment, SegmentTable};
 
 /// Settings of a store, which may differ from those of an earlier opening.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,7 +34,7 @@ impl Default for SegmentSettings {
     }
 }
 
-/// What a store takes.
+/// Space and memory that a store takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SegmentUsage {
     /// Bytes of all segment files, room that is reserved for later objects included.
@@ -55,7 +55,7 @@ pub struct SegmentUsage {
 ///
 /// Dropping a store writes nothing: what was put is there at the next opening unless the machine crashes.
 pub struct SegmentStore {
-    pub(crate) medium: Box<dyn Medium>,
+    pub(crate) medium: Box<dyn SegmentDirectory>,
     pub(crate) settings: SegmentSettings,
     pub(crate) index: Index,
     pub(crate) segments: SegmentTable,
@@ -142,12 +142,12 @@ impl SegmentStore {
     /// Deletes a segment's file if nothing alive is or will be there. Returns whether it did.
     pub(crate) fn reap(&self, segment: &Arc<Segment>) -> Result<bool, SegmentError> {
         match segment.claim_removal(self.durable.load(Ordering::Acquire)) {
-            Removal::No => return Ok(false),
-            Removal::Wait => {
+            RemovalClaim::No => return Ok(false),
+            RemovalClaim::Wait => {
                 self.waiting.lock().push(segment.clone());
                 return Ok(false);
             }
-            Removal::Claimed => {}
+            RemovalClaim::Claimed => {}
         }
         match self.medium.remove(&segment.name) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {

@@ -58,7 +58,7 @@ fn child_changes_until_killed() {
     while store.compact_step().unwrap() != CompactionStep::Nothing {}
 }
 
-/// What the child said of each key: `Some(version)` of the last put, `None` after a removal.
+/// Changes that the child told, by key: `Some(version)` of the last put, `None` after a removal.
 #[derive(Default)]
 struct Said {
     last: HashMap<u64, Option<u64>>,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use rustix::fs::{FallocateFlags, FlockOperation, OFlags, fallocate, flock};
 use rustix::io::{Errno, pwritev};
 
-use super::{Medium, SegmentFile};
+use super::{SegmentDirectory, SegmentFile};
 
 /// A directory of the system. Holds a lock on it, so that no second store uses it.
 pub(crate) struct SystemDirectory {
@@ -33,7 +33,7 @@ impl SystemDirectory {
     }
 }
 
-impl Medium for SystemDirectory {
+impl SegmentDirectory for SystemDirectory {
     fn path(&self) -> &Path {
         &self.path
     }

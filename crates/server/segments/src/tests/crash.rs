@@ -6,7 +6,7 @@ use testkit::Random;
 
 use super::*;
 
-/// What a crash may leave of one key.
+/// Versions of one key that a crash may leave.
 #[derive(Default, Clone)]
 struct Allowed {
     now: Option<Vec<u8>>,
@@ -86,7 +86,7 @@ fn check(store: &SegmentStore, oracle: &mut Oracle, context: &str) {
 fn a_crash_of_the_machine_keeps_what_was_synced_and_nothing_half() {
     for seed in 0..40 {
         let mut random = Random(seed);
-        let keys = 5 + random.below(120);
+        let keys = 5 + random.below(400);
         let mut medium = if seed % 4 == 0 { SimulatedMedium::without_allocation() } else { SimulatedMedium::new() };
         let mut oracle = Oracle::new();
         for round in 0..8 {

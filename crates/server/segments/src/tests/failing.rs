@@ -10,7 +10,7 @@ use super::*;
 
 const CHANGES: &[Operation] = &[Create, Allocate, Write, Truncate, Sync, SyncNames, Remove];
 
-/// What was acknowledged, and what was acknowledged before the last sync that succeeded.
+/// Objects that were acknowledged, and those that were before the last sync that succeeded.
 #[derive(Default)]
 struct Known {
     acknowledged: HashMap<ObjectKey, Vec<u8>>,

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use rustix::io::Errno;
 use testkit::Random;
 
-use crate::medium::{Medium, SegmentFile};
+use crate::medium::{SegmentDirectory, SegmentFile};
 
 const SECTOR: usize = 512;
 
@@ -211,7 +211,7 @@ impl Content {
     }
 }
 
-impl Medium for SimulatedMedium {
+impl SegmentDirectory for SimulatedMedium {
     fn path(&self) -> &Path {
         Path::new("simulated")
     }
@@ -299,9 +299,16 @@ impl SegmentFile for SimulatedFile {
         let checked = self.faults.check(Operation::Sync);
         let mut content = self.content.lock();
         // As the kernel does, a sync that fails takes the pages for clean all the same.
-        content.dirty.clear();
+        let dirty = std::mem::take(&mut content.dirty);
         if checked.is_ok() {
-            content.durable = content.now.clone();
+            let Content { now, durable, .. } = &mut *content;
+            durable.resize(now.len(), 0);
+            for sector in dirty {
+                let (start, end) = (sector * SECTOR, ((sector + 1) * SECTOR).min(now.len()));
+                if start < end {
+                    durable[start..end].copy_from_slice(&now[start..end]);
+                }
+            }
         }
         checked
     }
