@@ -60,6 +60,7 @@ fn run(seed: u64, steps: u64, mut store: SegmentStore, reopen: &dyn Fn(SegmentSt
     compact(&store);
     agrees(&store, &model, keys, "after compaction");
     let usage = store.usage();
+    assert!(usage.media_bytes <= usage.segments * SETTINGS.segment_bytes, "seed {seed}: {usage:?}");
     let least = 2 * usage.live_bytes + 4 * SETTINGS.segment_bytes;
     assert!(usage.media_bytes <= least + usage.media_bytes / 4, "seed {seed}: {usage:?}");
 }

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use rustix::io::Errno;
@@ -38,6 +38,15 @@ struct Planted {
     fail: u64,
 }
 
+/// A look at the directory as a crash within an operation would leave it.
+#[derive(Default)]
+struct Look {
+    /// Operations before it; `None` if nobody wants one.
+    pass: Option<u64>,
+    random: u64,
+    taken: Option<SimulatedMedium>,
+}
+
 #[derive(Default)]
 struct Faults {
     planted: Mutex<Option<Planted>>,
@@ -68,7 +77,8 @@ type Names = BTreeMap<String, Arc<SimulatedFile>>;
 struct Directory {
     now: Mutex<Names>,
     durable: Mutex<Names>,
-    faults: Arc<Faults>,
+    faults: Faults,
+    look: Mutex<Look>,
     allocates: bool,
 }
 
@@ -77,8 +87,7 @@ pub struct SimulatedMedium(Arc<Directory>);
 
 struct SimulatedFile {
     content: Mutex<Content>,
-    faults: Arc<Faults>,
-    allocates: bool,
+    directory: Weak<Directory>,
 }
 
 #[derive(Default, Clone)]
@@ -101,7 +110,8 @@ impl SimulatedMedium {
 
     fn of(names: Names, allocates: bool) -> SimulatedMedium {
         let (now, durable) = (Mutex::new(names.clone()), Mutex::new(names));
-        SimulatedMedium(Arc::new(Directory { now, durable, faults: Arc::default(), allocates }))
+        let (faults, look) = Default::default();
+        SimulatedMedium(Arc::new(Directory { now, durable, faults, look, allocates }))
     }
 
     /// Makes operations fail: after `pass` of these, the next `fail`.
@@ -137,6 +147,20 @@ impl SimulatedMedium {
         copy
     }
 
+    /// Wants a look at the directory as a crash after so many more operations would leave it.
+    pub fn look_after(&self, operations: u64, random: u64) {
+        *self.0.look.lock() = Look { pass: Some(operations), random, taken: None };
+    }
+
+    pub fn is_looked_for(&self) -> bool {
+        self.0.look.lock().pass.is_some()
+    }
+
+    /// Returns what that look has seen, if it was taken.
+    pub fn look(&self) -> Option<SimulatedMedium> {
+        self.0.look.lock().taken.take()
+    }
+
     /// Returns the directory as a crash leaves it that loses all that was not synced.
     pub fn worst_crash(&self) -> SimulatedMedium {
         let copy = SimulatedMedium::of(Names::new(), self.0.allocates);
@@ -169,9 +193,35 @@ impl SimulatedMedium {
 }
 
 impl SimulatedFile {
-    fn of(bytes: Vec<u8>, directory: &Directory) -> Arc<SimulatedFile> {
+    fn of(bytes: Vec<u8>, directory: &Arc<Directory>) -> Arc<SimulatedFile> {
         let content = Mutex::new(Content { durable: bytes.clone(), now: bytes, dirty: BTreeSet::new() });
-        Arc::new(SimulatedFile { content, faults: directory.faults.clone(), allocates: directory.allocates })
+        Arc::new(SimulatedFile { content, directory: Arc::downgrade(directory) })
+    }
+}
+
+impl SimulatedFile {
+    /// Begins an operation. A file outlives its directory in handles alone, which nothing fails.
+    fn check(&self, operation: Operation) -> io::Result<()> {
+        self.directory.upgrade().map_or(Ok(()), |directory| directory.check(operation))
+    }
+}
+
+impl Directory {
+    /// Begins an operation: takes a look if one is wanted, and fails if that is planted.
+    fn check(self: &Arc<Self>, operation: Operation) -> io::Result<()> {
+        let mut look = self.look.lock();
+        if operation != Operation::Read
+            && let Some(pass) = &mut look.pass
+        {
+            if *pass == 0 {
+                look.pass = None;
+                look.taken = Some(SimulatedMedium(self.clone()).crash(&mut Random(look.random)));
+            } else {
+                *pass -= 1;
+            }
+        }
+        drop(look);
+        self.faults.check(operation)
     }
 }
 
@@ -221,7 +271,7 @@ impl SegmentDirectory for SimulatedMedium {
     }
 
     fn create(&self, name: &str) -> io::Result<Arc<dyn SegmentFile>> {
-        self.0.faults.check(Operation::Create)?;
+        self.0.check(Operation::Create)?;
         let mut now = self.0.now.lock();
         if now.contains_key(name) {
             return Err(Errno::EXIST.into());
@@ -237,7 +287,7 @@ impl SegmentDirectory for SimulatedMedium {
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        self.0.faults.check(Operation::Remove)?;
+        self.0.check(Operation::Remove)?;
         self.0.now.lock().remove(name).map(drop).ok_or(Errno::NOENT.into())
     }
 
@@ -249,7 +299,7 @@ impl SegmentDirectory for SimulatedMedium {
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.0.faults.check(Operation::SyncNames)?;
+        self.0.check(Operation::SyncNames)?;
         *self.0.durable.lock() = self.0.now.lock().clone();
         Ok(())
     }
@@ -257,7 +307,7 @@ impl SegmentDirectory for SimulatedMedium {
 
 impl SegmentFile for SimulatedFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.faults.check(Operation::Read)?;
+        self.check(Operation::Read)?;
         let content = self.content.lock();
         let from = content.now.get(offset as usize..).unwrap_or_default();
         let count = from.len().min(buffer.len());
@@ -266,7 +316,7 @@ impl SegmentFile for SimulatedFile {
     }
 
     fn write_at(&self, head: &[u8], body: &[u8], offset: u64) -> io::Result<()> {
-        let checked = self.faults.check(Operation::Write);
+        let checked = self.check(Operation::Write);
         let bytes = [head, body].concat();
         // A write that fails has written a part.
         let count = if checked.is_ok() { bytes.len() } else { bytes.len() * 3 / 4 };
@@ -275,10 +325,10 @@ impl SegmentFile for SimulatedFile {
     }
 
     fn allocate(&self, bytes: u64) -> io::Result<bool> {
-        if !self.allocates {
+        if self.directory.upgrade().is_some_and(|directory| !directory.allocates) {
             return Ok(false);
         }
-        self.faults.check(Operation::Allocate)?;
+        self.check(Operation::Allocate)?;
         let mut content = self.content.lock();
         let len = content.now.len().max(bytes as usize);
         content.resize(len);
@@ -286,7 +336,7 @@ impl SegmentFile for SimulatedFile {
     }
 
     fn truncate(&self, bytes: u64) -> io::Result<()> {
-        self.faults.check(Operation::Truncate)?;
+        self.check(Operation::Truncate)?;
         self.content.lock().resize(bytes as usize);
         Ok(())
     }
@@ -296,7 +346,7 @@ impl SegmentFile for SimulatedFile {
     }
 
     fn sync(&self) -> io::Result<()> {
-        let checked = self.faults.check(Operation::Sync);
+        let checked = self.check(Operation::Sync);
         let mut content = self.content.lock();
         // As the kernel does, a sync that fails takes the pages for clean all the same.
         let dirty = std::mem::take(&mut content.dirty);
