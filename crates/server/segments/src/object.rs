@@ -41,7 +41,7 @@ impl Object {
         Ok(left)
     }
 
-    /// Reads the whole object and compares it with its checksum. O(length): two system calls.
+    /// Reads the whole object and compares it with its checksum. O(length): one system call.
     ///
     /// Errors: those of pread(2); `Damaged`, with the object and its place, if the bytes are not those that were put.
     pub fn read_verified(&self) -> Result<Vec<u8>, SegmentError> {
@@ -52,15 +52,14 @@ impl Object {
 
     /// Replaces the content of `bytes` by the whole object. Errors as of [`Object::read_verified`].
     pub(crate) fn read_into(&self, bytes: &mut Vec<u8>) -> Result<(), SegmentError> {
-        let mut header = [0; HEADER_BYTES];
-        self.read(&mut header, 0)?;
+        bytes.resize(HEADER_BYTES + self.place.length() as usize, 0);
+        self.read(bytes, 0)?;
         let id = self.segment.header.id;
-        let entry = ObjectEntry::decode(id, self.place.offset(), &header).map_err(|defect| self.damaged(defect))?;
+        let entry = ObjectEntry::decode(id, self.place.offset(), bytes).map_err(|defect| self.damaged(defect))?;
         if (entry.key, entry.sequence, entry.length) != (self.key, self.place.sequence(), self.place.length()) {
             return Err(self.damaged("another object is in its place"));
         }
-        bytes.resize(entry.length as usize, 0);
-        self.read(bytes, HEADER_BYTES as u64)?;
+        bytes.drain(..HEADER_BYTES);
         if entry.is_of(id, bytes) { Ok(()) } else { Err(self.damaged("its bytes have a wrong checksum")) }
     }
 
