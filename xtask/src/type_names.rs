@@ -12,7 +12,7 @@ use crate::ratchet::{FILE, Findings};
 use crate::sources::Sources;
 
 /// Crates that a program's data goes through.
-const DATA_PATH: [&str; 23] = [
+const DATA_PATH: [&str; 24] = [
     "agent",
     "delegation",
     "remote",

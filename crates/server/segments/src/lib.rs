@@ -56,5 +56,5 @@ pub use compaction::CompactionStep;
 pub use error::{DamagedObject, SegmentError};
 pub use key::ObjectKey;
 pub use object::Object;
-pub use opening::OpeningReport;
+pub use opening::SegmentReport;
 pub use store::{SegmentSettings, SegmentStore, SegmentUsage};

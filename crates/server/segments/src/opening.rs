@@ -25,7 +25,7 @@ const ASIDE: &str = ".unreadable";
 
 /// Findings of an opening. Whatever is counted here as damaged or skipped was read and is not in the store.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct OpeningReport {
+pub struct SegmentReport {
     /// Segments that were read by their footers.
     pub by_footer: u64,
     /// Segments that were read as a whole, because they had no valid footer.
@@ -85,7 +85,7 @@ struct Opening<'a> {
     medium: &'a dyn SegmentDirectory,
     index: Index,
     segments: SegmentTable,
-    report: OpeningReport,
+    report: SegmentReport,
     next_number: u64,
     last_sequence: u64,
     /// The usable segment with the highest number.
@@ -95,7 +95,7 @@ struct Opening<'a> {
 impl Opening<'_> {
     fn new(medium: &dyn SegmentDirectory) -> Result<Opening<'_>, SegmentError> {
         let index = Index::new().map_err(failed("make an index of", medium.path()))?;
-        let (segments, report) = (SegmentTable::default(), OpeningReport::default());
+        let (segments, report) = (SegmentTable::default(), SegmentReport::default());
         Ok(Opening { medium, index, segments, report, next_number: 0, last_sequence: 0, newest: None })
     }
 

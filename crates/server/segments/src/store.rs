@@ -15,7 +15,7 @@ use crate::layout::room;
 use crate::limits::{LIVE_PERCENT, SEGMENT_BYTES};
 use crate::medium::{SegmentDirectory, SystemDirectory};
 use crate::object::Object;
-use crate::opening::OpeningReport;
+use crate::opening::SegmentReport;
 use crate::segment::{Phase, RemovalClaim, Segment, SegmentTable};
 
 /// Settings of a store, which may differ from those of an earlier opening.
@@ -63,7 +63,7 @@ pub struct SegmentStore {
     pub(crate) group: SyncGroup,
     /// Held by who seals or compacts.
     pub(crate) housekeeping: Mutex<()>,
-    pub(crate) opening: OpeningReport,
+    pub(crate) opening: SegmentReport,
     /// Number of the last sync that succeeded.
     pub(crate) durable: AtomicU64,
     /// Dead segments that wait for a sync.
@@ -85,7 +85,7 @@ impl SegmentStore {
     }
 
     /// Returns what the opening found. O(1).
-    pub fn opening(&self) -> &OpeningReport {
+    pub fn opening(&self) -> &SegmentReport {
         &self.opening
     }
 
