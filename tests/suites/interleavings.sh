@@ -14,9 +14,11 @@
 cd "$(dirname "$0")/../.." || exit 1
 status=0
 CARGO_TARGET_DIR=target/loom RUSTFLAGS="--cfg loom" cargo test --locked --package window --lib interleavings || status=1
+packages=() features=()
 for package in windows transport segments delegation; do
-  cargo test --locked --package $package --features shuttle --lib stories || status=1
+  packages+=(--package "$package") features+=(--features "$package/shuttle")
 done
+cargo test --locked "${packages[@]}" "${features[@]}" --lib stories || status=1
 # The server's notes are synced for each story, which costs nothing in memory.
 [ -d /dev/shm ] && export TMPDIR=/dev/shm
 simulate() { FOREBAY_SIM_SEED=$1 FOREBAY_SIM_SEEDS=$seeds cargo test --locked --package simulation --features shuttle "${@:2}"; }
