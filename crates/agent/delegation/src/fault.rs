@@ -12,8 +12,22 @@ pub const POINTS: &[&str] = &[
     "names.cleaned",
 ];
 
+/// Points of bringing changes to the global store, in the order of the steps.
+pub const APPLY_POINTS: &[&str] = &[
+    "apply.noted",
+    "apply.begun",
+    "apply.created",
+    "apply.renamed",
+    "apply.linked",
+    "apply.unlinked",
+    "apply.parked",
+    "apply.dressed",
+    "apply.removed",
+    "apply.applied",
+];
+
 /// Passes a point.
 pub(crate) fn point(name: &'static str) {
-    debug_assert!(POINTS.contains(&name), "{name} is not listed");
+    debug_assert!(POINTS.contains(&name) || APPLY_POINTS.contains(&name), "{name} is not listed");
     faults::pass(name);
 }

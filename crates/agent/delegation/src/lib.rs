@@ -8,6 +8,7 @@
 #![cfg_attr(not(test), deny(clippy::disallowed_types, clippy::disallowed_methods))]
 
 mod acl;
+mod apply;
 mod callers;
 mod delegated;
 pub mod fault;
@@ -21,6 +22,7 @@ mod short_name;
 mod state;
 mod tree;
 
+pub use apply::{ApplyReport, Contents, StoreTree, Stuck};
 pub use delegated::{Applied, Cleaning, DelegatedTree, DelegationSettings, FilesBelow, InodeNumbers, OpeningReport};
 pub use replay::{LoggedNode, NodeStates, Pruned, replay};
 pub use short_name::ShortName;

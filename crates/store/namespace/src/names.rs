@@ -129,9 +129,13 @@ pub trait Names: Send + Sync {
 /// Checks a name as the kernel passes it. Errors: `EINVAL` for `.`, `..` and what is not one component; `EACCES` for a
 /// name that is reserved for hidden files.
 pub fn plain(name: &OsStr) -> Result<&OsStr, Errno> {
+    if is_hidden(name) { Err(Errno::ACCESS) } else { component(name) }
+}
+
+/// Checks a name that may be hidden. Errors: `EINVAL` for `.`, `..` and what is not one component.
+pub fn component(name: &OsStr) -> Result<&OsStr, Errno> {
     match name.as_bytes() {
         b"" | b"." | b".." => Err(Errno::INVAL),
-        _ if is_hidden(name) => Err(Errno::ACCESS),
         bytes if bytes.contains(&b'/') => Err(Errno::INVAL),
         _ => Ok(name),
     }

@@ -8,6 +8,7 @@ use global_store::calls::Store;
 use global_store::{Anchor, GlobalStore};
 
 use crate::attributes::Attributes;
+use crate::hidden::HiddenFiles;
 use crate::inode::Inode;
 use crate::names::Names;
 
@@ -36,6 +37,9 @@ pub trait Namespace: Names + Attributes {
 
     /// Whether this can act as any caller. If not, everything is done as this process's user.
     fn acts_for_all(&self) -> bool;
+
+    /// Returns the means to reach hidden names.
+    fn hidden_files(&self) -> &dyn HiddenFiles;
 
     /// Returns the global store, in which names and data are in the end.
     fn store(&self) -> &dyn GlobalStore;

@@ -11,6 +11,7 @@ mod attributes;
 mod beside;
 mod directory;
 mod hidden_files;
+mod hidden_names;
 mod impersonator;
 mod limits;
 mod names;
@@ -22,7 +23,7 @@ use std::sync::Arc;
 use global_store::calls::{Store, StoreCall};
 use global_store::posix::PosixStore;
 use global_store::{Anchor, GlobalStore};
-use namespace::{AnchorFor, Hold, Inode, Namespace};
+use namespace::{AnchorFor, HiddenFiles, Hold, Inode, Namespace};
 use rustix::fs::{self, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
@@ -102,6 +103,10 @@ impl Namespace for PosixNamespace {
 
     fn acts_for_all(&self) -> bool {
         self.impersonator.is_privileged()
+    }
+
+    fn hidden_files(&self) -> &dyn HiddenFiles {
+        self
     }
 
     fn store(&self) -> &dyn GlobalStore {

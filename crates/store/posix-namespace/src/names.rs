@@ -25,18 +25,78 @@ use crate::{PosixNamespace, descriptor_name, descriptor_of, proc_path};
 
 /// Returns what decides the permission to create this in a directory. For a directory outside the caller's groups, the
 /// store clears set-group-id without an error, so groups must be read first.
-fn judge(new: NewMode, directory: &Inode) -> Judge<'_> {
+pub(crate) fn judge(new: NewMode, directory: &Inode) -> Judge<'_> {
     if new.mode & 0o2000 == 0 { names_in(directory) } else { Judge::Groups }
 }
 
 impl PosixNamespace {
     /// Returns a file and its attributes.
-    fn look_at(&self, fd: OwnedFd) -> io::Result<Found> {
+    pub(crate) fn look_at(&self, fd: OwnedFd) -> io::Result<Found> {
         self.below(StoreCall::Attributes, || {
             let stat = fs::fstat(&fd)?;
             let attributes = FileAttributes::of_stat(&stat);
             Ok(Found { inode: self.inode(fd, stat.st_mode, stat.st_ino)?, attributes })
         })
+    }
+
+    /// Finds a name, which may be hidden.
+    pub(crate) fn found_at(&self, parent: &Inode, name: &OsStr) -> io::Result<Found> {
+        let parent = descriptor_of(parent)?;
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        self.look_at(self.below(StoreCall::Lookup, || fs::openat(parent, name, flags, Mode::empty()))?)
+    }
+
+    /// Makes a name, which may be hidden.
+    pub(crate) fn make_at(&self, caller: &Caller, parent: &Inode, name: &OsStr, new: NewName<'_>) -> io::Result<()> {
+        let directory = descriptor_of(parent)?;
+        let bits = |mode| Mode::from_raw_mode(mode & 0o7777);
+        let masked = |mode: NewMode, make: &dyn Fn(u32) -> Result<(), Errno>| with_umask(mode.mode, mode.umask, make);
+        let judge = match new {
+            NewName::Directory(mode) | NewName::Special { mode, .. } => judge(mode, parent),
+            NewName::Symlink(_) => names_in(parent),
+        };
+        self.impersonator.act(caller, judge, || {
+            self.change(StoreCall::Create, || match new {
+                NewName::Directory(mode) => masked(mode, &|mode| fs::mkdirat(directory, name, bits(mode))),
+                NewName::Special { kind, mode, device } => {
+                    masked(mode, &|mode| fs::mknodat(directory, name, kind, bits(mode), device))
+                }
+                NewName::Symlink(target) => fs::symlinkat(target, directory, name),
+            })
+        })
+    }
+
+    /// Removes a name, which may be hidden.
+    pub(crate) fn remove_at(&self, caller: &Caller, parent: &Inode, name: &OsStr, what: NameKind) -> io::Result<()> {
+        let directory = descriptor_of(parent)?;
+        let remove = |flags| {
+            let remove = || fs::unlinkat(directory, name, flags);
+            self.impersonator.act(caller, names_in(parent), || self.change(StoreCall::Remove, remove))
+        };
+        match what {
+            NameKind::File => remove(AtFlags::empty()),
+            NameKind::Directory => self.emptying(caller, (directory, name), || remove(AtFlags::REMOVEDIR)),
+        }
+    }
+
+    /// Renames; either name may be hidden.
+    pub(crate) fn rename_at(
+        &self,
+        caller: &Caller,
+        from: (&Inode, &OsStr),
+        to: (&Inode, &OsStr),
+        flags: u32,
+    ) -> io::Result<()> {
+        let flags = RenameFlags::from_bits_retain(flags);
+        let (old, new) = ((descriptor_of(from.0)?, from.1), (descriptor_of(to.0)?, to.1));
+        let rename = || {
+            let rename = || fs::renameat_with(old.0, old.1, new.0, new.1, flags);
+            self.impersonator.act(caller, names_in(from.0), || self.change(StoreCall::Rename, rename))
+        };
+        match flags.intersects(RenameFlags::NOREPLACE | RenameFlags::EXCHANGE) {
+            true => rename(),
+            false => self.emptying(caller, new, rename),
+        }
     }
 }
 
@@ -52,9 +112,7 @@ impl Names for PosixNamespace {
         if is_hidden(name) {
             return Err(Errno::NOENT.into());
         }
-        let (parent, name) = (descriptor_of(parent)?, plain(name)?);
-        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        self.look_at(self.below(StoreCall::Lookup, || fs::openat(parent, name, flags, Mode::empty()))?)
+        self.found_at(parent, plain(name)?)
     }
 
     fn create(&self, caller: &Caller, parent: &Inode, new: NewFile<'_>) -> io::Result<(Found, Arc<dyn Anchor>)> {
@@ -78,22 +136,7 @@ impl Names for PosixNamespace {
     }
 
     fn make(&self, caller: &Caller, parent: &Inode, name: &OsStr, new: NewName<'_>) -> io::Result<()> {
-        let (directory, name) = (descriptor_of(parent)?, plain(name)?);
-        let bits = |mode| Mode::from_raw_mode(mode & 0o7777);
-        let masked = |mode: NewMode, make: &dyn Fn(u32) -> Result<(), Errno>| with_umask(mode.mode, mode.umask, make);
-        let judge = match new {
-            NewName::Directory(mode) | NewName::Special { mode, .. } => judge(mode, parent),
-            NewName::Symlink(_) => names_in(parent),
-        };
-        self.impersonator.act(caller, judge, || {
-            self.change(StoreCall::Create, || match new {
-                NewName::Directory(mode) => masked(mode, &|mode| fs::mkdirat(directory, name, bits(mode))),
-                NewName::Special { kind, mode, device } => {
-                    masked(mode, &|mode| fs::mknodat(directory, name, kind, bits(mode), device))
-                }
-                NewName::Symlink(target) => fs::symlinkat(target, directory, name),
-            })
-        })
+        self.make_at(caller, parent, plain(name)?, new)
     }
 
     fn link(&self, caller: &Caller, inode: &Inode, parent: &Inode, name: &OsStr) -> io::Result<()> {
@@ -103,28 +146,11 @@ impl Names for PosixNamespace {
     }
 
     fn remove(&self, caller: &Caller, parent: &Inode, name: &OsStr, what: NameKind) -> io::Result<()> {
-        let (directory, name) = (descriptor_of(parent)?, plain(name)?);
-        let remove = |flags| {
-            let remove = || fs::unlinkat(directory, name, flags);
-            self.impersonator.act(caller, names_in(parent), || self.change(StoreCall::Remove, remove))
-        };
-        match what {
-            NameKind::File => remove(AtFlags::empty()),
-            NameKind::Directory => self.emptying(caller, (directory, name), || remove(AtFlags::REMOVEDIR)),
-        }
+        self.remove_at(caller, parent, plain(name)?, what)
     }
 
     fn rename(&self, caller: &Caller, from: (&Inode, &OsStr), to: (&Inode, &OsStr), flags: u32) -> io::Result<()> {
-        let flags = RenameFlags::from_bits_retain(flags);
-        let (old, new) = ((descriptor_of(from.0)?, plain(from.1)?), (descriptor_of(to.0)?, plain(to.1)?));
-        let rename = || {
-            let rename = || fs::renameat_with(old.0, old.1, new.0, new.1, flags);
-            self.impersonator.act(caller, names_in(from.0), || self.change(StoreCall::Rename, rename))
-        };
-        match flags.intersects(RenameFlags::NOREPLACE | RenameFlags::EXCHANGE) {
-            true => rename(),
-            false => self.emptying(caller, new, rename),
-        }
+        self.rename_at(caller, (from.0, plain(from.1)?), (to.0, plain(to.1)?), flags)
     }
 
     fn read_symlink(&self, inode: &Inode) -> io::Result<Vec<u8>> {

@@ -1,0 +1,121 @@
+//! Creation of nodes that the store does not have, under hidden names.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+
+use global_store::StoreFile;
+use namespace::{Found, Inode, NameKind, NewMode, NewName};
+use types::{HasErrno, reported};
+
+use super::Run;
+use super::acting::{creating, os};
+use super::below::is_absent;
+use crate::fault;
+use crate::state::{DataPlace, NodeKind, NodeName, NodeNumber, NodeState};
+
+/// Bits of a new directory's mode that its owner needs until its names are there.
+const OWNER_WORKS: u16 = 0o700;
+
+pub(super) fn kind_of(state: &NodeState) -> NameKind {
+    if state.kind == NodeKind::Directory { NameKind::Directory } else { NameKind::File }
+}
+
+impl Run<'_> {
+    /// Creates a node under a hidden name in the directory of its first name. Returns false if the node is gone.
+    pub(super) fn create(&mut self, number: NodeNumber) -> io::Result<bool> {
+        let state = Arc::clone(&self.item(number).state);
+        if state.data == DataPlace::BelowOnly {
+            return Err(reported(libc::ENOENT, "the store has lost the file, which had its only content"));
+        }
+        let target = state.names[0].parent;
+        let parent = self.directory(target)?.ok_or_else(|| reported(libc::ENOENT, "the directory is not there"))?;
+        let hidden = self.hidden_in(target, number);
+        self.remove_leftovers(number, &hidden)?;
+        let item = self.item_mut(number);
+        (item.identity, item.names, item.located) = (None, Vec::new(), true);
+        if !self.note(number, std::slice::from_ref(&hidden))? {
+            return Ok(false);
+        }
+        let found = if state.kind == NodeKind::File {
+            self.create_file(&state, &parent, &hidden)?
+        } else {
+            self.make(&state, &parent, &hidden)?
+        };
+        fault::point("apply.created");
+        self.touched.insert(target);
+        let inode = Arc::new(found.inode);
+        self.store.namespace.identify(&inode, &|_| true)?;
+        if state.kind != NodeKind::Directory {
+            self.dress(&inode, &state, &found.attributes, true)?;
+        }
+        let identity = inode.identity().clone();
+        self.owners.insert(identity.clone(), number);
+        if state.kind == NodeKind::Directory {
+            self.directories.insert(number, Arc::clone(&inode));
+        }
+        let item = self.item_mut(number);
+        item.dressed = state.kind != NodeKind::Directory;
+        (item.identity, item.names, item.inode) = (Some(identity), vec![hidden], Some(inode));
+        Ok(true)
+    }
+
+    /// Removes what an earlier creation has left elsewhere.
+    fn remove_leftovers(&mut self, number: NodeNumber, hidden: &NodeName) -> io::Result<()> {
+        let item = self.item(number);
+        if item.identity.is_some() {
+            return Ok(());
+        }
+        let (names, state) = (item.names.clone(), Arc::clone(&item.state));
+        for name in names.iter().filter(|name| *name != hidden) {
+            let Some(parent) = self.directory(name.parent)? else { continue };
+            match self.remove_at(&state.creator, (&parent, name), kind_of(&state)) {
+                Err(error) if !is_absent(&error) => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn create_file(&self, state: &NodeState, parent: &Inode, hidden: &NodeName) -> io::Result<Found> {
+        let files = self.store.namespace.hidden_files();
+        let (found, file) = creating(&state.creator, &|caller| {
+            files.create_hidden(caller, parent, os(hidden), u32::from(state.mode & 0o777))
+        })?;
+        fault::point("apply.begun");
+        self.write(state, &*file)?;
+        Ok(found)
+    }
+
+    /// Writes the content of a file.
+    pub(super) fn write(&self, state: &NodeState, file: &dyn StoreFile) -> io::Result<()> {
+        if state.data != DataPlace::None {
+            self.contents.write(state.number, state.data, file)?;
+        }
+        if state.data == DataPlace::None && state.size > 0 {
+            file.set_len(state.size)?;
+        }
+        Ok(())
+    }
+
+    fn make(&self, state: &NodeState, parent: &Inode, hidden: &NodeName) -> io::Result<Found> {
+        let mode = |mode: u16| NewMode { mode: u32::from(mode & 0o777), umask: 0 };
+        let new = match state.kind {
+            NodeKind::Directory => NewName::Directory(mode(state.mode | OWNER_WORKS)),
+            NodeKind::Symlink => NewName::Symlink(OsStr::from_bytes(&state.target)),
+            kind => NewName::Special { kind: kind.file_type(), mode: mode(state.mode), device: state.device },
+        };
+        let files = self.store.namespace.hidden_files();
+        let make = || creating(&state.creator, &|caller| files.make_hidden(caller, parent, os(hidden), new));
+        match make() {
+            Err(error) if error.errno() == Some(libc::EEXIST) => {
+                self.remove_at(&state.creator, (parent, hidden), kind_of(state))?;
+                make()?;
+            }
+            made => made?,
+        }
+        fault::point("apply.begun");
+        self.lookup_at((parent, hidden))
+    }
+}

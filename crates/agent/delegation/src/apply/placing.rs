@@ -1,0 +1,227 @@
+//! Bringing nodes to the names that they have in the tree.
+
+use std::io;
+use std::sync::Arc;
+
+use rustix::fs::RenameFlags;
+use types::{HasErrno, reported};
+
+use super::acting::{changing, os};
+use super::below::is_absent;
+use super::creating::kind_of;
+use super::{Progress, Run};
+use crate::fault;
+use crate::limits;
+use crate::state::{NodeName, NodeNumber};
+
+/// What a wanted name has in the store.
+enum Room {
+    /// Nothing, now.
+    Free,
+    /// The node itself.
+    Own,
+    /// A file of this node, which is not to have the name.
+    Replaceable(NodeNumber),
+}
+
+impl Run<'_> {
+    /// Brings a node with names to its place, once. Errors: the node stays pending; the report has the reason.
+    pub(super) fn settle(&mut self, number: NodeNumber) -> io::Result<()> {
+        let item = self.item(number);
+        let waits = || Err(reported(libc::EAGAIN, "waits for a directory"));
+        match item.progress {
+            _ if item.is_tombstone() || number == NodeNumber::ROOT => return Ok(()),
+            Progress::Placed => return Ok(()),
+            Progress::Doing | Progress::Failed => return waits(),
+            Progress::Todo => {}
+        }
+        let is_directory = item.is_directory();
+        self.item_mut(number).progress = Progress::Doing;
+        let placed = self.place(number).and_then(|is_there| match is_there && !is_directory {
+            true => self.finish(number).map(|()| is_there),
+            false => Ok(is_there),
+        });
+        match placed {
+            Ok(is_there) => {
+                self.item_mut(number).progress = if is_there { Progress::Placed } else { Progress::Failed };
+                if is_there && is_directory {
+                    self.settled.insert(number);
+                }
+                Ok(())
+            }
+            Err(error) => {
+                self.item_mut(number).progress = Progress::Failed;
+                self.stuck(number, &error);
+                waits()
+            }
+        }
+    }
+
+    /// Returns false if the node is gone.
+    fn place(&mut self, number: NodeNumber) -> io::Result<bool> {
+        let state = Arc::clone(&self.item(number).state);
+        for name in &state.names {
+            self.settle_directory(name.parent)?;
+        }
+        self.locate(number)?;
+        if self.item(number).inode.is_none() && !self.create(number)? {
+            return Ok(false);
+        }
+        self.arrange(number, &state.names)
+    }
+
+    /// Brings a directory and those above it to their places.
+    fn settle_directory(&mut self, number: NodeNumber) -> io::Result<()> {
+        let (mut above, mut at) = (Vec::new(), number);
+        while !self.settled.contains(&at) {
+            above.push(at);
+            let parent = match self.items.get(&at) {
+                Some(item) => item.state.names.first().map(|name| name.parent),
+                None => self.tree.state(at).and_then(|state| state.names.first().map(|name| name.parent)),
+            };
+            at = parent.ok_or_else(|| reported(libc::EAGAIN, "waits for a directory that was removed meanwhile"))?;
+            if above.len() > limits::PATH_BYTES_MAX {
+                return Err(reported(libc::ELOOP, "the path is too long"));
+            }
+        }
+        for directory in above.into_iter().rev() {
+            if self.items.contains_key(&directory) {
+                self.settle(directory)?;
+            }
+            self.settled.insert(directory);
+        }
+        Ok(())
+    }
+
+    /// Gives a node that the store has the wanted names, and takes others away.
+    fn arrange(&mut self, number: NodeNumber, wanted: &[NodeName]) -> io::Result<bool> {
+        let names = &self.item(number).names;
+        let missing: Vec<NodeName> = wanted.iter().filter(|name| !names.contains(name)).cloned().collect();
+        let mut surplus: Vec<NodeName> = names.iter().filter(|name| !wanted.contains(name)).cloned().collect();
+        for name in missing {
+            let done = match surplus.pop() {
+                Some(from) => self.rename(number, &from, &name)?,
+                None => self.link(number, &name)?,
+            };
+            if !done {
+                return Ok(false);
+            }
+        }
+        surplus.iter().try_for_each(|name| self.unlink(number, name))?;
+        Ok(true)
+    }
+
+    fn parent_of(&mut self, name: &NodeName) -> io::Result<Arc<namespace::Inode>> {
+        self.directory(name.parent)?.ok_or_else(|| reported(libc::ENOENT, "the directory is not in the store"))
+    }
+
+    fn rename(&mut self, number: NodeNumber, from: &NodeName, to: &NodeName) -> io::Result<bool> {
+        if !self.note(number, std::slice::from_ref(to))? {
+            return Ok(false);
+        }
+        let (old, new) = (self.parent_of(from)?, self.parent_of(to)?);
+        let creator = Arc::clone(&self.item(number).state.creator);
+        let (fresh, over) = (RenameFlags::NOREPLACE.bits(), 0);
+        let renamed = self.rename_at(&creator, (&old, from), (&new, to), fresh);
+        if renamed.as_ref().is_err_and(|error| error.errno() == Some(libc::EEXIST)) {
+            match self.make_room(number, to, true)? {
+                Room::Own => self.remove_at(&creator, (&old, from), kind_of(&self.item(number).state.clone()))?,
+                Room::Free => self.rename_at(&creator, (&old, from), (&new, to), fresh)?,
+                Room::Replaceable(victim) => {
+                    self.rename_at(&creator, (&old, from), (&new, to), over)?;
+                    self.item_mut(victim).names.retain(|name| name != to);
+                }
+            }
+        } else {
+            renamed?;
+        }
+        fault::point("apply.renamed");
+        self.touched.extend([from.parent, to.parent]);
+        let names = &mut self.item_mut(number).names;
+        names.retain(|name| name != from && name != to);
+        names.push(to.clone());
+        Ok(true)
+    }
+
+    fn link(&mut self, number: NodeNumber, to: &NodeName) -> io::Result<bool> {
+        if !self.note(number, std::slice::from_ref(to))? {
+            return Ok(false);
+        }
+        let (parent, item) = (self.parent_of(to)?, self.item(number));
+        let (state, inode) = (Arc::clone(&item.state), item.inode.clone().expect("the store has the node"));
+        let below = Arc::clone(&self.store.namespace);
+        let link = || changing(&state.creator, &|caller| below.link(caller, &inode, &parent, os(to)));
+        let linked = link();
+        if linked.as_ref().is_err_and(|error| error.errno() == Some(libc::EEXIST)) {
+            if let Room::Free = self.make_room(number, to, false)? {
+                link()?;
+            }
+        } else {
+            linked?;
+        }
+        fault::point("apply.linked");
+        self.touched.insert(to.parent);
+        self.item_mut(number).names.push(to.clone());
+        Ok(true)
+    }
+
+    fn unlink(&mut self, number: NodeNumber, name: &NodeName) -> io::Result<()> {
+        let (parent, state) = (self.parent_of(name)?, Arc::clone(&self.item(number).state));
+        match self.remove_at(&state.creator, (&parent, name), kind_of(&state)) {
+            Err(error) if !is_absent(&error) => return Err(error),
+            _ => {}
+        }
+        fault::point("apply.unlinked");
+        self.touched.insert(name.parent);
+        self.item_mut(number).names.retain(|other| other != name);
+        Ok(())
+    }
+
+    /// Finds out who has a wanted name in the store, and takes the name from a node of this tree. Errors: `EEXIST` if somebody
+    /// else has made the name.
+    fn make_room(&mut self, number: NodeNumber, at: &NodeName, may_replace: bool) -> io::Result<Room> {
+        let parent = self.parent_of(at)?;
+        let found = match self.lookup_at((&parent, at)) {
+            Err(error) if is_absent(&error) => return Ok(Room::Free),
+            found => found?,
+        };
+        let identity = found.inode.identity();
+        if self.item(number).identity.as_ref() == Some(identity) {
+            return Ok(Room::Own);
+        }
+        let foreign = || reported(libc::EEXIST, "somebody else has made this name in the store");
+        let victim = *self.owners.get(identity).ok_or_else(foreign)?;
+        if self.item(victim).state.names.contains(at) {
+            return Err(reported(libc::EEXIST, "another node has this name in the store"));
+        }
+        self.locate(victim)?;
+        let item = self.item(victim);
+        let keeps = item.names.iter().any(|name| name != at && item.state.names.contains(name));
+        let is_plain = !item.is_directory() && !self.item(number).is_directory();
+        if may_replace && is_plain && (item.is_tombstone() || keeps) {
+            return Ok(Room::Replaceable(victim));
+        }
+        self.park(victim, at)?;
+        Ok(Room::Free)
+    }
+
+    /// Takes a name from a node that is to have another, or none. Meanwhile the node has a hidden one.
+    fn park(&mut self, number: NodeNumber, at: &NodeName) -> io::Result<()> {
+        let hidden = self.hidden_in(NodeNumber::ROOT, number);
+        if self.item(number).names.contains(&hidden) {
+            return self.unlink(number, at);
+        }
+        if !self.note(number, std::slice::from_ref(&hidden))? {
+            return Err(reported(libc::EAGAIN, "the name is taken by a node that was removed meanwhile"));
+        }
+        let (from, root) = (self.parent_of(at)?, Arc::clone(&self.store.root));
+        let creator = Arc::clone(&self.item(number).state.creator);
+        self.rename_at(&creator, (&from, at), (&root, &hidden), RenameFlags::NOREPLACE.bits())?;
+        fault::point("apply.parked");
+        self.touched.extend([at.parent, NodeNumber::ROOT]);
+        let names = &mut self.item_mut(number).names;
+        names.retain(|name| name != at);
+        names.push(hidden);
+        Ok(())
+    }
+}

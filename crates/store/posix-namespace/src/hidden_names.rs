@@ -1,0 +1,74 @@
+//! Files under hidden names, on their way to a name that programs see.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::fd::AsFd;
+
+use global_store::calls::StoreCall;
+use global_store::hidden::is_hidden;
+use global_store::posix::reopen_as_path;
+use global_store::{Access, StoreFile};
+use namespace::{Caller, Found, HiddenFiles, Inode, NameKind, NewMode, NewName, component, with_umask};
+use rustix::fs::{self, Mode, OFlags};
+use rustix::io::Errno;
+
+use crate::names::judge;
+use crate::{PosixNamespace, descriptor_of};
+
+fn hidden(name: &OsStr) -> Result<&OsStr, Errno> {
+    if is_hidden(name) { Ok(name) } else { Err(Errno::INVAL) }
+}
+
+impl HiddenFiles for PosixNamespace {
+    fn create_hidden(
+        &self,
+        caller: &Caller,
+        parent: &Inode,
+        name: &OsStr,
+        mode: u32,
+    ) -> io::Result<(Found, Box<dyn StoreFile>)> {
+        let (directory, name) = (descriptor_of(parent)?, hidden(name)?);
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let open = |mode| fs::openat(directory, name, flags, Mode::from_raw_mode(mode & 0o7777));
+        let create = || {
+            self.impersonator.act(caller, judge(NewMode { mode, umask: 0 }, parent), || {
+                self.change(StoreCall::Create, || with_umask(mode, 0, open))
+            })
+        };
+        let created = match create() {
+            Err(error) if error.raw_os_error() == Some(libc::EEXIST) => {
+                self.remove_at(caller, parent, name, NameKind::File)?;
+                create()?
+            }
+            created => created?,
+        };
+        let found = self.look_at(reopen_as_path(created.as_fd())?)?;
+        let file = self.anchor_created(&found.inode, created, None)?.open(Access::Write)?;
+        Ok((found, file))
+    }
+
+    fn make_hidden(&self, caller: &Caller, parent: &Inode, name: &OsStr, new: NewName<'_>) -> io::Result<()> {
+        self.make_at(caller, parent, hidden(name)?, new)
+    }
+
+    fn find_hidden(&self, parent: &Inode, name: &OsStr) -> io::Result<Found> {
+        self.found_at(parent, hidden(name)?)
+    }
+
+    fn rename_hidden(
+        &self,
+        caller: &Caller,
+        from: (&Inode, &OsStr),
+        to: (&Inode, &OsStr),
+        flags: u32,
+    ) -> io::Result<()> {
+        if !is_hidden(from.1) && !is_hidden(to.1) {
+            return Err(Errno::INVAL.into());
+        }
+        self.rename_at(caller, (from.0, component(from.1)?), (to.0, component(to.1)?), flags)
+    }
+
+    fn remove_hidden(&self, caller: &Caller, parent: &Inode, name: &OsStr, what: NameKind) -> io::Result<()> {
+        self.remove_at(caller, parent, hidden(name)?, what)
+    }
+}
