@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test takes what it needs")]
 
+pub mod below;
+pub mod counted;
 pub mod medium;
 
 use std::collections::{BTreeMap, BTreeSet};
