@@ -37,6 +37,7 @@ fn random_stories_end_below_as_in_the_tree_with_many_applies_between() {
         let mut story = Story::new(open(Medium::default(), 64 << 10), seed);
         for step in 0..300 {
             let _ = story.step();
+            (0..seed % 3).for_each(|_| story.shuffle());
             story.let_go();
             if story.random.below(25) == 0 {
                 let report = below.apply(&story.tree);
@@ -63,6 +64,7 @@ fn a_call_that_fails_loses_nothing_and_the_next_apply_finishes() {
         let mut story = Story::new(open(Medium::default(), 64 << 10), seed);
         for round in 0..12 {
             (0..25).for_each(|_| drop(story.step()));
+            (0..seed % 3 * 10).for_each(|_| story.shuffle());
             story.let_go();
             let errno = [libc::EIO, libc::ENOSPC, libc::EACCES, libc::EROFS][round % 4];
             below.calls.take();

@@ -237,6 +237,29 @@ impl Story {
         Ok(())
     }
 
+    /// Exchanges two names, renames one over another, or adds one to a file.
+    pub fn shuffle(&mut self) {
+        let mut places = Vec::new();
+        for directory in self.met.iter().filter(|inode| inode.kind() == FileType::Directory) {
+            let names = names_of(&self.tree, &ROOT, directory).unwrap_or_default();
+            places.extend(names.into_iter().filter(|name| name != "." && name != "..").map(|name| (directory, name)));
+        }
+        if places.is_empty() {
+            return;
+        }
+        let [one, two] = [0, 1].map(|_| &places[self.random.below(places.len() as u64) as usize]);
+        let (from, to) = ((one.0, one.1.as_os_str()), (two.0, two.1.as_os_str()));
+        let _ = match self.random.below(4) {
+            0 => self.tree.rename(&ROOT, from, to, 0),
+            1 => {
+                let name = format!("link {}", self.random.below(4));
+                let found = self.tree.lookup(from.0, from.1);
+                found.and_then(|found| self.tree.link(&ROOT, &found.inode, to.0, OsStr::new(&name)))
+            }
+            _ => self.tree.rename(&ROOT, from, to, RenameFlags::EXCHANGE.bits()),
+        };
+    }
+
     /// Forgets one file, as a kernel does.
     pub fn let_go(&mut self) {
         if self.met.len() > 40 {
