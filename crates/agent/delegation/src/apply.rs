@@ -46,7 +46,7 @@ pub struct StoreTree {
 
 /// A node that could not be brought to the global store. The node stays pending.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Stuck {
+pub struct StuckNode {
     /// Path in the tree, or the last one that was known.
     pub path: PathBuf,
     /// Error of the step that failed.
@@ -65,7 +65,7 @@ pub struct ApplyReport {
     /// Nodes that were changed meanwhile, and are pending again.
     pub changed: usize,
     /// Nodes that stay pending because of an error.
-    pub stuck: Vec<Stuck>,
+    pub stuck: Vec<StuckNode>,
 }
 
 /// Progress of a node.
@@ -184,7 +184,11 @@ impl Run<'_> {
     fn stuck(&mut self, number: NodeNumber, error: &io::Error) {
         let known = self.tree.inode(number).and_then(|inode| self.tree.path_of(&inode));
         let path = known.unwrap_or_else(|| self.recorded_path(number));
-        self.report.stuck.push(Stuck { path, errno: error.errno().unwrap_or(libc::EIO), reason: error.to_string() });
+        self.report.stuck.push(StuckNode {
+            path,
+            errno: error.errno().unwrap_or(libc::EIO),
+            reason: error.to_string(),
+        });
     }
 
     /// Returns the path that the log has of a node that has no name any more.

@@ -1,4 +1,4 @@
-//! What a delegated tree brings to the global store, whatever fails.
+//! Applying a delegated tree to the global store, whatever fails.
 
 mod story;
 

@@ -105,7 +105,7 @@ impl Run<'_> {
         Ok(noted)
     }
 
-    /// What the log is to say of a node when all is done.
+    /// Returns what the log is to say of a node when all is done.
     pub(super) fn record(&self, number: NodeNumber) -> BelowState {
         let item = self.item(number);
         if number == NodeNumber::ROOT {

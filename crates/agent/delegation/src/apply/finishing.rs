@@ -1,4 +1,4 @@
-//! What follows when a node is in its place: content and attributes, and the record that all is done.
+//! Last steps for a node in its place: content and attributes, and the record that all is done.
 
 use std::io;
 use std::sync::Arc;

@@ -14,7 +14,7 @@ use crate::fault;
 use crate::limits;
 use crate::state::{NodeName, NodeNumber};
 
-/// What a wanted name has in the store.
+/// Finding about a wanted name in the store.
 enum Room {
     /// Nothing, now.
     Free,
