@@ -9,6 +9,7 @@ mod below;
 mod creating;
 mod dressing;
 mod finishing;
+mod parallel;
 mod placing;
 mod removing;
 
@@ -91,11 +92,16 @@ struct Item {
     dressed: bool,
 }
 
+/// Means that every thread of an apply shares.
+struct Hands {
+    tree: DelegatedTree,
+    store: Arc<StoreTree>,
+    contents: Arc<dyn Contents>,
+}
+
 /// One apply.
-struct Run<'a> {
-    tree: &'a DelegatedTree,
-    store: &'a StoreTree,
-    contents: &'a dyn Contents,
+struct Run {
+    hands: Arc<Hands>,
     items: HashMap<NodeNumber, Item>,
     /// Pending nodes by identity in the store.
     owners: HashMap<Identity, NodeNumber>,
@@ -111,8 +117,8 @@ struct Run<'a> {
 
 impl DelegatedTree {
     /// Brings all pending nodes to the global store, as far as that is possible now. Programs may go on meanwhile. One apply of
-    /// a tree runs at a time.
-    pub fn apply(&self, store: &StoreTree, contents: &dyn Contents) -> ApplyReport {
+    /// a tree runs at a time. Up to `width` new files are created at once.
+    pub fn apply(&self, store: &Arc<StoreTree>, contents: &Arc<dyn Contents>, width: usize) -> ApplyReport {
         let mut order = Vec::new();
         let mut items = HashMap::new();
         let mut owners = HashMap::new();
@@ -126,9 +132,7 @@ impl DelegatedTree {
             items.insert(pending.number, item);
         }
         let mut run = Run {
-            tree: self,
-            store,
-            contents,
+            hands: Arc::new(Hands { tree: self.share(), store: Arc::clone(store), contents: Arc::clone(contents) }),
             items,
             owners,
             directories: HashMap::from([(NodeNumber::ROOT, Arc::clone(&store.root))]),
@@ -137,7 +141,10 @@ impl DelegatedTree {
             touched: BTreeSet::new(),
             report: ApplyReport::default(),
         };
-        order.iter().for_each(|number| drop(run.settle(*number)));
+        let (new_files, others): (Vec<NodeNumber>, Vec<NodeNumber>) =
+            order.iter().partition(|number| run.item(**number).is_new_file());
+        others.iter().for_each(|number| drop(run.settle(*number)));
+        run.create_files(&new_files, width);
         run.remove_tombstones(&order);
         run.finish_directories();
         run.report
@@ -166,12 +173,16 @@ impl Item {
         self.state.names.is_empty() && self.state.number != NodeNumber::ROOT
     }
 
+    fn is_new_file(&self) -> bool {
+        self.state.kind == NodeKind::File && self.identity.is_none() && !self.is_tombstone()
+    }
+
     fn is_directory(&self) -> bool {
         self.state.kind == NodeKind::Directory
     }
 }
 
-impl Run<'_> {
+impl Run {
     fn item(&self, number: NodeNumber) -> &Item {
         &self.items[&number]
     }
@@ -182,7 +193,7 @@ impl Run<'_> {
 
     /// Notes that a node stays pending.
     fn stuck(&mut self, number: NodeNumber, error: &io::Error) {
-        let known = self.tree.inode(number).and_then(|inode| self.tree.path_of(&inode));
+        let known = self.hands.tree.inode(number).and_then(|inode| self.hands.tree.path_of(&inode));
         let path = known.unwrap_or_else(|| self.recorded_path(number));
         self.report.stuck.push(StuckNode {
             path,
@@ -208,7 +219,7 @@ impl Run<'_> {
         if let Some(item) = self.items.get(&number) {
             return item.names.first().cloned();
         }
-        match self.tree.state(number)?.below {
+        match self.hands.tree.state(number)?.below {
             BelowState::At(copy) => copy.names.first().cloned(),
             BelowState::Never => None,
         }

@@ -46,3 +46,5 @@ pub const LISTED_AT_ONCE: usize = 64;
 pub const CALLERS_MAX: usize = 256;
 /// Age up to which a caller's remembered groups are noted as those of a creation. Permissions are judged by present ones.
 pub const CALLER_AGE: Duration = Duration::from_secs(1);
+/// New files whose creation in the global store is prepared before any is begun.
+pub const CREATED_AT_ONCE: usize = 1024;

@@ -9,7 +9,7 @@ use global_store::hidden::{self, is_hidden};
 use namespace::{Caller, Found, Inode, NameKind, groups_set, set_groups_of_callers};
 use types::HasErrno;
 
-use super::Run;
+use super::Hands;
 use crate::short_name::ShortName;
 use crate::state::{Credentials, NodeName, NodeNumber};
 
@@ -62,7 +62,7 @@ pub(super) fn is_hidden_name(name: &NodeName) -> bool {
 /// A place in the store: a directory and a name in it.
 pub(super) type At<'a> = (&'a Inode, &'a NodeName);
 
-impl Run<'_> {
+impl Hands {
     /// Returns the hidden name of a node in a directory.
     pub(super) fn hidden_in(&self, parent: NodeNumber, number: NodeNumber) -> NodeName {
         let name = hidden::name(&self.store.agent, number.0);

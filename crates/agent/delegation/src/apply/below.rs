@@ -6,7 +6,7 @@ use std::sync::Arc;
 use namespace::Inode;
 use types::{HasErrno, Identity};
 
-use super::Run;
+use super::{Hands, Run};
 use crate::fault;
 use crate::state::{BelowCopy, BelowState, NodeName, NodeNumber};
 
@@ -21,7 +21,7 @@ pub(super) fn is_absent(error: &io::Error) -> bool {
     matches!(error.errno(), Some(libc::ENOENT | libc::ENOTDIR | libc::ESTALE))
 }
 
-impl Run<'_> {
+impl Run {
     /// Returns a directory of the store; `None` if the store has none for this node.
     pub(super) fn directory(&mut self, number: NodeNumber) -> io::Result<Option<Arc<Inode>>> {
         if let Some(inode) = self.directories.get(&number) {
@@ -31,7 +31,7 @@ impl Run<'_> {
             self.locate(number)?;
             return Ok(self.item(number).inode.clone());
         }
-        let Some(state) = self.tree.state(number) else { return Ok(None) };
+        let Some(state) = self.hands.tree.state(number) else { return Ok(None) };
         let BelowState::At(copy) = &state.below else { return Ok(None) };
         let Some(identity) = &copy.identity else { return Ok(None) };
         if !self.seeking.insert(number) {
@@ -78,7 +78,7 @@ impl Run<'_> {
                 sought.complete &= !self.seeking.contains(&name.parent);
                 continue;
             };
-            match self.lookup_at((&parent, name)) {
+            match self.hands.lookup_at((&parent, name)) {
                 Ok(found) if found.inode.identity() == identity => {
                     sought.names.push(name.clone());
                     sought.inode = Some(Arc::new(found.inode));
@@ -99,10 +99,7 @@ impl Run<'_> {
         let item = self.item(number);
         let mut names = item.names.clone();
         names.extend(more.iter().filter(|name| !item.names.contains(name)).cloned());
-        let below = BelowState::At(Arc::new(BelowCopy { identity: item.identity.clone(), names }));
-        let noted = self.tree.note_below(number, below)?;
-        fault::point("apply.noted");
-        Ok(noted)
+        self.hands.note_at(number, item.identity.clone(), names)
     }
 
     /// Returns what the log is to say of a node when all is done.
@@ -112,5 +109,19 @@ impl Run<'_> {
             return item.state.below.clone();
         }
         BelowState::At(Arc::new(BelowCopy { identity: item.identity.clone(), names: item.names.clone() }))
+    }
+}
+
+impl Hands {
+    /// Records that a node is at some of these names, or will be. Returns false if the node is gone.
+    pub(super) fn note_at(
+        &self,
+        number: NodeNumber,
+        identity: Option<Identity>,
+        names: Vec<NodeName>,
+    ) -> io::Result<bool> {
+        let noted = self.tree.note_below(number, BelowState::At(Arc::new(BelowCopy { identity, names })))?;
+        fault::point("apply.noted");
+        Ok(noted)
     }
 }

@@ -9,48 +9,56 @@ use global_store::StoreFile;
 use namespace::{Found, Inode, NameKind, NewMode, NewName};
 use types::{HasErrno, reported};
 
-use super::Run;
 use super::acting::{creating, os};
 use super::below::is_absent;
+use super::{Hands, Run};
 use crate::fault;
 use crate::state::{DataPlace, NodeKind, NodeName, NodeNumber, NodeState};
 
 /// Bits of a new directory's mode that its owner needs until its names are there.
 const OWNER_WORKS: u16 = 0o700;
 
+/// A node that is about to be created.
+pub(super) struct Creation {
+    pub state: Arc<NodeState>,
+    /// Directory of the first name.
+    pub parent: Arc<Inode>,
+    pub hidden: NodeName,
+}
+
 pub(super) fn kind_of(state: &NodeState) -> NameKind {
     if state.kind == NodeKind::Directory { NameKind::Directory } else { NameKind::File }
 }
 
-impl Run<'_> {
+impl Run {
     /// Creates a node under a hidden name in the directory of its first name. Returns false if the node is gone.
     pub(super) fn create(&mut self, number: NodeNumber) -> io::Result<bool> {
+        let creation = self.prepare(number)?;
+        let Some(inode) = self.hands.carry_out(&creation)? else { return Ok(false) };
+        self.created(creation, inode);
+        Ok(true)
+    }
+
+    /// Returns all that the creation of a node needs.
+    pub(super) fn prepare(&mut self, number: NodeNumber) -> io::Result<Creation> {
         let state = Arc::clone(&self.item(number).state);
         if state.data == DataPlace::BelowOnly {
             return Err(reported(libc::ENOENT, "the store has lost the file, which had its only content"));
         }
         let target = state.names[0].parent;
         let parent = self.directory(target)?.ok_or_else(|| reported(libc::ENOENT, "the directory is not there"))?;
-        let hidden = self.hidden_in(target, number);
+        let hidden = self.hands.hidden_in(target, number);
         self.remove_leftovers(number, &hidden)?;
         let item = self.item_mut(number);
         (item.identity, item.names, item.located) = (None, Vec::new(), true);
-        if !self.note(number, std::slice::from_ref(&hidden))? {
-            return Ok(false);
-        }
-        let found = if state.kind == NodeKind::File {
-            self.create_file(&state, &parent, &hidden)?
-        } else {
-            self.make(&state, &parent, &hidden)?
-        };
-        fault::point("apply.created");
         self.touched.insert(target);
-        let inode = Arc::new(found.inode);
-        self.store.namespace.identify(&inode, &|_| true)?;
-        if state.kind != NodeKind::Directory {
-            self.dress(&inode, &state, &found.attributes, true)?;
-        }
-        let identity = inode.identity().clone();
+        Ok(Creation { state, parent, hidden })
+    }
+
+    /// Notes where a new node is.
+    pub(super) fn created(&mut self, creation: Creation, inode: Arc<Inode>) {
+        let Creation { state, hidden, .. } = creation;
+        let (number, identity) = (state.number, inode.identity().clone());
         self.owners.insert(identity.clone(), number);
         if state.kind == NodeKind::Directory {
             self.directories.insert(number, Arc::clone(&inode));
@@ -58,7 +66,6 @@ impl Run<'_> {
         let item = self.item_mut(number);
         item.dressed = state.kind != NodeKind::Directory;
         (item.identity, item.names, item.inode) = (Some(identity), vec![hidden], Some(inode));
-        Ok(true)
     }
 
     /// Removes what an earlier creation has left elsewhere.
@@ -70,12 +77,32 @@ impl Run<'_> {
         let (names, state) = (item.names.clone(), Arc::clone(&item.state));
         for name in names.iter().filter(|name| *name != hidden) {
             let Some(parent) = self.directory(name.parent)? else { continue };
-            match self.remove_at(&state.creator, (&parent, name), kind_of(&state)) {
+            match self.hands.remove_at(&state.creator, (&parent, name), kind_of(&state)) {
                 Err(error) if !is_absent(&error) => return Err(error),
                 _ => {}
             }
         }
         Ok(())
+    }
+}
+
+impl Hands {
+    /// Creates a node under its hidden name. Returns `None` if the node is gone.
+    pub(super) fn carry_out(&self, creation: &Creation) -> io::Result<Option<Arc<Inode>>> {
+        let Creation { state, parent, hidden } = creation;
+        if !self.note_at(state.number, None, vec![hidden.clone()])? {
+            return Ok(None);
+        }
+        let found = match state.kind {
+            NodeKind::File => self.create_file(state, parent, hidden)?,
+            _ => self.make(state, parent, hidden)?,
+        };
+        fault::point("apply.created");
+        self.store.namespace.identify(&found.inode, &|_| true)?;
+        if state.kind != NodeKind::Directory {
+            self.dress(&found.inode, state, &found.attributes, true)?;
+        }
+        Ok(Some(Arc::new(found.inode)))
     }
 
     fn create_file(&self, state: &NodeState, parent: &Inode, hidden: &NodeName) -> io::Result<Found> {

@@ -7,7 +7,7 @@ use std::io;
 use namespace::{FileAttributes, Inode};
 use types::{HasErrno, NewTime};
 
-use super::Run;
+use super::Hands;
 use super::acting::changing;
 use crate::acl;
 use crate::fault;
@@ -25,7 +25,7 @@ fn is_unsupported(error: &io::Error) -> bool {
     matches!(error.errno(), Some(libc::EOPNOTSUPP | libc::ENODATA))
 }
 
-impl Run<'_> {
+impl Hands {
     /// Gives a file of the store the node's owner, extended attributes, mode and times, as far as they differ.
     pub(super) fn dress(
         &self,

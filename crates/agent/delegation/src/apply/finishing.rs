@@ -12,21 +12,21 @@ use crate::fault;
 use crate::limits;
 use crate::state::{DataPlace, Moment, NodeKind, NodeNumber, NodeState};
 
-impl Run<'_> {
+impl Run {
     /// Brings content and attributes of a node that is in its place.
     pub(super) fn finish(&mut self, number: NodeNumber) -> io::Result<()> {
         let item = self.item(number);
         let (state, is_dressed) = (Arc::clone(&item.state), item.dressed);
         if !is_dressed {
             let inode = match number {
-                NodeNumber::ROOT => Arc::clone(&self.store.root),
+                NodeNumber::ROOT => Arc::clone(&self.hands.store.root),
                 _ => item.inode.clone().ok_or(io::ErrorKind::NotFound)?,
             };
-            let mut below = self.store.namespace.attributes(&inode)?;
+            let mut below = self.hands.store.namespace.attributes(&inode)?;
             if self.rewrite(&inode, &state, &below)? {
-                below = self.store.namespace.attributes(&inode)?;
+                below = self.hands.store.namespace.attributes(&inode)?;
             }
-            self.dress(&inode, &state, &below, false)?;
+            self.hands.dress(&inode, &state, &below, false)?;
         }
         self.finished(number)
     }
@@ -37,14 +37,14 @@ impl Run<'_> {
         if state.kind != NodeKind::File || state.data == DataPlace::BelowOnly || is_equal {
             return Ok(false);
         }
-        let file = self.store.namespace.anchor(inode, AnchorFor::Any)?.open(Access::Write)?;
-        self.write(state, &*file)?;
+        let file = self.hands.store.namespace.anchor(inode, AnchorFor::Any)?.open(Access::Write)?;
+        self.hands.write(state, &*file)?;
         file.set_len(state.size)?;
         Ok(true)
     }
 
     fn finished(&mut self, number: NodeNumber) -> io::Result<()> {
-        let outcome = self.tree.applied(self.item(number).pending, self.record(number))?;
+        let outcome = self.hands.tree.applied(self.item(number).pending, self.record(number))?;
         fault::point("apply.applied");
         match outcome {
             Applied::Done => self.report.applied += 1,
@@ -78,8 +78,10 @@ impl Run<'_> {
     }
 
     fn set_times_again(&mut self, number: NodeNumber) -> io::Result<()> {
-        let (Some(state), Some(inode)) = (self.tree.state(number), self.directory(number)?) else { return Ok(()) };
-        self.dress_times(&inode, &state)
+        let (Some(state), Some(inode)) = (self.hands.tree.state(number), self.directory(number)?) else {
+            return Ok(());
+        };
+        self.hands.dress_times(&inode, &state)
     }
 
     fn depth(&self, number: NodeNumber) -> usize {
@@ -87,7 +89,7 @@ impl Run<'_> {
         while at != NodeNumber::ROOT && depth < limits::PATH_BYTES_MAX {
             let parent = match self.items.get(&at) {
                 Some(item) => item.state.names.first().map(|name| name.parent),
-                None => self.tree.state(at).and_then(|state| state.names.first().map(|name| name.parent)),
+                None => self.hands.tree.state(at).and_then(|state| state.names.first().map(|name| name.parent)),
             };
             let Some(parent) = parent else { break };
             (depth, at) = (depth + 1, parent);

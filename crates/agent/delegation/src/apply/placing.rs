@@ -24,7 +24,7 @@ enum Room {
     Replaceable(NodeNumber),
 }
 
-impl Run<'_> {
+impl Run {
     /// Brings a node with names to its place, once. Errors: the node stays pending; the report has the reason.
     pub(super) fn settle(&mut self, number: NodeNumber) -> io::Result<()> {
         let item = self.item(number);
@@ -71,13 +71,13 @@ impl Run<'_> {
     }
 
     /// Brings a directory and those above it to their places.
-    fn settle_directory(&mut self, number: NodeNumber) -> io::Result<()> {
+    pub(super) fn settle_directory(&mut self, number: NodeNumber) -> io::Result<()> {
         let (mut above, mut at) = (Vec::new(), number);
         while !self.settled.contains(&at) {
             above.push(at);
             let parent = match self.items.get(&at) {
                 Some(item) => item.state.names.first().map(|name| name.parent),
-                None => self.tree.state(at).and_then(|state| state.names.first().map(|name| name.parent)),
+                None => self.hands.tree.state(at).and_then(|state| state.names.first().map(|name| name.parent)),
             };
             at = parent.ok_or_else(|| reported(libc::EAGAIN, "waits for a directory that was removed meanwhile"))?;
             if above.len() > limits::PATH_BYTES_MAX {
@@ -122,13 +122,13 @@ impl Run<'_> {
         let (old, new) = (self.parent_of(from)?, self.parent_of(to)?);
         let creator = Arc::clone(&self.item(number).state.creator);
         let (fresh, over) = (RenameFlags::NOREPLACE.bits(), 0);
-        let renamed = self.rename_at(&creator, (&old, from), (&new, to), fresh);
+        let renamed = self.hands.rename_at(&creator, (&old, from), (&new, to), fresh);
         if renamed.as_ref().is_err_and(|error| error.errno() == Some(libc::EEXIST)) {
             match self.make_room(number, to, true)? {
-                Room::Own => self.remove_at(&creator, (&old, from), kind_of(&self.item(number).state.clone()))?,
-                Room::Free => self.rename_at(&creator, (&old, from), (&new, to), fresh)?,
+                Room::Own => self.hands.remove_at(&creator, (&old, from), kind_of(&self.item(number).state.clone()))?,
+                Room::Free => self.hands.rename_at(&creator, (&old, from), (&new, to), fresh)?,
                 Room::Replaceable(victim) => {
-                    self.rename_at(&creator, (&old, from), (&new, to), over)?;
+                    self.hands.rename_at(&creator, (&old, from), (&new, to), over)?;
                     self.item_mut(victim).names.retain(|name| name != to);
                 }
             }
@@ -149,7 +149,7 @@ impl Run<'_> {
         }
         let (parent, item) = (self.parent_of(to)?, self.item(number));
         let (state, inode) = (Arc::clone(&item.state), item.inode.clone().expect("the store has the node"));
-        let below = Arc::clone(&self.store.namespace);
+        let below = Arc::clone(&self.hands.store.namespace);
         let link = || changing(&state.creator, &|caller| below.link(caller, &inode, &parent, os(to)));
         let linked = link();
         if linked.as_ref().is_err_and(|error| error.errno() == Some(libc::EEXIST)) {
@@ -167,7 +167,7 @@ impl Run<'_> {
 
     fn unlink(&mut self, number: NodeNumber, name: &NodeName) -> io::Result<()> {
         let (parent, state) = (self.parent_of(name)?, Arc::clone(&self.item(number).state));
-        match self.remove_at(&state.creator, (&parent, name), kind_of(&state)) {
+        match self.hands.remove_at(&state.creator, (&parent, name), kind_of(&state)) {
             Err(error) if !is_absent(&error) => return Err(error),
             _ => {}
         }
@@ -181,7 +181,7 @@ impl Run<'_> {
     /// else has made the name.
     fn make_room(&mut self, number: NodeNumber, at: &NodeName, may_replace: bool) -> io::Result<Room> {
         let parent = self.parent_of(at)?;
-        let found = match self.lookup_at((&parent, at)) {
+        let found = match self.hands.lookup_at((&parent, at)) {
             Err(error) if is_absent(&error) => return Ok(Room::Free),
             found => found?,
         };
@@ -207,16 +207,16 @@ impl Run<'_> {
 
     /// Takes a name from a node that is to have another, or none. Meanwhile the node has a hidden one.
     fn park(&mut self, number: NodeNumber, at: &NodeName) -> io::Result<()> {
-        let hidden = self.hidden_in(NodeNumber::ROOT, number);
+        let hidden = self.hands.hidden_in(NodeNumber::ROOT, number);
         if self.item(number).names.contains(&hidden) {
             return self.unlink(number, at);
         }
         if !self.note(number, std::slice::from_ref(&hidden))? {
             return Err(reported(libc::EAGAIN, "the name is taken by a node that was removed meanwhile"));
         }
-        let (from, root) = (self.parent_of(at)?, Arc::clone(&self.store.root));
+        let (from, root) = (self.parent_of(at)?, Arc::clone(&self.hands.store.root));
         let creator = Arc::clone(&self.item(number).state.creator);
-        self.rename_at(&creator, (&from, at), (&root, &hidden), RenameFlags::NOREPLACE.bits())?;
+        self.hands.rename_at(&creator, (&from, at), (&root, &hidden), RenameFlags::NOREPLACE.bits())?;
         fault::point("apply.parked");
         self.touched.extend([at.parent, NodeNumber::ROOT]);
         let names = &mut self.item_mut(number).names;

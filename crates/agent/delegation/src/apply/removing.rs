@@ -12,14 +12,14 @@ use crate::fault;
 use crate::limits;
 use crate::state::NodeNumber;
 
-impl Run<'_> {
+impl Run {
     /// Removes nodes without names from the store, the deepest first.
     pub(super) fn remove_tombstones(&mut self, order: &[NodeNumber]) {
         let mut tombstones: Vec<NodeNumber> =
             order.iter().copied().filter(|number| self.item(*number).is_tombstone()).collect();
         tombstones.sort_by_cached_key(|number| std::cmp::Reverse(self.depth_below(*number)));
         for number in tombstones {
-            let removed = self.remove_below(number).and_then(|()| self.tree.forgotten(number));
+            let removed = self.remove_below(number).and_then(|()| self.hands.tree.forgotten(number));
             fault::point("apply.applied");
             match removed {
                 Ok(()) => self.report.removed += 1,
@@ -41,7 +41,7 @@ impl Run<'_> {
         }
         for name in names {
             let Some(parent) = self.directory(name.parent)? else { continue };
-            match self.remove_at(&state.creator, (&parent, &name), kind_of(&state)) {
+            match self.hands.remove_at(&state.creator, (&parent, &name), kind_of(&state)) {
                 Err(error) if !is_absent(&error) => return Err(error),
                 _ => {}
             }

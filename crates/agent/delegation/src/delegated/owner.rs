@@ -26,6 +26,11 @@ pub enum Applied {
 }
 
 impl DelegatedTree {
+    /// Returns another handle of this tree.
+    pub(crate) fn share(&self) -> DelegatedTree {
+        DelegatedTree { shared: Arc::clone(&self.shared) }
+    }
+
     /// Returns the number of an inode's node. `ESTALE` for an inode of another namespace.
     pub fn number_of(&self, inode: &Inode) -> io::Result<NodeNumber> {
         Ok(self.shared.held(inode)?.number)

@@ -37,7 +37,9 @@ impl Contents for Bytes {
 /// The directory below.
 pub struct Below {
     pub calls: Arc<Counted>,
-    pub store: StoreTree,
+    pub store: Arc<StoreTree>,
+    /// Files that are created at once.
+    pub width: usize,
 }
 
 impl Below {
@@ -53,11 +55,15 @@ impl Below {
         let root = Arc::new(calls.root().unwrap());
         let namespace: Arc<dyn Namespace> = Arc::clone(&calls) as Arc<dyn Namespace>;
         calls.take();
-        Below { calls, store: StoreTree { namespace, root, agent: "agent:1".into() } }
+        let store = Arc::new(StoreTree { namespace, root, agent: "agent:1".into() });
+        Below { calls, store, width: 1 }
     }
 
     pub fn apply(&self, tree: &DelegatedTree) -> ApplyReport {
-        let report = tree.apply(&self.store, &Bytes);
+        let report = {
+            let contents: Arc<dyn Contents> = Arc::new(Bytes);
+            tree.apply(&self.store, &contents, self.width)
+        };
         tree.assert_invariants();
         report
     }
