@@ -119,6 +119,14 @@ impl Run {
         if !self.note(number, std::slice::from_ref(to))? {
             return Ok(false);
         }
+        let renamed = self.rename_noted(number, from, to);
+        if renamed.is_err() {
+            self.doubt(number, to);
+        }
+        renamed.map(|()| true)
+    }
+
+    fn rename_noted(&mut self, number: NodeNumber, from: &NodeName, to: &NodeName) -> io::Result<()> {
         let (old, new) = (self.parent_of(from)?, self.parent_of(to)?);
         let creator = Arc::clone(&self.item(number).state.creator);
         let (fresh, over) = (RenameFlags::NOREPLACE.bits(), 0);
@@ -140,13 +148,21 @@ impl Run {
         let names = &mut self.item_mut(number).names;
         names.retain(|name| name != from && name != to);
         names.push(to.clone());
-        Ok(true)
+        Ok(())
     }
 
     fn link(&mut self, number: NodeNumber, to: &NodeName) -> io::Result<bool> {
         if !self.note(number, std::slice::from_ref(to))? {
             return Ok(false);
         }
+        let linked = self.link_noted(number, to);
+        if linked.is_err() {
+            self.doubt(number, to);
+        }
+        linked.map(|()| true)
+    }
+
+    fn link_noted(&mut self, number: NodeNumber, to: &NodeName) -> io::Result<()> {
         let (parent, item) = (self.parent_of(to)?, self.item(number));
         let (state, inode) = (Arc::clone(&item.state), item.inode.clone().expect("the store has the node"));
         let below = Arc::clone(&self.hands.store.namespace);
@@ -162,7 +178,16 @@ impl Run {
         fault::point("apply.linked");
         self.touched.insert(to.parent);
         self.item_mut(number).names.push(to.clone());
-        Ok(true)
+        Ok(())
+    }
+
+    /// Notes that a step has failed, which may have brought a node to this name nevertheless.
+    fn doubt(&mut self, number: NodeNumber, name: &NodeName) {
+        let item = self.item_mut(number);
+        item.located = false;
+        if !item.names.contains(name) {
+            item.names.push(name.clone());
+        }
     }
 
     fn unlink(&mut self, number: NodeNumber, name: &NodeName) -> io::Result<()> {
@@ -216,7 +241,12 @@ impl Run {
         }
         let (from, root) = (self.parent_of(at)?, Arc::clone(&self.hands.store.root));
         let creator = Arc::clone(&self.item(number).state.creator);
-        self.hands.rename_at(&creator, (&from, at), (&root, &hidden), RenameFlags::NOREPLACE.bits())?;
+        let flags = RenameFlags::NOREPLACE.bits();
+        let parked = self.hands.rename_at(&creator, (&from, at), (&root, &hidden), flags);
+        if parked.is_err() {
+            self.doubt(number, &hidden);
+            return parked;
+        }
         fault::point("apply.parked");
         self.touched.extend([at.parent, NodeNumber::ROOT]);
         let names = &mut self.item_mut(number).names;

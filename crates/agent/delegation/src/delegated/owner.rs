@@ -27,7 +27,7 @@ pub enum Applied {
 
 impl DelegatedTree {
     /// Returns another handle of this tree.
-    pub(crate) fn share(&self) -> DelegatedTree {
+    pub fn share(&self) -> DelegatedTree {
         DelegatedTree { shared: Arc::clone(&self.shared) }
     }
 

@@ -1,7 +1,7 @@
 //! A delegated tree over a mounted directory, and everything that programs see of both.
 
 use std::collections::BTreeMap;
-use std::ffi::CString;
+use std::ffi::{CString, OsString};
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -69,17 +69,21 @@ impl Below {
     }
 
     pub fn seen(&self) -> BTreeMap<PathBuf, String> {
-        let namespace = &self.store.namespace;
-        let bytes = |inode: &Inode| {
-            let file = namespace.anchor(inode, AnchorFor::Any).unwrap().open(Access::Read).unwrap();
-            let mut bytes = vec![0; file.attributes().unwrap().fingerprint.size as usize];
-            file.read_at(&mut bytes, 0).unwrap();
-            bytes
-        };
-        let mut seen = BTreeMap::new();
-        walk(&*self.calls, &self.store.root, Path::new(""), &bytes, &mut seen);
-        seen
+        seen_by(&*self.store.namespace, &self.store.root)
     }
+}
+
+/// Returns what programs see of a directory of a namespace.
+pub fn seen_by(namespace: &dyn Namespace, root: &Inode) -> BTreeMap<PathBuf, String> {
+    let bytes = |inode: &Inode| {
+        let file = namespace.anchor(inode, AnchorFor::Any).unwrap().open(Access::Read).unwrap();
+        let mut bytes = vec![0; file.attributes().unwrap().fingerprint.size as usize];
+        file.read_at(&mut bytes, 0).unwrap();
+        bytes
+    };
+    let mut seen = BTreeMap::new();
+    walk(namespace, root, Path::new(""), &bytes, &mut seen);
+    seen
 }
 
 /// Returns what programs see of a delegated tree.
@@ -93,14 +97,14 @@ pub fn seen_of(tree: &DelegatedTree) -> BTreeMap<PathBuf, String> {
     seen
 }
 
-fn walk(
-    world: &dyn World,
+fn walk<W: World + ?Sized>(
+    world: &W,
     directory: &Inode,
     path: &Path,
     bytes: &dyn Fn(&Inode) -> Vec<u8>,
     seen: &mut BTreeMap<PathBuf, String>,
 ) {
-    for name in super::names_of(world, &ROOT, directory).unwrap() {
+    for name in names_in(world, directory) {
         if name == "." || name == ".." {
             continue;
         }
@@ -144,4 +148,15 @@ pub fn hidden_left(path: &Path) -> Vec<PathBuf> {
         }
     }
     left
+}
+
+fn names_in<W: World + ?Sized>(world: &W, directory: &Inode) -> Vec<OsString> {
+    let mut names = Vec::new();
+    let open = world.open_directory(&ROOT, directory).unwrap();
+    open.read(0, &mut |entry| {
+        names.push(entry.name.clone());
+        true
+    })
+    .unwrap();
+    names
 }

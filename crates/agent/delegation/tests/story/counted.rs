@@ -24,6 +24,8 @@ pub struct Counted {
 struct State {
     calls: Vec<&'static str>,
     fails: Option<(usize, i32)>,
+    /// Whether the call that fails is made nevertheless.
+    is_made: bool,
 }
 
 impl Counted {
@@ -40,23 +42,33 @@ impl Counted {
     pub fn fail(&self, nth: usize, errno: i32) {
         let mut state = self.state.lock().unwrap();
         state.fails = Some((state.calls.len() + nth, errno));
+        state.is_made = false;
     }
 
-    fn call(&self, name: &'static str) -> io::Result<()> {
+    /// As [`fail`](Counted::fail), but the call that fails has taken place.
+    pub fn fail_after(&self, nth: usize, errno: i32) {
+        self.fail(nth, errno);
+        self.state.lock().unwrap().is_made = true;
+    }
+
+    fn call<T>(&self, name: &'static str, run: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
         let mut state = self.state.lock().unwrap();
         state.calls.push(name);
-        match state.fails {
-            Some((at, errno)) if at + 1 == state.calls.len() => Err(io::Error::from_raw_os_error(errno)),
-            _ => Ok(()),
+        let fails = state.fails.filter(|(at, _)| at + 1 == state.calls.len());
+        let is_made = state.is_made;
+        drop(state);
+        let Some((_, errno)) = fails else { return run() };
+        if is_made {
+            drop(run());
         }
+        Err(io::Error::from_raw_os_error(errno))
     }
 }
 
 macro_rules! hand_on {
     ($to:ident; $($call:ident($($arg:ident: $of:ty),*) -> $out:ty;)*) => {
         $(fn $call(&self, $($arg: $of),*) -> io::Result<$out> {
-            self.call(stringify!($call))?;
-            self.below.$to().$call($($arg),*)
+            self.call(stringify!($call), || self.below.$to().$call($($arg),*))
         })*
     };
 }

@@ -28,7 +28,7 @@ pub const BOB: Caller = Caller { uid: 1001, gid: 1001, pid: 0 };
 
 /// Names and attributes, whoever keeps them.
 pub trait World: Names + Attributes {}
-impl<T: Names + Attributes> World for T {}
+impl<T: Names + Attributes + ?Sized> World for T {}
 
 /// A global store that has no files.
 pub struct NothingBelow;
