@@ -17,8 +17,8 @@ const FILE_BYTES: u64 = 64 << 10;
 #[test]
 fn child() {
     let Some(dir) = std::env::var_os("FOREBAY_CRASH_DIR") else { return };
-    let (dir, seed) = (Path::new(&dir), std::env::var("FOREBAY_CRASH_SEED").unwrap().parse().unwrap());
-    let below = Below::new(&dir.join("below"));
+    let (dir, seed): (_, u64) = (Path::new(&dir), std::env::var("FOREBAY_CRASH_SEED").unwrap().parse().unwrap());
+    let below = Below { width: 1 + seed as usize / 3, ..Below::new(&dir.join("below")) };
     let mut story = Story::new(open(MountedLogDirectory::new(dir.join("log")).unwrap(), FILE_BYTES), seed);
     for step in 0..600 {
         let _ = story.step();

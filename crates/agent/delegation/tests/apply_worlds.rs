@@ -160,3 +160,38 @@ fn programs_go_on_while_changes_are_applied() {
         assert_eq!(story.tree.pending_len(), 0, "seed {seed}");
     }
 }
+
+#[test]
+fn names_of_others_are_kept_whatever_the_story() {
+    let mut conflicts = 0;
+    for seed in 0..30 {
+        let bed = TempTree::new();
+        let below = Below::new(&bed.path("below"));
+        let mut story = Story::new(open(Medium::default(), 64 << 10), seed);
+        let mut foreign = Vec::new();
+        for round in 0..12 {
+            for _ in 0..30 {
+                let _ = story.step();
+                story.shuffle();
+            }
+            let path = bed.path("below").join(["a", "b", "d", "e", "f", "link 1"][round % 6]);
+            if std::fs::symlink_metadata(&path).is_err() {
+                std::fs::write(&path, format!("theirs {round}")).unwrap();
+                foreign.push((path, format!("theirs {round}")));
+            }
+            let stuck = below.apply(&story.tree).stuck;
+            assert!(stuck.iter().all(|stuck| matches!(stuck.errno, libc::EEXIST | libc::EAGAIN)), "{stuck:?}");
+            assert_eq!(stuck.is_empty(), story.tree.pending_len() == 0, "seed {seed}");
+            conflicts += stuck.len();
+            for (path, text) in &foreign {
+                assert_eq!(&std::fs::read_to_string(path).unwrap(), text, "seed {seed}: {path:?}");
+            }
+        }
+        foreign.iter().for_each(|(path, _)| std::fs::remove_file(path).unwrap());
+        assert_eq!(below.apply(&story.tree).stuck, [], "seed {seed}");
+        assert_eq!(seen_of(&story.tree), below.seen(), "seed {seed}");
+        assert_eq!(story.tree.pending_len(), 0, "seed {seed}");
+        assert!(hidden_left(&bed.path("below")).is_empty(), "seed {seed}");
+    }
+    assert!(conflicts > 100, "{conflicts}");
+}

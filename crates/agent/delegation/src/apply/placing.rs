@@ -136,6 +136,8 @@ impl Run {
                 Room::Own => self.hands.remove_at(&creator, (&old, from), kind_of(&self.item(number).state.clone()))?,
                 Room::Free => self.hands.rename_at(&creator, (&old, from), (&new, to), fresh)?,
                 Room::Replaceable(victim) => {
+                    // Looked for again, should this fail and yet take place.
+                    self.item_mut(victim).located = false;
                     self.hands.rename_at(&creator, (&old, from), (&new, to), over)?;
                     self.item_mut(victim).names.retain(|name| name != to);
                 }

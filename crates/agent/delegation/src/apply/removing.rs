@@ -30,6 +30,8 @@ impl Run {
 
     /// Removes all names that a node has in the store.
     pub(super) fn remove_below(&mut self, number: NodeNumber) -> io::Result<()> {
+        // Names may have been taken over since they were found.
+        self.item_mut(number).located = false;
         self.locate(number)?;
         let item = self.item(number);
         let (state, mut names) = (Arc::clone(&item.state), item.names.clone());
