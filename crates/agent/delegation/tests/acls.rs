@@ -12,6 +12,7 @@ use global_store::posix::{PosixStore, StoreOptions};
 use namespace::{Attributes, Caller, Inode, Mode, NewFile, NewMode, NewName, set_groups_of_callers};
 use posix_namespace::PosixNamespace;
 use rustix::fs::FileType;
+use story::below::{Below, seen_of};
 use story::medium::Medium;
 use story::{ALICE, BOB, ROOT, World, errno, open};
 use testkit::{Random, TempTree};
@@ -93,6 +94,7 @@ fn random_acls_are_kept_and_judged_as_below() {
         }
         let medium = Medium::default();
         let delegated = open(medium.clone(), 1 << 20);
+        let applied = Below::new(&tree.path("applied"));
         let worlds: [&dyn World; 2] = [&delegated, &posix];
         let mut met = worlds.map(|world| vec![world.root().unwrap()]);
         let mut random = Random(seed);
@@ -107,10 +109,15 @@ fn random_acls_are_kept_and_judged_as_below() {
                 met[0].push(found);
                 met[1].push(also);
             }
+            if step % 40 == 20 {
+                assert_eq!(applied.apply(&delegated).stuck, [], "{place}");
+            }
             for (ours, theirs) in met[0].iter().zip(&met[1]) {
                 assert_eq!(seen(worlds[0], ours), seen(worlds[1], theirs), "{place}");
             }
         }
+        assert_eq!(applied.apply(&delegated).stuck, [], "seed {seed}");
+        assert_eq!(seen_of(&delegated), applied.seen(), "seed {seed}");
         let again = open(Medium::of_files(medium.files()), 1 << 20);
         assert_eq!(story::snapshot(&again), story::snapshot(&delegated));
     }
