@@ -34,7 +34,7 @@ fn random_stories_end_below_as_in_the_tree_with_many_applies_between() {
     for seed in 0..60 {
         let bed = TempTree::new();
         let below = Below { width: [1, 4][seed as usize / 3 % 2], ..Below::new(&bed.path("below")) };
-        let mut story = Story::new(open(Medium::default(), 64 << 10), seed);
+        let mut story = Story::over_store(open(Medium::default(), 64 << 10), seed);
         for step in 0..300 {
             let _ = story.step();
             (0..seed % 3).for_each(|_| story.shuffle());
@@ -61,7 +61,7 @@ fn a_call_that_fails_loses_nothing_and_the_next_apply_finishes() {
     for seed in 0..30 {
         let bed = TempTree::new();
         let below = Below::new(&bed.path("below"));
-        let mut story = Story::new(open(Medium::default(), 64 << 10), seed);
+        let mut story = Story::over_store(open(Medium::default(), 64 << 10), seed);
         for round in 0..12 {
             (0..25).for_each(|_| drop(story.step()));
             (0..seed % 3 * 10).for_each(|_| story.shuffle());

@@ -69,7 +69,7 @@ fn fail(seed: u64, nth: usize, is_made: bool) -> usize {
     let place = format!("seed {seed}, call {nth}, made {is_made}");
     let bed = TempTree::new();
     let below = Below { width: 1 + nth % 3, ..Below::new(&bed.path("below")) };
-    let mut story = Story::new(open(Medium::default(), 64 << 10), seed);
+    let mut story = Story::over_store(open(Medium::default(), 64 << 10), seed);
     let tell = |story: &mut Story| {
         for _ in 0..150 {
             let _ = story.step();
@@ -120,7 +120,7 @@ fn a_model_of_the_store_ends_as_the_tree() {
         let namespace: Arc<dyn Namespace> = Arc::new(memory);
         let store = StoreTree { namespace: Arc::clone(&namespace), root: Arc::clone(&root), agent: "agent".into() };
         let (store, contents) = (Arc::new(store), Arc::new(Bytes) as Arc<dyn Contents>);
-        let mut story = Story::new(open(Medium::default(), 64 << 10), seed);
+        let mut story = Story::over_store(open(Medium::default(), 64 << 10), seed);
         for _ in 0..200 {
             let _ = story.step();
             story.shuffle();
@@ -139,7 +139,7 @@ fn programs_go_on_while_changes_are_applied() {
     for seed in 0..10 {
         let bed = TempTree::new();
         let below = Below { width: 2, ..Below::new(&bed.path("below")) };
-        let mut story = Story::new(open(Medium::default(), 64 << 10), seed);
+        let mut story = Story::over_store(open(Medium::default(), 64 << 10), seed);
         let applier = story.tree.share();
         let ended = AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -167,7 +167,7 @@ fn names_of_others_are_kept_whatever_the_story() {
     for seed in 0..30 {
         let bed = TempTree::new();
         let below = Below::new(&bed.path("below"));
-        let mut story = Story::new(open(Medium::default(), 64 << 10), seed);
+        let mut story = Story::over_store(open(Medium::default(), 64 << 10), seed);
         let mut foreign = Vec::new();
         for round in 0..12 {
             for _ in 0..30 {

@@ -207,12 +207,19 @@ pub struct Story {
     pub tree: DelegatedTree,
     pub met: Vec<Inode>,
     pub random: Random,
+    /// Whether there is a global store, to which the tree is applied. If not, steps say that one has this or that.
+    has_store: bool,
 }
 
 impl Story {
     pub fn new(tree: DelegatedTree, seed: u64) -> Story {
         let met = vec![tree.root().unwrap()];
-        Story { tree, met, random: Random(seed) }
+        Story { tree, met, random: Random(seed), has_store: false }
+    }
+
+    /// Creates a story of a tree that is applied to a global store.
+    pub fn over_store(tree: DelegatedTree, seed: u64) -> Story {
+        Story { has_store: true, ..Story::new(tree, seed) }
     }
 
     /// Makes one random step: a program's call, or a content that is noted.
@@ -230,7 +237,7 @@ impl Story {
             };
         }
         if step.kind == 23 {
-            return bring_one(&self.tree, &mut self.random);
+            return if self.has_store { Ok(()) } else { bring_one(&self.tree, &mut self.random) };
         }
         let (_, found) = step.take(&self.tree, &self.met)?;
         self.met.extend(found);
