@@ -209,6 +209,9 @@ int main(int count, char **words) {
 	char options[120];
 	snprintf(options, sizeof options, "fd=%d,rootmode=40000,user_id=0,group_id=0,default_permissions,allow_other", device);
 	must(device >= 0 && mount("empty", words[1], "fuse", 0, options) == 0, words[1]);
+	/* As Forebay's reader beside an idle processor: the caller stays where it is. */
+	struct sched_param modest = {.sched_priority = 0};
+	must(sched_setscheduler(0, SCHED_IDLE, &modest) == 0, "SCHED_IDLE");
 	for (;;) {
 		ssize_t got = read(device, message, sizeof message);
 		if (got < 0 && errno == ENODEV)

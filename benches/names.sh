@@ -4,7 +4,7 @@
 # store. What `forebay run -- true` takes is taken off.
 
 NAMES_FILES=${NAMES_FILES:-300} # in ten directories, 4 KiB each
-NAMES_RATE_FILES=${NAMES_RATE_FILES:-8000} # of 3,901 bytes
+NAMES_RATE_FILES=${NAMES_RATE_FILES:-4000} # of 3,901 bytes, for each process; each is a descriptor of the agent
 names_store=$scratch/store names_lower=$slow/names names_local=$scratch/local
 slowfs=${SLOWFS:-$(dirname "$forebay")/slowfs}
 
