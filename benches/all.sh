@@ -20,7 +20,7 @@ for tool in fio python3 gcc mpicc rsync git; do
 done
 if [ -z "${FOREBAY_BENCH_NAMESPACE:-}" ]; then
   sudo=()
-  kept=PATH,HOME,ROUNDS,FILES,NAMES_FILES,NAMES_RATE_FILES,NAMES_POLICIES,RECORDS,FOREBAY,SLOWFS,FOREBAY_BENCH_DIR,FOREBAY_BENCH_FAST,FOREBAY_BENCH_FAST_AT,FOREBAY_BENCH_SLOW_AT
+  kept=PATH,HOME,ROUNDS,FILES,NAMES_FILES,NAMES_RATE_FILES,NAMES_POLICY,RECORDS,FOREBAY,SLOWFS,FOREBAY_BENCH_DIR,FOREBAY_BENCH_FAST,FOREBAY_BENCH_FAST_AT,FOREBAY_BENCH_SLOW_AT
   [ "$(id -u)" = 0 ] || sudo=(sudo "--preserve-env=$kept")
   exec "${sudo[@]}" env FOREBAY_BENCH_NAMESPACE=1 \
     timeout --kill-after=20 3600 unshare --mount --propagation private --pid --fork --kill-child --mount-proc "$0" "$@"

@@ -1,9 +1,9 @@
 /* An empty FUSE server, the least that an operation can cost: empty_fuse DIR BACKING
- * Files 0 to 999 of 4096 bytes, and every file that is created, which has 3901. All are passed through to BACKING. A
- * directory `full` has 100,000 files. One thread reads, answers from constants, and keeps no state but the last node
- * number; it stays on its caller's processor, as Forebay's does. Its calls are Forebay's. Ends with the mount. */
+ * Files 0 to 999 of 4096 bytes, and every file that is created, which has 3901. All are passed through to BACKING. No
+ * directory shows names. One thread reads, answers from constants, and keeps no state but the last node number; it
+ * stays on its caller's processor, as Forebay's does. The kernel makes the calls that Forebay gets. Ends with the
+ * mount. */
 #define _GNU_SOURCE
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
@@ -32,12 +32,11 @@ struct backing {
 static int device, file;
 static int32_t backing_id;
 static uint64_t last;
-static char message[1 << 17], listing[1 << 20];
+static char message[1 << 17];
 
-/* Node numbers: the root, the files 0 to 999, files that are created, files of `full`, directories. */
+/* Node numbers: the root, the files 0 to 999, files that are created, directories. */
 enum { ROOT = 1, FIRST = 2, CREATED = 1 << 20 };
-static const uint64_t LISTED = 1ull << 32, DIRECTORY = 1ull << 40, FULL = 1ull << 41;
-enum { FULL_NAMES = 100000 };
+static const uint64_t DIRECTORY = 1ull << 40;
 
 static void must(int holds, const char *what) {
 	if (!holds) {
@@ -67,35 +66,9 @@ static struct fuse_entry_out entry(uint64_t node) {
 
 /* The node of a name that is there from the beginning; 0 for another. */
 static uint64_t named(uint64_t parent, const char *name) {
-	if (parent == FULL)
-		return name[0] == 'f' ? LISTED + strtoul(name + 1, NULL, 10) : 0;
 	if (parent != ROOT)
 		return 0;
-	if (!strcmp(name, "full"))
-		return FULL;
 	return name[0] >= '0' && name[0] <= '9' ? FIRST + strtoul(name, NULL, 10) : 0;
-}
-
-/* Names of `full` from a place on, as many as the kernel has room for, with their attributes. */
-static size_t list(uint64_t from, size_t room) {
-	size_t filled = 0;
-	if (room > sizeof listing)
-		room = sizeof listing;
-	for (uint64_t at = from; at < FULL_NAMES; at++) {
-		char name[16];
-		struct fuse_direntplus *out = (void *)(listing + filled);
-		struct fuse_dirent dirent = {.ino = LISTED + at, .off = at + 1, .type = DT_REG};
-		dirent.namelen = snprintf(name, sizeof name, "f%06u", (unsigned)at);
-		size_t size = FUSE_DIRENT_ALIGN(FUSE_NAME_OFFSET_DIRENTPLUS + dirent.namelen);
-		if (filled + size > room)
-			break;
-		memset(out, 0, size);
-		out->entry_out = entry(LISTED + at);
-		out->dirent = dirent;
-		memcpy(out->dirent.name, name, dirent.namelen);
-		filled += size;
-	}
-	return filled;
 }
 
 static void initialise(const struct fuse_in_header *in) {
@@ -165,13 +138,6 @@ static void serve(const struct fuse_in_header *in) {
 		answer(in->unique, 0, &out, sizeof out);
 		break;
 	}
-	case FUSE_READDIRPLUS:
-	case FUSE_READDIR: {
-		const struct fuse_read_in *read = arguments;
-		int plus = in->opcode == FUSE_READDIRPLUS && in->nodeid == FULL;
-		answer(in->unique, 0, listing, plus ? list(read->offset, read->size) : 0);
-		break;
-	}
 	case FUSE_GETXATTR:
 		answer(in->unique, -ENODATA, NULL, 0);
 		break;
@@ -190,6 +156,8 @@ static void serve(const struct fuse_in_header *in) {
 	case FUSE_RELEASEDIR:
 	case FUSE_UNLINK:
 	case FUSE_RMDIR:
+	case FUSE_READDIR:
+	case FUSE_READDIRPLUS:
 		answer(in->unique, 0, NULL, 0);
 		break;
 	case FUSE_FORGET:

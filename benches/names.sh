@@ -64,70 +64,55 @@ bench_names-cost() {
 }
 
 names_letters=csou
-names_label() { # LETTER
-  case $1 in
-    c) echo "create, write 3,901 B, close" ;;
-    s) echo "stat after that" ;;
-    o) echo "open, read 3,901 B, close" ;;
-    u) echo "unlink" ;;
-    l) echo "list 100,000 names, stat of each" ;;
-  esac
-}
+names_labels=("create, write 3,901 B, close" "stat after that" "open, read 3,901 B, close" "unlink")
 
-# Rates of small files in PLACE, by so many processes.
-names_rates() { # SIDE PLACE LABEL FILES PROCESSES [LETTERS]
-  local letters=${6:-$names_letters} rates number
-  mapfile -t rates < <("$scratch/small_files" "$2" "$4" "$5" "$letters")
-  [ "${#rates[@]}" = "${#letters}" ] || exit 1
-  for ((number = 0; number < ${#letters}; number++)); do
-    value "$(names_label "${letters:number:1}"), $3" 1/s more "$1" "${rates[number]}"
+# Rates of small files in PLACE by so many processes, once under each label.
+names_rates() { # SIDE PLACE FILES PROCESSES LABEL...
+  local rates number label
+  mapfile -t rates < <("$scratch/small_files" "$2" "$3" "$4" "$names_letters")
+  [ "${#rates[@]}" = "${#names_labels[@]}" ] || exit 1
+  for label in "${@:5}"; do
+    for number in "${!rates[@]}"; do
+      value "${names_labels[number]}, $label" 1/s more "$1" "${rates[number]}"
+    done
   done
   rm -rf "$2"/p*
 }
 
-# Beside the bare file system and beside a FUSE server that answers from constants; then over a slow store.
+# Through Forebay, with an empty burst buffer.
+names_accelerated() { # PLACE FILES PROCESSES LABEL...
+  rm -rf "${buffer:?}" && mkdir "$buffer"
+  "$forebay" mount "$1" --burst-buffer "$buffer" ${NAMES_POLICY:+--policy "$NAMES_POLICY"} >"$out/mount.log" 2>&1 </dev/null ||
+    { cat "$out/mount.log" && exit 1; }
+  names_rates forebay "$@"
+  "$forebay" umount "$1" >"$out/umount.log" 2>&1 </dev/null || { cat "$out/umount.log" && exit 1; }
+}
+
+# Beside the bare file system, beside a FUSE server that answers from constants, and over a slow store.
 bench_names() {
-  local round processes latency policy empty
+  local round processes latency empty files=$NAMES_RATE_FILES
   gcc -O2 -o "$scratch/small_files" benches/small_files.c && gcc -O2 -o "$scratch/empty_fuse" benches/empty_fuse.c || exit 1
   mkdir "$scratch/empty"
   "$scratch/empty_fuse" "$scratch/empty" "$scratch/backing" &
   empty=$!
   until mountpoint -q "$scratch/empty"; do sleep 0.1; done
-  for policy in ${NAMES_POLICIES:-delegate=off}; do
-    for processes in 1 2 4; do
-      for round in $(seq "$ROUNDS"); do
-        names_rates bare "$slow" "$processes processes" "$NAMES_RATE_FILES" "$processes"
-        names_rates bare "$scratch/empty" "$processes processes, beside an empty server" "$NAMES_RATE_FILES" "$processes"
-        names_accelerated "$dir" "$policy" "$processes processes" "$NAMES_RATE_FILES" "$processes" "beside an empty server"
-      done
-    done
-    for latency in 0.5ms 2ms; do
-      names_slow "$latency" "$policy"
+  for processes in 1 2 4; do
+    for round in $(seq "$ROUNDS"); do
+      names_rates bare "$slow" "$files" "$processes" "$processes processes"
+      names_rates bare "$scratch/empty" "$files" "$processes" "$processes processes, empty server"
+      names_accelerated "$dir" "$files" "$processes" "$processes processes" "$processes processes, empty server"
     done
   done
   umount "$scratch/empty"
   wait "$empty"
-}
-
-# As in the order of bench_names, each value once for every side that it is compared with.
-names_accelerated() { # PLACE POLICY LABEL FILES PROCESSES [BESIDE]
-  rm -rf "${buffer:?}" && mkdir "$buffer"
-  local rules=()
-  [ "$2" = delegate=off ] || rules=(--policy "$2")
-  "$forebay" mount "$1" --burst-buffer "$buffer" "${rules[@]}" >"$out/mount.log" 2>&1 </dev/null || { cat "$out/mount.log" && exit 1; }
-  names_rates forebay "$1" "$3" "$4" "$5"
-  [ -z "${6:-}" ] || tail -n ${#names_letters} "$out/values" | sed "s/, $3 /, $3, $6 /" >>"$out/values.again"
-  [ -z "${6:-}" ] || { cat "$out/values.again" >>"$out/values" && rm "$out/values.again"; }
-  "$forebay" umount "$1" >"$out/umount.log" 2>&1 </dev/null || { cat "$out/umount.log" && exit 1; }
-}
-
-names_slow() { # LATENCY POLICY
-  local round files=$((NAMES_RATE_FILES / 40))
-  for round in $(seq "$ROUNDS"); do
-    rm -rf "${names_lower:?}" && mkdir -p "$names_lower" "$names_store"
-    "$slowfs" "$names_lower" "$names_store" --latency "$1" || exit 1
-    names_rates bare "$names_store" "$1 a request" "$files" 1
-    names_accelerated "$names_store" "$2" "$1 a request" "$files" 1
-    umount "$names_store"
+  files=$((NAMES_RATE_FILES / 20))
+  for latency in 0.5ms 2ms; do
+    for round in $(seq "$ROUNDS"); do
+      rm -rf "${names_lower:?}" && mkdir -p "$names_lower" "$names_store"
+      "$slowfs" "$names_lower" "$names_store" --latency "$latency" || exit 1
+      names_rates bare "$names_store" "$files" 1 "$latency a request"
+      names_accelerated "$names_store" "$files" 1 "$latency a request"
+      umount "$names_store"
+    done
   done
 }

@@ -1,9 +1,7 @@
 /* Rates of small files, in operations a second of all processes together: small_files DIR FILES PROCESSES LETTER...
  *   c  create, write 3901 bytes, close   s  stat   o  open, read 3901 bytes, close   u  unlink
- *   l  list DIR itself, which has FILES files, and stat each
  * Each process has FILES files in a directory of its own, DIR/pNUMBER; `c` makes the directory. One line a letter. */
 #define _GNU_SOURCE
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -40,28 +38,10 @@ static void touch(char operation, const char *name) {
 	}
 }
 
-static void list(long files) {
-	DIR *directory = opendir(".");
-	must(directory != NULL, "opendir");
-	long found = 0;
-	struct dirent *entry;
-	struct stat status;
-	while ((entry = readdir(directory)) != NULL) {
-		must(fstatat(dirfd(directory), entry->d_name, &status, AT_SYMLINK_NOFOLLOW) == 0, entry->d_name);
-		found += S_ISREG(status.st_mode);
-	}
-	closedir(directory);
-	must(found == files, "the listing lacks names");
-}
-
 static void work(char operation, const char *top, int process, long files) {
 	char name[32];
 	snprintf(name, sizeof name, "p%d", process);
 	must(chdir(top) == 0, top);
-	if (operation == 'l') {
-		list(files);
-		return;
-	}
 	must(operation != 'c' || mkdir(name, 0755) == 0 || errno == EEXIST, name);
 	must(chdir(name) == 0, name);
 	for (long n = 0; n < files; n++) {

@@ -12,8 +12,8 @@ use global_store::hidden::is_hidden;
 use global_store::posix::{PosixStore, reopen_as_path};
 use global_store::{Anchor, GlobalStore};
 use namespace::{
-    Caller, FileAttributes, Found, Inode, KnownSince, NameKind, Names, NewFile, NewMode, NewName, OpenDirectory, plain,
-    with_umask,
+    Caller, FileAttributes, Found, Inode, KnownSince, NameKind, Names, NewFile, NewMode, NewName, OpenDirectory,
+    component, plain, with_umask,
 };
 use rustix::fs::{self, AtFlags, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
@@ -112,7 +112,7 @@ impl Names for PosixNamespace {
         if is_hidden(name) {
             return Err(Errno::NOENT.into());
         }
-        self.found_at(parent, plain(name)?)
+        self.found_at(parent, component(name)?)
     }
 
     fn create(&self, caller: &Caller, parent: &Inode, new: NewFile<'_>) -> io::Result<(Found, Arc<dyn Anchor>)> {

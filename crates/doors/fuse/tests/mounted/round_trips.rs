@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use testkit::{in_private_namespace, kernel_has};
@@ -32,7 +33,7 @@ const OPERATIONS: [Operation; 14] = [
     ("rename", |path| fs::rename(path, renamed(path)).unwrap()),
     ("link", |path| fs::hard_link(renamed(path), path).unwrap()),
     ("unlink", |path| fs::remove_file(path).unwrap()),
-    ("chmod", |path| fs::set_permissions(renamed(path), fs::metadata("/").unwrap().permissions()).unwrap()),
+    ("chmod", |path| fs::set_permissions(renamed(path), fs::Permissions::from_mode(0o600)).unwrap()),
     ("unlink of the last name", |path| fs::remove_file(renamed(path)).unwrap()),
     ("symlink", |path| std::os::unix::fs::symlink("target", renamed(path)).unwrap()),
     ("mkdir", |path| fs::create_dir(path).unwrap()),
