@@ -2,13 +2,12 @@
 
 mod story;
 
-use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
 
 use delegation::fault;
 use delegation::log::MountedLogDirectory;
 use story::below::{Below, hidden_left, seen_of};
+use story::killed::run_child;
 use story::{Story, open};
 use testkit::TempTree;
 
@@ -28,28 +27,6 @@ fn child() {
             below.apply(&story.tree);
         }
     }
-}
-
-/// Runs the child with one point armed. Returns false if it passed the point fewer than `nth` times.
-fn run_child(dir: &Path, seed: u64, point: &str, nth: u32) -> bool {
-    let hits = dir.join("hits");
-    let output = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "child", "--nocapture"])
-        .env("FOREBAY_CRASH_DIR", dir)
-        .env("FOREBAY_CRASH_SEED", seed.to_string())
-        .env("FOREBAY_FAULT", format!("{point}:{nth}"))
-        .env("FOREBAY_FAULT_LOG", &hits)
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .output()
-        .unwrap();
-    let hit = std::fs::read_to_string(&hits).is_ok_and(|text| text.trim() == point);
-    if hit {
-        assert_eq!(output.status.signal(), Some(9), "{point}:{nth}");
-    } else {
-        assert!(output.status.success(), "{point}:{nth}: {}", String::from_utf8_lossy(&output.stderr));
-    }
-    hit
 }
 
 #[test]

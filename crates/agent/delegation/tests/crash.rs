@@ -4,13 +4,12 @@ mod story;
 
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
 
 use delegation::fault;
 use delegation::log::MountedLogDirectory;
 use namespace::Names;
+use story::killed::run_child;
 use story::medium::Medium;
 use story::{Snapshot, Story, open, snapshot, timeless};
 use testkit::TempTree;
@@ -44,27 +43,6 @@ fn child() {
     tell(&mut story, |story| writeln!(ledger, "{}", story.tree.log().end()).unwrap());
 }
 
-/// Runs the child with one point armed. Returns false if it passed the point fewer than `nth` times.
-fn run_child(dir: &Path, point: &str, nth: u32) -> bool {
-    let hits = dir.join("hits");
-    let output = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "child", "--nocapture"])
-        .env("FOREBAY_CRASH_DIR", dir)
-        .env("FOREBAY_FAULT", format!("{point}:{nth}"))
-        .env("FOREBAY_FAULT_LOG", &hits)
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .output()
-        .unwrap();
-    let hit = std::fs::read_to_string(&hits).is_ok_and(|text| text.trim() == point);
-    if hit {
-        assert_eq!(output.status.signal(), Some(9), "{point}:{nth}");
-    } else {
-        assert!(output.status.success(), "{point}:{nth}: {}", String::from_utf8_lossy(&output.stderr));
-    }
-    hit
-}
-
 /// Snapshots of the story by the sequence of the last transaction.
 fn expected() -> BTreeMap<u64, Snapshot> {
     let mut story = Story::new(open(Medium::default(), FILE_BYTES), SEED);
@@ -80,7 +58,7 @@ fn an_agent_that_dies_at_any_fault_point_loses_nothing_that_was_acknowledged() {
         let mut hits = 0;
         for nth in [1, 2, 3, 5, 8, 20, 50] {
             let tree = TempTree::new();
-            if !run_child(tree.root(), point, nth) {
+            if !run_child(tree.root(), SEED, point, nth) {
                 break;
             }
             hits += 1;
@@ -90,7 +68,7 @@ fn an_agent_that_dies_at_any_fault_point_loses_nothing_that_was_acknowledged() {
             // A successor that dies while it opens the log takes nothing away either.
             for opening in ["names.cut", "names.created"] {
                 std::fs::remove_file(tree.path("hits")).unwrap();
-                assert!(run_child(tree.root(), opening, 1), "{place}, then {opening}");
+                assert!(run_child(tree.root(), SEED, opening, 1), "{place}, then {opening}");
             }
             let again = open(MountedLogDirectory::new(tree.path("log")).unwrap(), FILE_BYTES);
             let end = again.log().end();

@@ -4,6 +4,7 @@
 
 pub mod below;
 pub mod counted;
+pub mod killed;
 pub mod medium;
 
 use std::collections::{BTreeMap, BTreeSet};
