@@ -12,10 +12,11 @@ use crate::ratchet::{FILE, Findings};
 use crate::sources::Sources;
 
 /// Crates that a program's data goes through.
-const DATA_PATH: [&str; 24] = [
+const DATA_PATH: [&str; 25] = [
     "agent",
     "delegation",
     "remote",
+    "trees",
     "window",
     "windows",
     "fuse",

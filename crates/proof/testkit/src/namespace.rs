@@ -7,7 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::mount::{MountPropagationFlags, mount_change};
+use rustix::mount::{MountPropagationFlags, UnmountFlags, mount_change, unmount};
 use rustix::process::{Signal, geteuid};
 use rustix::thread::{UnshareFlags, unshare_unsafe};
 
@@ -40,6 +40,7 @@ pub fn in_private_namespace<F: FnOnce()>(body: F) {
 pub fn in_private_namespace_within<F: FnOnce()>(bound: Duration, body: F) {
     let test = test_name(type_name::<F>());
     if std::env::var_os(INSIDE).is_some_and(|inside| inside == *test) {
+        leave_mounts_of_others();
         return body();
     }
     assert!(geteuid().is_root(), "{test} mounts file systems: run the tests as root");
@@ -89,6 +90,15 @@ fn spawn(test: &str, output: &File) -> ProcessGuard {
         });
     }
     ProcessGuard::spawn(&mut command)
+}
+
+/// Detaches the mounts of agents outside, so that commands which list all mounts see those of the test alone.
+fn leave_mounts_of_others() {
+    let table = std::fs::read_to_string("/proc/self/mountinfo").expect("the mount table");
+    let mounts = table.lines().filter(|line| line.contains(" - fuse.forebay "));
+    for place in mounts.filter_map(|line| line.split(' ').nth(4)) {
+        let _ = unmount(place, UnmountFlags::DETACH);
+    }
 }
 
 fn read_back(output: &mut File) -> String {
