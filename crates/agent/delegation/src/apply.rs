@@ -9,9 +9,11 @@ mod below;
 mod creating;
 mod dressing;
 mod finishing;
+mod items;
 mod parallel;
 mod placing;
 mod removing;
+mod request;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ffi::OsStr;
@@ -20,77 +22,14 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use global_store::StoreFile;
-use namespace::{Inode, Names, Namespace};
+use namespace::{Inode, Names};
 use types::{HasErrno, Identity};
 
 use crate::delegated::DelegatedTree;
 use crate::limits;
-use crate::state::{BelowState, DataPlace, NodeKind, NodeName, NodeNumber, NodeState};
-use crate::tree::PendingNode;
-
-/// Source of the bytes of regular files.
-pub trait Contents: Send + Sync {
-    /// Writes the bytes of a file, from its beginning.
-    fn write(&self, node: NodeNumber, data: DataPlace, into: &dyn StoreFile) -> io::Result<()>;
-}
-
-/// Place of a delegated tree in the global store.
-pub struct StoreTree {
-    /// Names and attributes of the global store.
-    pub namespace: Arc<dyn Namespace>,
-    /// The directory that is the tree's root.
-    pub root: Arc<Inode>,
-    /// Unique name of this agent, from which hidden names are made.
-    pub agent: String,
-}
-
-/// A node that could not be brought to the global store. The node stays pending.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StuckNode {
-    /// Path in the tree, or the last one that was known.
-    pub path: PathBuf,
-    /// Error of the step that failed.
-    pub errno: i32,
-    /// Explanation of the step.
-    pub reason: String,
-}
-
-/// Outcome of one apply.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ApplyReport {
-    /// Nodes of which the store now has all.
-    pub applied: usize,
-    /// Nodes that were removed from the store.
-    pub removed: usize,
-    /// Nodes that were changed meanwhile, and are pending again.
-    pub changed: usize,
-    /// Nodes that stay pending because of an error.
-    pub stuck: Vec<StuckNode>,
-}
-
-/// Progress of a node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Progress {
-    Todo,
-    Doing,
-    Placed,
-    Failed,
-}
-
-/// A pending node.
-struct Item {
-    pending: PendingNode,
-    state: Arc<NodeState>,
-    progress: Progress,
-    /// Whether `names` and `inode` are what the store has, and not only what the log says.
-    located: bool,
-    names: Vec<NodeName>,
-    identity: Option<Identity>,
-    inode: Option<Arc<Inode>>,
-    /// Whether this apply has created the node with all its attributes.
-    dressed: bool,
-}
+use crate::state::{BelowState, NodeName, NodeNumber};
+use items::Item;
+pub use request::{ApplyProgress, ApplyReport, ApplyRequest, Contents, StoreTree, StuckNode};
 
 /// Means that every thread of an apply shares.
 struct Hands {
@@ -100,9 +39,14 @@ struct Hands {
 }
 
 /// One apply.
-struct Run {
+struct Run<'a> {
     hands: Arc<Hands>,
+    request: &'a ApplyRequest<'a>,
     items: HashMap<NodeNumber, Item>,
+    /// Items in the order of their stamps.
+    order: Vec<NodeNumber>,
+    /// Whether `items` are all pending nodes.
+    has_all: bool,
     /// Pending nodes by identity in the store.
     owners: HashMap<Identity, NodeNumber>,
     directories: HashMap<NodeNumber, Arc<Inode>>,
@@ -112,77 +56,94 @@ struct Run {
     seeking: HashSet<NodeNumber>,
     /// Directories whose names were changed in the store.
     touched: BTreeSet<NodeNumber>,
+    /// Nodes that have lost a name to another, and have a hidden one now.
+    parked: Vec<NodeNumber>,
+    progress: ApplyProgress,
     report: ApplyReport,
 }
 
 impl DelegatedTree {
     /// Brings all pending nodes to the global store, as far as that is possible now. Programs may go on meanwhile. One apply of
-    /// a tree runs at a time. Up to `width` new files are created at once.
-    pub fn apply(&self, store: &Arc<StoreTree>, contents: &Arc<dyn Contents>, width: usize) -> ApplyReport {
-        let mut order = Vec::new();
-        let mut items = HashMap::new();
-        let mut owners = HashMap::new();
-        for pending in self.pending(None, usize::MAX) {
-            let Some(state) = self.state(pending.number) else { continue };
-            let item = Item::new(pending, state);
-            if let Some(identity) = &item.identity {
-                owners.insert(identity.clone(), pending.number);
-            }
-            order.push(pending.number);
-            items.insert(pending.number, item);
-        }
-        let mut run = Run {
-            hands: Arc::new(Hands { tree: self.share(), store: Arc::clone(store), contents: Arc::clone(contents) }),
-            items,
-            owners,
-            directories: HashMap::from([(NodeNumber::ROOT, Arc::clone(&store.root))]),
+    /// a tree runs at a time; another waits for its end.
+    pub fn apply(&self, request: &ApplyRequest<'_>) -> ApplyReport {
+        let _alone = self.apply_alone();
+        let mut run = Run::new(self, request);
+        run.load_all();
+        let order = run.order.clone();
+        run.bring(&order)
+    }
+
+    /// Brings one node to the global store, and the directories above it. Nodes in a directory stay pending. Nothing is done
+    /// for a node that is gone, or that the store has.
+    pub fn apply_node(&self, number: NodeNumber, request: &ApplyRequest<'_>) -> ApplyReport {
+        let _alone = self.apply_alone();
+        let mut run = Run::new(self, request);
+        run.load_with_directories(number);
+        let order = run.order.clone();
+        run.bring(&order)
+    }
+}
+
+impl Run<'_> {
+    fn new<'a>(tree: &DelegatedTree, request: &'a ApplyRequest<'a>) -> Run<'a> {
+        let (store, contents) = (Arc::clone(request.store), Arc::clone(request.contents));
+        let directories = HashMap::from([(NodeNumber::ROOT, Arc::clone(&store.root))]);
+        Run {
+            hands: Arc::new(Hands { tree: tree.share(), store, contents }),
+            request,
+            items: HashMap::new(),
+            order: Vec::new(),
+            has_all: false,
+            owners: HashMap::new(),
+            directories,
             settled: HashSet::from([NodeNumber::ROOT]),
             seeking: HashSet::new(),
             touched: BTreeSet::new(),
+            parked: Vec::new(),
+            progress: ApplyProgress::default(),
             report: ApplyReport::default(),
-        };
-        let (new_files, others): (Vec<NodeNumber>, Vec<NodeNumber>) =
-            order.iter().partition(|number| run.item(**number).is_new_file());
-        others.iter().for_each(|number| drop(run.settle(*number)));
-        run.create_files(&new_files, width);
-        run.remove_tombstones(&order);
-        run.finish_directories();
-        run.report
-    }
-}
-
-impl Item {
-    fn new(pending: PendingNode, state: NodeState) -> Item {
-        let (identity, names) = match &state.below {
-            BelowState::At(copy) => (copy.identity.clone(), copy.names.clone()),
-            BelowState::Never => (None, Vec::new()),
-        };
-        Item {
-            pending,
-            state: Arc::new(state),
-            progress: Progress::Todo,
-            located: false,
-            names,
-            identity,
-            inode: None,
-            dressed: false,
         }
     }
 
-    fn is_tombstone(&self) -> bool {
-        self.state.names.is_empty() && self.state.number != NodeNumber::ROOT
+    /// Brings pending nodes to the store.
+    fn bring(mut self, order: &[NodeNumber]) -> ApplyReport {
+        for number in order {
+            let item = self.item_mut(*number);
+            item.is_left = true;
+            let bytes = item.bytes();
+            self.progress.nodes_left += 1;
+            self.progress.bytes_left += bytes;
+        }
+        let (new_files, others): (Vec<NodeNumber>, Vec<NodeNumber>) =
+            order.iter().partition(|number| self.item(**number).is_new_file());
+        for number in others {
+            if !self.item(number).is_tombstone() && !self.may_begin() {
+                break;
+            }
+            // The report has the error.
+            let _ = self.settle(number);
+        }
+        self.create_files(&new_files);
+        self.bring_back_parked();
+        self.remove_tombstones(order);
+        self.finish_directories();
+        self.report
     }
 
-    fn is_new_file(&self) -> bool {
-        self.state.kind == NodeKind::File && self.identity.is_none() && !self.is_tombstone()
+    /// Brings nodes that have lost a name to others to their own places: an end in between would leave them without any.
+    fn bring_back_parked(&mut self) {
+        while let Some(number) = self.parked.pop() {
+            // The report has the error.
+            let _ = self.settle(number);
+        }
     }
 
-    fn is_directory(&self) -> bool {
-        self.state.kind == NodeKind::Directory
+    /// Returns false if nothing more is to be begun.
+    fn may_begin(&mut self) -> bool {
+        self.report.interrupted |= (self.request.interrupted)();
+        !self.report.interrupted
     }
-}
 
-impl Run {
     fn item(&self, number: NodeNumber) -> &Item {
         &self.items[&number]
     }
@@ -191,15 +152,27 @@ impl Run {
         self.items.get_mut(&number).expect("a pending node")
     }
 
+    /// Notes that a node is done with, whatever has become of it, and tells the caller.
+    fn done(&mut self, number: NodeNumber) {
+        let item = self.item_mut(number);
+        let (was_left, bytes) = (std::mem::take(&mut item.is_left), item.bytes());
+        if was_left {
+            self.progress.nodes_done += 1;
+            self.progress.nodes_left -= 1;
+            self.progress.bytes_left -= bytes;
+            (self.request.progress)(self.progress);
+        }
+    }
+
     /// Notes that a node stays pending.
     fn stuck(&mut self, number: NodeNumber, error: &io::Error) {
         let known = self.hands.tree.inode(number).and_then(|inode| self.hands.tree.path_of(&inode));
         let path = known.unwrap_or_else(|| self.recorded_path(number));
-        self.report.stuck.push(StuckNode {
-            path,
-            errno: error.errno().unwrap_or(libc::EIO),
-            reason: error.to_string(),
-        });
+        let errno = error.errno().unwrap_or(libc::EIO);
+        self.report.stuck.push(StuckNode { path, errno, reason: error.to_string() });
+        if self.items.contains_key(&number) {
+            self.done(number);
+        }
     }
 
     /// Returns the path that the log has of a node that has no name any more.

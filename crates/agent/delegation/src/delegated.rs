@@ -102,6 +102,8 @@ struct Shared {
     settings: DelegationSettings,
     /// Slot at which cleaning of the oldest file goes on, if it has begun.
     cleaning: Mutex<Option<u32>>,
+    /// Locked while changes are applied to the global store. Taken before all other locks.
+    applying: Mutex<()>,
 }
 
 struct Inner {

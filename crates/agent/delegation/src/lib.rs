@@ -22,7 +22,7 @@ mod short_name;
 mod state;
 mod tree;
 
-pub use apply::{ApplyReport, Contents, StoreTree, StuckNode};
+pub use apply::{ApplyProgress, ApplyReport, ApplyRequest, Contents, StoreTree, StuckNode};
 pub use delegated::{Applied, Cleaning, DelegatedTree, DelegationSettings, FilesBelow, InodeNumbers, OpeningReport};
 pub use replay::{LoggedNode, NodeStates, Pruned, replay};
 pub use short_name::ShortName;

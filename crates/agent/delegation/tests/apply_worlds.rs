@@ -5,7 +5,7 @@ mod story;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use delegation::{Contents, DataPlace, DelegatedTree, StoreTree};
+use delegation::{ApplyRequest, Contents, DataPlace, DelegatedTree, StoreTree};
 use global_store::Access;
 use models::MemoryNamespace;
 use namespace::{AnchorFor, Attributes, Inode, Names, Namespace};
@@ -120,16 +120,17 @@ fn a_model_of_the_store_ends_as_the_tree() {
         let namespace: Arc<dyn Namespace> = Arc::new(memory);
         let store = StoreTree { namespace: Arc::clone(&namespace), root: Arc::clone(&root), agent: "agent".into() };
         let (store, contents) = (Arc::new(store), Arc::new(Bytes) as Arc<dyn Contents>);
+        let request = ApplyRequest { width: 2, ..ApplyRequest::new(&store, &contents) };
         let mut story = Story::over_store(open(Medium::default(), 64 << 10), seed);
         for _ in 0..200 {
             let _ = story.step();
             story.shuffle();
             story.let_go();
             if story.random.below(25) == 0 {
-                assert_eq!(story.tree.apply(&store, &contents, 2).stuck, [], "seed {seed}");
+                assert_eq!(story.tree.apply(&request).stuck, [], "seed {seed}");
             }
         }
-        assert_eq!(story.tree.apply(&store, &contents, 2).stuck, [], "seed {seed}");
+        assert_eq!(story.tree.apply(&request).stuck, [], "seed {seed}");
         assert_eq!(seen_of(&story.tree), seen_by(&*namespace, &root), "seed {seed}");
     }
 }
@@ -145,7 +146,8 @@ fn programs_go_on_while_changes_are_applied() {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 while !ended.load(Ordering::Relaxed) {
-                    applier.apply(&below.store, &(Arc::new(Bytes) as Arc<dyn Contents>), 2);
+                    let contents: Arc<dyn Contents> = Arc::new(Bytes);
+                    applier.apply(&ApplyRequest { width: 2, ..ApplyRequest::new(&below.store, &contents) });
                 }
             });
             for _ in 0..1500 {

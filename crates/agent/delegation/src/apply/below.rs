@@ -21,7 +21,7 @@ pub(super) fn is_absent(error: &io::Error) -> bool {
     matches!(error.errno(), Some(libc::ENOENT | libc::ENOTDIR | libc::ESTALE))
 }
 
-impl Run {
+impl Run<'_> {
     /// Returns a directory of the store; `None` if the store has none for this node.
     pub(super) fn directory(&mut self, number: NodeNumber) -> io::Result<Option<Arc<Inode>>> {
         if let Some(inode) = self.directories.get(&number) {

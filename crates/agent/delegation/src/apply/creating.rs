@@ -30,7 +30,7 @@ pub(super) fn kind_of(state: &NodeState) -> NameKind {
     if state.kind == NodeKind::Directory { NameKind::Directory } else { NameKind::File }
 }
 
-impl Run {
+impl Run<'_> {
     /// Creates a node under a hidden name in the directory of its first name. Returns false if the node is gone.
     pub(super) fn create(&mut self, number: NodeNumber) -> io::Result<bool> {
         let creation = self.prepare(number)?;

@@ -6,13 +6,14 @@ use std::sync::Arc;
 use global_store::Access;
 use namespace::{AnchorFor, FileAttributes, Inode};
 
-use super::{Progress, Run};
+use super::Run;
+use super::items::Progress;
 use crate::delegated::Applied;
 use crate::fault;
 use crate::limits;
 use crate::state::{DataPlace, Moment, NodeKind, NodeNumber, NodeState};
 
-impl Run {
+impl Run<'_> {
     /// Brings content and attributes of a node that is in its place.
     pub(super) fn finish(&mut self, number: NodeNumber) -> io::Result<()> {
         let item = self.item(number);
@@ -54,6 +55,7 @@ impl Run {
                 self.report.removed += 1;
             }
         }
+        self.done(number);
         Ok(())
     }
 
@@ -69,8 +71,12 @@ impl Run {
         directories.extend(others);
         directories.sort_by_cached_key(|number| std::cmp::Reverse((self.depth(*number), *number)));
         for number in directories {
-            let finished =
-                if self.items.contains_key(&number) { self.finish(number) } else { self.set_times_again(number) };
+            let is_pending = self.items.contains_key(&number);
+            // What is not pending has to get its times now.
+            if is_pending && !self.may_begin() {
+                continue;
+            }
+            let finished = if is_pending { self.finish(number) } else { self.set_times_again(number) };
             if let Err(error) = finished {
                 self.stuck(number, &error);
             }

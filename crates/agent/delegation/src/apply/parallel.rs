@@ -1,5 +1,6 @@
 //! Creation of many regular files at once.
 
+use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
@@ -9,7 +10,8 @@ use rustix::fs::RenameFlags;
 use types::HasErrno;
 
 use super::creating::Creation;
-use super::{Hands, Progress, Run};
+use super::items::Progress;
+use super::{Hands, Run};
 use crate::fault;
 use crate::limits;
 use crate::state::NodeNumber;
@@ -17,31 +19,70 @@ use crate::state::NodeNumber;
 /// A new file, and whether it has its first name; `None`: the node is gone.
 type Outcome = io::Result<Option<(Arc<Inode>, bool)>>;
 
-impl Run {
-    /// Brings new regular files to the store, `width` at once. Their directories, and all other nodes, are settled.
-    pub(super) fn create_files(&mut self, numbers: &[NodeNumber], width: usize) {
+impl Run<'_> {
+    /// Brings new regular files to the store, many at once. Their directories, and all other nodes, are settled.
+    pub(super) fn create_files(&mut self, numbers: &[NodeNumber]) {
         for some in numbers.chunks(limits::CREATED_AT_ONCE) {
             let mut creations = Vec::with_capacity(some.len());
             for number in some {
+                if !self.may_begin() {
+                    break;
+                }
                 match self.begin(*number) {
                     Ok(creation) => creations.push(creation),
                     Err(error) => self.give_up(*number, &error),
                 }
             }
-            for (creation, outcome) in all(&self.hands, creations, width) {
-                let (number, target) = (creation.state.number, creation.state.names[0].clone());
-                match outcome {
-                    Ok(Some((inode, is_named))) => {
-                        self.created(creation, inode);
-                        if is_named {
-                            self.item_mut(number).names = vec![target];
-                        }
-                        // The report has the error.
-                        let _ = self.settle(number);
+            self.carry_out_all(creations);
+        }
+    }
+
+    /// Carries out creations on as many threads as are wished, this one among them.
+    fn carry_out_all(&mut self, creations: Vec<Creation>) {
+        let threads = self.request.width.min(creations.len()).saturating_sub(1);
+        let work = Arc::new(Work { todo: Mutex::new(creations.into()), done: Mutex::default() });
+        let helper = |hands: Arc<Hands>, work: Arc<Work>| move || while work.step(&hands) {};
+        // With fewer threads than wanted the work takes longer.
+        let helpers: Vec<_> = (0..threads)
+            .filter_map(|_| concurrency::spawn_joined("apply", helper(Arc::clone(&self.hands), Arc::clone(&work))).ok())
+            .collect();
+        loop {
+            if !work.todo.lock().is_empty() && !self.may_begin() {
+                work.todo.lock().clear();
+            }
+            let has_more = work.step(&self.hands);
+            self.take_over(&work);
+            if !has_more {
+                break;
+            }
+        }
+        for helper in helpers {
+            if let Err(panic) = helper.join() {
+                std::panic::resume_unwind(panic);
+            }
+        }
+        self.take_over(&work);
+    }
+
+    /// Finishes what was created so far.
+    fn take_over(&mut self, work: &Work) {
+        let done = std::mem::take(&mut *work.done.lock());
+        for (creation, outcome) in done {
+            let (number, target) = (creation.state.number, creation.state.names[0].clone());
+            match outcome {
+                Ok(Some((inode, is_named))) => {
+                    self.created(creation, inode);
+                    if is_named {
+                        self.item_mut(number).names = vec![target];
                     }
-                    Ok(None) => self.item_mut(number).progress = Progress::Failed,
-                    Err(error) => self.give_up(number, &error),
+                    // The report has the error.
+                    let _ = self.settle(number);
                 }
+                Ok(None) => {
+                    self.item_mut(number).progress = Progress::Failed;
+                    self.done(number);
+                }
+                Err(error) => self.give_up(number, &error),
             }
         }
     }
@@ -58,31 +99,21 @@ impl Run {
     }
 }
 
-/// Carries out creations on `width` threads, this one among them.
-fn all(hands: &Arc<Hands>, creations: Vec<Creation>, width: usize) -> Vec<(Creation, Outcome)> {
-    let threads = width.min(creations.len()).saturating_sub(1);
-    let work = Arc::new((Mutex::new(creations.into_iter()), Mutex::new(Vec::new())));
-    let worker = |hands: Arc<Hands>, work: Arc<(Mutex<std::vec::IntoIter<Creation>>, Mutex<Vec<_>>)>| {
-        move || {
-            loop {
-                let next = work.0.lock().next();
-                let Some(creation) = next else { return };
-                let outcome = hands.create_named(&creation);
-                work.1.lock().push((creation, outcome));
-            }
-        }
-    };
-    // With fewer threads than wanted the work takes longer.
-    let helpers: Vec<_> = (0..threads)
-        .filter_map(|_| concurrency::spawn_joined("apply", worker(Arc::clone(hands), Arc::clone(&work))).ok())
-        .collect();
-    worker(Arc::clone(hands), Arc::clone(&work))();
-    for helper in helpers {
-        if let Err(panic) = helper.join() {
-            std::panic::resume_unwind(panic);
-        }
+/// Creations that threads share.
+struct Work {
+    todo: Mutex<VecDeque<Creation>>,
+    done: Mutex<Vec<(Creation, Outcome)>>,
+}
+
+impl Work {
+    /// Carries out the next creation. Returns false if there is none.
+    fn step(&self, hands: &Hands) -> bool {
+        let next = self.todo.lock().pop_front();
+        let Some(creation) = next else { return false };
+        let outcome = hands.create_named(&creation);
+        self.done.lock().push((creation, outcome));
+        true
     }
-    std::mem::take(&mut *work.1.lock())
 }
 
 impl Hands {

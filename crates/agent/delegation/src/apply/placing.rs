@@ -6,10 +6,11 @@ use std::sync::Arc;
 use rustix::fs::RenameFlags;
 use types::{HasErrno, reported};
 
+use super::Run;
 use super::acting::{changing, os};
 use super::below::is_absent;
 use super::creating::kind_of;
-use super::{Progress, Run};
+use super::items::Progress;
 use crate::fault;
 use crate::limits;
 use crate::state::{NodeName, NodeNumber};
@@ -24,7 +25,7 @@ enum Room {
     Replaceable(NodeNumber),
 }
 
-impl Run {
+impl Run<'_> {
     /// Brings a node with names to its place, once. Errors: the node stays pending; the report has the reason.
     pub(super) fn settle(&mut self, number: NodeNumber) -> io::Result<()> {
         let item = self.item(number);
@@ -44,6 +45,9 @@ impl Run {
         match placed {
             Ok(is_there) => {
                 self.item_mut(number).progress = if is_there { Progress::Placed } else { Progress::Failed };
+                if !is_there {
+                    self.done(number);
+                }
                 if is_there && is_directory {
                     self.settled.insert(number);
                 }
@@ -217,6 +221,9 @@ impl Run {
             return Ok(Room::Own);
         }
         let foreign = || reported(libc::EEXIST, "somebody else has made this name in the store");
+        if !self.owners.contains_key(identity) {
+            self.load_all();
+        }
         let victim = *self.owners.get(identity).ok_or_else(foreign)?;
         if self.item(victim).state.names.contains(at) {
             return Err(reported(libc::EEXIST, "another node has this name in the store"));
@@ -250,6 +257,7 @@ impl Run {
             return parked;
         }
         fault::point("apply.parked");
+        self.parked.push(number);
         self.touched.extend([at.parent, NodeNumber::ROOT]);
         let names = &mut self.item_mut(number).names;
         names.retain(|name| name != at);

@@ -12,17 +12,23 @@ use crate::fault;
 use crate::limits;
 use crate::state::NodeNumber;
 
-impl Run {
+impl Run<'_> {
     /// Removes nodes without names from the store, the deepest first.
     pub(super) fn remove_tombstones(&mut self, order: &[NodeNumber]) {
         let mut tombstones: Vec<NodeNumber> =
             order.iter().copied().filter(|number| self.item(*number).is_tombstone()).collect();
         tombstones.sort_by_cached_key(|number| std::cmp::Reverse(self.depth_below(*number)));
         for number in tombstones {
+            if !self.may_begin() {
+                return;
+            }
             let removed = self.remove_below(number).and_then(|()| self.hands.tree.forgotten(number));
             fault::point("apply.applied");
             match removed {
-                Ok(()) => self.report.removed += 1,
+                Ok(()) => {
+                    self.report.removed += 1;
+                    self.done(number);
+                }
                 Err(error) => self.stuck(number, &error),
             }
         }

@@ -61,9 +61,10 @@ impl DelegatedTree {
         let report = OpeningReport { is_new, nodes: tree.len(), damage: content.damage, pruned };
         // The low bits go on as well: narrow inode numbers are made of them.
         let next_number = (u64::from(log.opening()) << limits::NUMBER_BITS) + tree.last_count() + 1;
-        let (holders, callers, cleaning) = (Holders::new(), RecentCallers::default(), Mutex::new(None));
+        let (holders, callers) = (Holders::new(), RecentCallers::default());
+        let (cleaning, applying) = (Mutex::new(None), Mutex::new(()));
         let inner = RwLock::new(Inner { tree, frame: Vec::new(), next_number });
-        let shared = Arc::new(Shared { inner, log, holders, callers, below, settings, cleaning });
+        let shared = Arc::new(Shared { inner, log, holders, callers, below, settings, cleaning, applying });
         log_pruned(&shared, &report.pruned)?;
         Ok((DelegatedTree { shared }, report))
     }

@@ -3,6 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
+use concurrency::MutexGuard;
 use global_store::Anchor;
 use namespace::Inode;
 use rustix::io::Errno;
@@ -73,9 +74,38 @@ impl DelegatedTree {
         })
     }
 
+    /// Records where the data of a regular file is now. Its content, its times and what the global store lacks stay as they
+    /// were. Errors: `ENOENT` if the node is gone; `EINVAL` if it is no regular file; those of the log.
+    pub fn set_place(&self, number: NodeNumber, place: DataPlace) -> io::Result<()> {
+        let mut inner = self.shared.change();
+        let slot = inner.tree.slot_of(number).ok_or(Errno::NOENT)?;
+        let member = inner.tree.member(slot);
+        if member.kind != NodeKind::File {
+            return Err(Errno::INVAL.into());
+        }
+        let (linkable, state) = (member.is_linkable(), NodeState { data: place, ..inner.tree.state(slot) });
+        if state.names.is_empty() {
+            inner.tree.apply_unlogged(state, linkable);
+            return Ok(());
+        }
+        let mut draft = inner.draft(&self.shared);
+        draft.records.push(LogRecord::State(Box::new(state)));
+        inner.commit(&self.shared, draft)
+    }
+
     /// Returns up to `most` nodes whose state differs from what the global store has, by rising stamps; those after `after`.
     pub fn pending(&self, after: Option<PendingNode>, most: usize) -> Vec<PendingNode> {
         self.shared.inner.read().tree.pending(after, most)
+    }
+
+    /// Returns a node if its state differs from what the global store has.
+    pub fn pending_node(&self, number: NodeNumber) -> Option<PendingNode> {
+        self.shared.inner.read().tree.pending_one(number)
+    }
+
+    /// Waits until no apply of this tree runs, and keeps others from beginning.
+    pub(crate) fn apply_alone(&self) -> MutexGuard<'_, ()> {
+        self.shared.applying.lock()
     }
 
     /// Number of nodes that the global store lacks changes of.

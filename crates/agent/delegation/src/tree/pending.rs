@@ -79,6 +79,11 @@ impl Tree {
         PendingNode { number: member.number, stamp: member.stamp, changes: member.changes }
     }
 
+    /// Returns a node if it is pending.
+    pub fn pending_one(&self, number: NodeNumber) -> Option<PendingNode> {
+        self.slot_of(number).map(|slot| self.pending_node(slot)).filter(|node| node.stamp != 0)
+    }
+
     /// Number of nodes that the global store lacks changes of.
     pub fn pending_len(&self) -> usize {
         self.pending.len

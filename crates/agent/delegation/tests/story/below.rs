@@ -10,7 +10,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use delegation::{ApplyReport, Contents, DataPlace, DelegatedTree, NodeNumber, StoreTree};
+use delegation::{ApplyReport, ApplyRequest, Contents, DataPlace, DelegatedTree, NodeNumber, StoreTree};
 use global_store::posix::{PosixStore, StoreOptions};
 use global_store::{Access, StoreFile};
 use namespace::{AnchorFor, Inode, Names, Namespace};
@@ -60,10 +60,13 @@ impl Below {
     }
 
     pub fn apply(&self, tree: &DelegatedTree) -> ApplyReport {
-        let report = {
-            let contents: Arc<dyn Contents> = Arc::new(Bytes);
-            tree.apply(&self.store, &contents, self.width)
-        };
+        self.apply_by(tree, |request| tree.apply(request))
+    }
+
+    /// Applies as a closure says, which gets a request of this width.
+    pub fn apply_by(&self, tree: &DelegatedTree, apply: impl FnOnce(&ApplyRequest<'_>) -> ApplyReport) -> ApplyReport {
+        let contents: Arc<dyn Contents> = Arc::new(Bytes);
+        let report = apply(&ApplyRequest { width: self.width, ..ApplyRequest::new(&self.store, &contents) });
         tree.assert_invariants();
         report
     }

@@ -1,0 +1,85 @@
+//! Request for an apply, and its report.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use global_store::StoreFile;
+use namespace::{Inode, Namespace};
+
+use crate::state::{DataPlace, NodeNumber};
+
+/// Source of the bytes of regular files.
+pub trait Contents: Send + Sync {
+    /// Writes the bytes of a file, from its beginning.
+    fn write(&self, node: NodeNumber, data: DataPlace, into: &dyn StoreFile) -> io::Result<()>;
+}
+
+/// Place of a delegated tree in the global store.
+pub struct StoreTree {
+    /// Names and attributes of the global store.
+    pub namespace: Arc<dyn Namespace>,
+    /// The directory that is the tree's root.
+    pub root: Arc<Inode>,
+    /// Unique name of this agent, from which hidden names are made.
+    pub agent: String,
+}
+
+/// Wishes for one apply.
+#[derive(Clone, Copy)]
+pub struct ApplyRequest<'a> {
+    /// Where the tree is in the global store.
+    pub store: &'a Arc<StoreTree>,
+    /// Source of the files' bytes.
+    pub contents: &'a Arc<dyn Contents>,
+    /// Number of new files that are created at once, 1 or more.
+    pub width: usize,
+    /// Called by the applying thread after each node.
+    pub progress: &'a dyn Fn(ApplyProgress),
+    /// Asked by the applying thread before each step. Once it has returned true, nothing more is begun.
+    pub interrupted: &'a dyn Fn() -> bool,
+}
+
+impl<'a> ApplyRequest<'a> {
+    /// Creates a request that works on one file at a time, tells nobody, and goes on to the end.
+    pub fn new(store: &'a Arc<StoreTree>, contents: &'a Arc<dyn Contents>) -> ApplyRequest<'a> {
+        ApplyRequest { store, contents, width: 1, progress: &|_| {}, interrupted: &|| false }
+    }
+}
+
+/// Progress of an apply. Nodes that become pending meanwhile are not counted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ApplyProgress {
+    /// Nodes with which the apply is done, stuck ones included.
+    pub nodes_done: usize,
+    /// Nodes that are still to be brought to the store.
+    pub nodes_left: usize,
+    /// Bytes of the content of files that are still to be brought to the store, at most.
+    pub bytes_left: u64,
+}
+
+/// A node that could not be brought to the global store. The node stays pending.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StuckNode {
+    /// Path in the tree, or the last one that was known.
+    pub path: PathBuf,
+    /// Error of the step that failed.
+    pub errno: i32,
+    /// Explanation of the step.
+    pub reason: String,
+}
+
+/// Outcome of one apply.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ApplyReport {
+    /// Nodes of which the store now has all.
+    pub applied: usize,
+    /// Nodes that were removed from the store.
+    pub removed: usize,
+    /// Nodes that were changed meanwhile, and are pending again.
+    pub changed: usize,
+    /// Nodes that stay pending because of an error.
+    pub stuck: Vec<StuckNode>,
+    /// Whether the caller has ended the apply, so that nodes stay pending that were not begun.
+    pub interrupted: bool,
+}
