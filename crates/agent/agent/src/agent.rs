@@ -25,7 +25,7 @@ pub struct Agent {
     calls: Store,
     /// Whether other nodes open the same files through the data store.
     shared: bool,
-    pub(crate) policies: PolicyTable,
+    pub(crate) policies: Arc<PolicyTable>,
     pub(crate) locks: LockTable,
     /// Programs that locks exclude.
     pub(crate) lock_scope: LockScope,
@@ -41,7 +41,11 @@ pub struct Agent {
 
 impl Agent {
     /// Creates an agent over an opened data store and the names of its files.
-    pub fn new(data: Arc<dyn DataStore>, names: Arc<dyn Namespace>, policies: PolicyTable) -> io::Result<Agent> {
+    pub fn new(
+        data: Arc<dyn DataStore>,
+        names: Arc<dyn Namespace>,
+        policies: impl Into<Arc<PolicyTable>>,
+    ) -> io::Result<Agent> {
         let root = Arc::new(Node::new(names.root()?));
         let (calls, lock_scope) = (names.calls(), LockScope::of_node(names.store().is_shared()));
         Ok(Agent {
@@ -49,7 +53,7 @@ impl Agent {
             data,
             names,
             calls,
-            policies,
+            policies: policies.into(),
             locks: LockTable::default(),
             lock_scope,
             store_locks: None,

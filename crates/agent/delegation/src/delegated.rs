@@ -3,6 +3,7 @@
 mod anchor;
 mod attributes;
 mod cleaning;
+mod content;
 mod listing;
 mod names;
 mod opening;
@@ -21,6 +22,7 @@ use rustix::io::Errno;
 use types::Identity;
 
 pub use cleaning::Cleaning;
+pub use content::NotedContent;
 pub use opening::OpeningReport;
 pub use owner::Applied;
 
@@ -40,6 +42,12 @@ const KEY_TAG: [u8; 4] = *b"FBdt";
 /// Bit of all inode numbers of a delegated tree but the root's.
 const INO_WIDE: u64 = 1 << 62;
 const INO_NARROW: u64 = 1 << 31;
+
+/// Returns the log and the node that a provisional identity names; `None` for an identity of a global store.
+pub fn node_of_key(identity: &Identity) -> Option<([u8; 16], NodeNumber)> {
+    let (log, number) = identity.as_bytes().strip_prefix(&KEY_TAG)?.split_first_chunk::<16>()?;
+    Some((*log, NodeNumber(u64::from_le_bytes(number.try_into().ok()?))))
+}
 
 /// Questions of a delegated tree to the global store.
 pub trait FilesBelow: Send + Sync {
@@ -111,6 +119,8 @@ struct Inner {
     /// Bytes of the frame that is made, kept for the next.
     frame: Vec<u8>,
     next_number: u64,
+    /// Whether nothing more is logged: the tree was given back.
+    is_frozen: bool,
 }
 
 /// A node that is held: its slot stays.
@@ -192,6 +202,9 @@ impl Inner {
 
     /// Logs a draft, and then changes the index. After an error nothing has changed.
     fn commit(&mut self, shared: &Shared, draft: Draft) -> io::Result<()> {
+        if self.is_frozen {
+            return Err(Errno::STALE.into());
+        }
         let Draft { sequence, time, touched, records } = draft;
         let mut transaction = Transaction { sequence, time, touched, records };
         layout::begin_frame(&mut self.frame);
@@ -283,7 +296,7 @@ impl Shared {
 
     /// Returns the node that a provisional identity names, unless it is gone.
     fn node_of_key(&self, identity: &Identity) -> Option<NodeNumber> {
-        let number = identity.as_bytes().strip_prefix(&KEY_TAG)?.strip_prefix(self.log.id())?;
-        Some(NodeNumber(u64::from_le_bytes(number.try_into().ok()?)))
+        let (log, number) = node_of_key(identity)?;
+        (log == *self.log.id()).then_some(number)
     }
 }

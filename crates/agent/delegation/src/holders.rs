@@ -49,6 +49,12 @@ impl Holders {
         self.count(slot).fetch_or(FORGOTTEN, Ordering::AcqRel) & !FORGOTTEN == 0 && self.take(slot)
     }
 
+    /// Whether any node is held.
+    pub fn has_any(&self) -> bool {
+        let mut counts = self.chunks.iter().filter_map(OnceLock::get).flatten();
+        counts.any(|count| count.load(Ordering::Acquire) & !FORGOTTEN != 0)
+    }
+
     fn take(&self, slot: u32) -> bool {
         self.count(slot).compare_exchange(FORGOTTEN, 0, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }

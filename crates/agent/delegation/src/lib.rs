@@ -23,7 +23,10 @@ mod state;
 mod tree;
 
 pub use apply::{ApplyProgress, ApplyReport, ApplyRequest, Contents, StoreTree, StuckNode};
-pub use delegated::{Applied, Cleaning, DelegatedTree, DelegationSettings, FilesBelow, InodeNumbers, OpeningReport};
+pub use delegated::{
+    Applied, Cleaning, DelegatedTree, DelegationSettings, FilesBelow, InodeNumbers, NotedContent, OpeningReport,
+    node_of_key,
+};
 pub use replay::{LoggedNode, NodeStates, Pruned, replay};
 pub use short_name::ShortName;
 pub use state::{

@@ -1,5 +1,25 @@
 //! Delegated trees of one accelerated directory: which directories are delegated, where their files' data is, and when the
 //! global store gets them.
+//!
+//! [`Trees`] owns the trees. [`TreesNamespace`] and [`TreesData`] stand between an agent and the namespace and data store
+//! below. They answer for what is in a tree and pass on everything else.
 
 // Locks, clocks and threads are those of the crate `concurrency` (clippy.toml); tests may take the system's.
 #![cfg_attr(not(test), deny(clippy::disallowed_types, clippy::disallowed_methods))]
+
+mod background;
+mod beginning;
+mod data;
+mod files;
+pub mod limits;
+mod mark;
+mod names;
+mod open_tree;
+mod probe;
+mod record;
+mod registry;
+
+pub use data::TreesData;
+pub use files::{FilesReport, FilesUsage, TreeFiles};
+pub use names::TreesNamespace;
+pub use registry::{Trees, TreesSettings};

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::policy::{Atime, Cache, KeepAfter, Lock, OnConflict, Policy, StageOut, Verify, WindowPolicy};
+use crate::policy::{Atime, Cache, Delegate, KeepAfter, Lock, OnConflict, Policy, StageOut, Verify, WindowPolicy};
 use crate::units::{format_duration, format_size, parse_duration, parse_size};
 
 /// One key of a policy.
@@ -131,6 +131,7 @@ const CACHES: [(&str, Cache); 5] = [
     ("scratch", Cache::Scratch),
 ];
 const ATIME: [(&str, Atime); 3] = [("no", Atime::No), ("relative", Atime::Relative), ("strict", Atime::Strict)];
+const DELEGATE: [(&str, Delegate); 2] = [("off", Delegate::Off), ("new", Delegate::New)];
 const LOCK: [(&str, Lock); 3] = [("auto", Lock::Auto), ("local", Lock::Local), ("refuse", Lock::Refuse)];
 const DURABLE_AT: [(&str, bool); 2] = [("fsync", false), ("close", true)];
 const CLOSE: [(&str, bool); 2] = [("drain", false), ("lazy", true)];
@@ -205,6 +206,14 @@ fn write_share(thousandths: u32) -> String {
         (whole, 0) => format!("{whole}%"),
         (whole, tenth) => format!("{whole}.{tenth}%"),
     }
+}
+
+/// Most requests at a time that a policy may ask for.
+const STREAMS_MAX: usize = 1024;
+
+fn read_streams(text: &str) -> Result<usize, String> {
+    let streams = text.parse().ok().filter(|streams| (1..=STREAMS_MAX).contains(streams));
+    streams.ok_or_else(|| format!("`{text}` is not a number from 1 to {STREAMS_MAX}"))
 }
 
 fn read_rate(text: &str) -> Result<u64, String> {
@@ -321,6 +330,12 @@ keys! {
     "passthrough_reserve": "PERCENT" = "5%",
         "share of the burst buffer that stays free for writes in progress",
         functions(reserve_thousandths, read_share, write_share);
+    "delegate": "off|new" = "off",
+        "which directories are delegated: none, or those that are made through the mount, with all below them; in a delegated directory names and attributes are answered from memory and a log, and the global store gets them later, 30 s at the latest unless `stage_out` says manual or exit",
+        words(delegate, DELEGATE);
+    "name_streams": "1..1024" = "32",
+        "most requests at a time that bring names of a delegated directory to the global store",
+        functions(name_streams, read_streams, |streams: usize| streams.to_string());
     "rate": "unlimited|N/s" = "unlimited",
         "most bytes a second that are staged out",
         functions(rate_bytes_per_s, read_rate, write_rate);

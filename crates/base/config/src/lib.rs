@@ -13,6 +13,6 @@ mod units;
 
 pub use document::policies_page;
 pub use keys::{KEYS, Key, KeyError, key};
-pub use policy::{Atime, Cache, KeepAfter, Lock, OnConflict, Policy, StageOut, Verify, WindowPolicy};
+pub use policy::{Atime, Cache, Delegate, KeepAfter, Lock, OnConflict, Policy, StageOut, Verify, WindowPolicy};
 pub use set::PolicySet;
 pub use units::{format_duration, format_size, parse_duration, parse_size};

@@ -64,6 +64,15 @@ pub enum OnConflict {
     DirtyWins,
 }
 
+/// Which directories are delegated: their names are answered by the agent alone until the global store gets them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Delegate {
+    /// None.
+    Off,
+    /// Those that are made through the agent, with all below them.
+    New,
+}
+
 /// Whether reading a file updates its access time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Atime {
@@ -177,6 +186,10 @@ pub struct Policy {
     pub read_ends_windows: bool,
     /// `write_back`: true for `early`, false for `kernel`.
     pub write_back_early: bool,
+    /// `delegate`.
+    pub delegate: Delegate,
+    /// `name_streams`: most requests at a time that bring names of a delegated tree to the global store.
+    pub name_streams: usize,
 }
 
 impl Default for Policy {
@@ -205,6 +218,8 @@ impl Default for Policy {
             unavailable: None,
             read_ends_windows: false,
             write_back_early: true,
+            delegate: Delegate::Off,
+            name_streams: 32,
         }
     }
 }

@@ -33,6 +33,12 @@ pub struct Status {
     /// Removed files whose synced data is kept until the global store's medium has their removal. Counted in `files`.
     #[serde(default)]
     pub removed: u64,
+    /// Delegated directory trees.
+    #[serde(default)]
+    pub delegated_trees: u64,
+    /// Files and directories of delegated trees of which the global store lacks changes. Counted in `dirty`.
+    #[serde(default)]
+    pub waiting_names: u64,
     /// Number of open files.
     pub open: u64,
     /// Number of open file descriptions.

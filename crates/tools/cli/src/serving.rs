@@ -16,7 +16,9 @@ use config::{Lock, Policy, PolicySet};
 use data_store::{DataStore, StoreCommand};
 use file_cache::{FileCache, OpenError, Settings};
 use global_store::posix::{PosixStore, StoreOptions};
+use namespace::Namespace;
 use posix_namespace::PosixNamespace;
+use trees::{Trees, TreesData, TreesNamespace, TreesSettings};
 use types::Shown;
 
 use placement::served::{directory_of, remember_directory};
@@ -35,6 +37,9 @@ use crate::window::{WHERE, WindowPlace};
 
 /// The file in a burst buffer that keeps the directories' rules.
 const POLICIES: &str = "policies.toml";
+
+/// The directory in a burst buffer that keeps delegated trees.
+const TREES: &str = "trees";
 
 /// Directory of the client recovery records in a server's burst buffer.
 pub const LOCKERS: &str = "lockers";
@@ -147,9 +152,13 @@ fn prepared(
     how: &How,
     identity: &str,
 ) -> Result<Prepared, Failure> {
-    let names = PosixNamespace::new(store.clone());
-    let agent = names.and_then(|names| Agent::new(Arc::clone(&cache), Arc::new(names), policies));
-    let mut agent = agent.map_err(|e| Failure::io(format_args!("use {}", place.dir.shown()), &e))?;
+    let policies = Arc::new(policies);
+    let failed = |e: io::Error| Failure::io(format_args!("use {}", place.dir.shown()), &e);
+    let names: Arc<dyn Namespace> = Arc::new(PosixNamespace::new(store.clone()).map_err(failed)?);
+    // Nodes of a server see each other's names at once, so nothing is delegated there.
+    let has_trees = how.server.is_none() && !how.in_place;
+    let (cache, names) = if has_trees { with_trees(place, (cache, names), &policies, how)? } else { (cache, names) };
+    let mut agent = Agent::new(Arc::clone(&cache), names, policies).map_err(failed)?;
     // Several nodes share the data.
     if how.server.is_some() || how.in_place {
         agent.lock_in_store(&store);
@@ -163,6 +172,26 @@ fn prepared(
     }
     let (place, server) = (place.clone(), how.server.clone());
     Ok(Prepared { place, cache, agent: Arc::new(agent), server, alive })
+}
+
+/// Puts delegated trees before a data store and a namespace. Opens those that an earlier agent left.
+fn with_trees(
+    place: &Place,
+    (cache, names): (Arc<dyn DataStore>, Arc<dyn Namespace>),
+    policies: &Arc<PolicyTable>,
+    how: &How,
+) -> Result<(Arc<dyn DataStore>, Arc<dyn Namespace>), Failure> {
+    let (policies, remote_wait) = (Arc::clone(policies), policies.base().remote_wait);
+    let settings = TreesSettings {
+        namespace: names,
+        directory: place.burst_buffer.join(TREES),
+        agent: agent_id(),
+        policy: Box::new(move |path| policies.for_path(path)),
+        remote_wait,
+        background: !how.idle,
+    };
+    let trees = Trees::open(settings).map_err(|e| Failure::io("open the delegated directories", &e))?;
+    Ok((Arc::new(TreesData::new(&trees, cache)), Arc::new(TreesNamespace::new(&trees))))
 }
 
 /// Applies what killed agents left in windows to the burst buffer. Then serves windows, if asked for.

@@ -63,7 +63,7 @@ impl DelegatedTree {
         let next_number = (u64::from(log.opening()) << limits::NUMBER_BITS) + tree.last_count() + 1;
         let (holders, callers) = (Holders::new(), RecentCallers::default());
         let (cleaning, applying) = (Mutex::new(None), Mutex::new(()));
-        let inner = RwLock::new(Inner { tree, frame: Vec::new(), next_number });
+        let inner = RwLock::new(Inner { tree, frame: Vec::new(), next_number, is_frozen: false });
         let shared = Arc::new(Shared { inner, log, holders, callers, below, settings, cleaning, applying });
         log_pruned(&shared, &report.pruned)?;
         Ok((DelegatedTree { shared }, report))

@@ -7,12 +7,11 @@ use concurrency::MutexGuard;
 use global_store::Anchor;
 use namespace::Inode;
 use rustix::io::Errno;
-use types::Timestamp;
 
 use super::DelegatedTree;
 use super::anchor::NodeAnchor;
 use crate::log::{FileUse, NameLog};
-use crate::state::{BelowState, DataPlace, LogRecord, NodeKind, NodeNumber, NodeState};
+use crate::state::{BelowState, LogRecord, NodeKind, NodeNumber, NodeState};
 use crate::tree::PendingNode;
 
 /// Outcome for a node whose changes were applied to the global store.
@@ -59,38 +58,6 @@ impl DelegatedTree {
             _ => return Err(Errno::INVAL.into()),
         }
         Ok(Arc::new(NodeAnchor::new(held)))
-    }
-
-    /// Notes the content of a regular file, as its last close leaves it. Errors: `ENOENT` if the node is gone; `EINVAL` if it is
-    /// no regular file; those of the log.
-    pub fn set_content(&self, number: NodeNumber, size: u64, mtime: Timestamp, data: DataPlace) -> io::Result<()> {
-        let mut inner = self.shared.change();
-        let slot = inner.tree.slot_of(number).ok_or(Errno::NOENT)?;
-        if inner.tree.member(slot).kind != NodeKind::File {
-            return Err(Errno::INVAL.into());
-        }
-        inner.update(&self.shared, slot, |state| {
-            (state.size, state.mtime, state.data) = (size, mtime.into(), data);
-        })
-    }
-
-    /// Records where the data of a regular file is now. Its content, its times and what the global store lacks stay as they
-    /// were. Errors: `ENOENT` if the node is gone; `EINVAL` if it is no regular file; those of the log.
-    pub fn set_place(&self, number: NodeNumber, place: DataPlace) -> io::Result<()> {
-        let mut inner = self.shared.change();
-        let slot = inner.tree.slot_of(number).ok_or(Errno::NOENT)?;
-        let member = inner.tree.member(slot);
-        if member.kind != NodeKind::File {
-            return Err(Errno::INVAL.into());
-        }
-        let (linkable, state) = (member.is_linkable(), NodeState { data: place, ..inner.tree.state(slot) });
-        if state.names.is_empty() {
-            inner.tree.apply_unlogged(state, linkable);
-            return Ok(());
-        }
-        let mut draft = inner.draft(&self.shared);
-        draft.records.push(LogRecord::State(Box::new(state)));
-        inner.commit(&self.shared, draft)
     }
 
     /// Returns up to `most` nodes whose state differs from what the global store has, by rising stamps; those after `after`.
@@ -156,6 +123,19 @@ impl DelegatedTree {
         let mut draft = inner.draft(&self.shared);
         draft.records.push(LogRecord::Forgotten(number));
         inner.commit(&self.shared, draft)
+    }
+
+    /// Ends all changes of nodes with names, unless the global store lacks some: those fail with `ESTALE` from then on. Returns
+    /// whether that is so now.
+    pub fn freeze(&self) -> bool {
+        let mut inner = self.shared.change();
+        inner.is_frozen |= inner.tree.pending_len() == 0;
+        inner.is_frozen
+    }
+
+    /// Whether anybody holds an inode or an anchor of the tree. Takes time in proportion to the tree.
+    pub fn is_held(&self) -> bool {
+        self.shared.holders.has_any()
     }
 
     /// Returns the states of all nodes that the log has, in no order.

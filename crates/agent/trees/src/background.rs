@@ -1,0 +1,68 @@
+//! The thread that makes names durable each second and brings trees to the global store.
+
+use std::io;
+use std::sync::{Arc, Weak};
+
+use concurrency::Instant;
+use config::StageOut;
+
+use crate::limits;
+use crate::open_tree::{Applying, OpenTree};
+use crate::registry::Trees;
+
+/// Starts the thread, which ends with the trees.
+pub fn start(trees: &Arc<Trees>) -> io::Result<()> {
+    let trees = Arc::downgrade(trees);
+    concurrency::spawn("trees", move || run(&trees))
+}
+
+fn run(trees: &Weak<Trees>) {
+    loop {
+        concurrency::sleep(limits::SYNC_EVERY);
+        let Some(trees) = trees.upgrade() else { return };
+        trees.forget_returned();
+        for tree in trees.all() {
+            if tree.is_unsynced()
+                && let Err(error) = tree.sync()
+            {
+                tracing::error!(%error, "the names of a delegated tree are not durable");
+            }
+            let policy = (trees.settings.policy)(&trees.path_of(&tree));
+            let waits = matches!(policy.stage_out, StageOut::Manual | StageOut::Exit);
+            if tree.is_due() && !waits {
+                apply(&tree, policy.name_streams);
+            }
+        }
+    }
+}
+
+fn apply(tree: &OpenTree, width: usize) {
+    match tree.apply(&Applying::with_width(width), None) {
+        Ok(report) => {
+            for stuck in report.stuck.iter().filter(|stuck| stuck.errno != libc::EBUSY) {
+                tracing::warn!(path = %stuck.path.display(), reason = stuck.reason, "could not bring a name to the global store");
+            }
+        }
+        Err(error) => tracing::warn!(%error, "could not bring a delegated tree to the global store"),
+    }
+    let mut changes = tree.changes.lock();
+    // What stays is tried again after the same time.
+    changes.pending = (tree.tree.pending_len() > 0).then(Instant::now);
+}
+
+impl OpenTree {
+    /// Notes what has changed since the last look. Returns whether the tree is to be applied now.
+    fn is_due(&self) -> bool {
+        let (end, is_pending) = (self.tree.log().end(), self.tree.pending_len() > 0);
+        let mut changes = self.changes.lock();
+        if changes.end != end {
+            (changes.end, changes.moved) = (end, Instant::now());
+        }
+        if !is_pending {
+            changes.pending = None;
+            return false;
+        }
+        let since = *changes.pending.get_or_insert_with(Instant::now);
+        changes.moved.elapsed() >= limits::QUIET || since.elapsed() >= limits::APPLIED_WITHIN
+    }
+}

@@ -1,0 +1,332 @@
+//! The data store that an agent gets: trees have the data of their files, the store below has the rest.
+
+use std::cell::RefCell;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use config::{Atime, Policy};
+use data_store::{
+    CommandOutcome, DataStore, DrainProgress, Extensions, FileChange, FileState, LocalIndex, OpenData, OpenHow,
+    Overlay, Residency, StatusScope, StoreCommand, StoreObserver, StoreStatus, Stuck, WindowFile, WindowStore,
+    WindowUsage,
+};
+use delegation::{ApplyProgress, NodeNumber, StuckNode};
+use global_store::Anchor;
+use namespace::{AnchorFor, Inode};
+use rustix::io::Errno;
+use types::{ByteRange, Fingerprint, Identity, NewTime, Timestamp};
+
+use crate::open_tree::{Applying, OpenTree};
+use crate::registry::Trees;
+
+/// A data store with delegated trees.
+pub struct TreesData {
+    trees: Arc<Trees>,
+    below: Arc<dyn DataStore>,
+}
+
+impl TreesData {
+    /// Creates the data store of these trees and of what is below them.
+    pub fn new(trees: &Arc<Trees>, below: Arc<dyn DataStore>) -> TreesData {
+        TreesData { trees: Arc::clone(trees), below }
+    }
+
+    /// Returns who has the data of a file.
+    fn holder(&self, identity: &Identity) -> io::Result<Holder> {
+        let Some((tree, node)) = self.trees.of_identity(identity) else {
+            let is_forgotten = delegation::node_of_key(identity).is_some();
+            return if is_forgotten { Err(Errno::STALE.into()) } else { Ok(Holder::Below(None)) };
+        };
+        let lowered = tree.lowered(node)?;
+        Ok(lowered.map_or(Holder::Tree(tree, node), |inode| Holder::Below(Some(inode))))
+    }
+
+    /// Returns the anchor by which the store below knows a file.
+    fn anchor_below(&self, lowered: Option<Arc<Inode>>, anchor: Arc<dyn Anchor>) -> io::Result<Arc<dyn Anchor>> {
+        lowered.map_or(Ok(anchor), |inode| self.trees.settings.namespace.anchor(&inode, AnchorFor::Any))
+    }
+
+    /// Brings trees to the global store, and gives them back with `gives`. Returns what stays.
+    fn apply(
+        &self,
+        trees: Vec<Arc<OpenTree>>,
+        gives: bool,
+        progress: &mut dyn FnMut(DrainProgress),
+        interrupted: &dyn Fn() -> bool,
+    ) -> Vec<Stuck> {
+        let mut stuck = Vec::new();
+        let (mut done, progress) = (0, RefCell::new(progress));
+        for tree in trees {
+            let path = self.trees.path_of(&tree);
+            let tell = |now: ApplyProgress| {
+                let (files_done, files_left) = (done + now.nodes_done as u64, now.nodes_left as u64);
+                progress.borrow_mut()(DrainProgress { files_done, files_left, bytes_left: now.bytes_left });
+            };
+            let width = (self.trees.settings.policy)(&path).name_streams;
+            let how = Applying { width, progress: &tell, interrupted };
+            let outcome = if gives { self.trees.give_back(&tree, &how) } else { tree.apply(&how, None).map(Some) };
+            match outcome {
+                Ok(None) => {}
+                Ok(Some(report)) => {
+                    done += (report.applied + report.removed) as u64;
+                    stuck.extend(report.stuck.iter().map(|node| self.stuck(&tree, &path, node)));
+                    if report.interrupted {
+                        stuck.push(self.stuck(&tree, &path, &failure(&Errno::INTR.into())));
+                    }
+                }
+                Err(error) => stuck.push(self.stuck(&tree, &path, &failure(&error))),
+            }
+        }
+        stuck
+    }
+
+    fn stuck(&self, tree: &OpenTree, root: &std::path::Path, node: &StuckNode) -> Stuck {
+        Stuck {
+            path_hint: root.join(&node.path),
+            identity: tree.identity.clone(),
+            state: Residency::Dirty,
+            orphaned: false,
+            reason: node.reason.clone(),
+            errno: node.errno,
+            replica: tree.directory().to_owned(),
+        }
+    }
+
+    /// Returns the trees that could not be opened, as far as a drain is concerned.
+    fn unopened(&self) -> Vec<Stuck> {
+        let all = self.trees.unopened.lock();
+        let told = all.iter().map(|(record, error)| Stuck {
+            path_hint: record.path.clone(),
+            identity: record.identity.clone(),
+            state: Residency::Failed,
+            orphaned: false,
+            reason: error.to_string(),
+            errno: error.raw_os_error().unwrap_or(libc::EIO),
+            replica: self.trees.settings.directory.clone(),
+        });
+        told.collect()
+    }
+}
+
+/// Holder of the data of a file.
+enum Holder {
+    Tree(Arc<OpenTree>, NodeNumber),
+    /// The store below; with the file's inode there if it was a tree's.
+    Below(Option<Arc<Inode>>),
+}
+
+fn identity_below<'a>(lowered: &'a Option<Arc<Inode>>, identity: &'a Identity) -> &'a Identity {
+    lowered.as_ref().map_or(identity, |inode| inode.identity())
+}
+
+fn failure(error: &io::Error) -> StuckNode {
+    StuckNode { path: PathBuf::new(), errno: error.raw_os_error().unwrap_or(libc::EIO), reason: error.to_string() }
+}
+
+impl DataStore for TreesData {
+    fn open(
+        &self,
+        anchor: Arc<dyn Anchor>,
+        how: OpenHow,
+        interrupted: &dyn Fn() -> bool,
+    ) -> io::Result<Box<dyn OpenData>> {
+        match self.holder(anchor.identity())? {
+            Holder::Tree(tree, node) => tree.files.open_data(node, &how, interrupted),
+            Holder::Below(lowered) => self.below.open(self.anchor_below(lowered, anchor)?, how, interrupted),
+        }
+    }
+
+    fn set_len(
+        &self,
+        anchor: &Arc<dyn Anchor>,
+        len: u64,
+        policy: &Arc<Policy>,
+        interrupted: &dyn Fn() -> bool,
+    ) -> io::Result<Option<Box<dyn OpenData>>> {
+        match self.holder(anchor.identity())? {
+            Holder::Tree(tree, node) => tree.files.set_len(node, len).map(|()| None),
+            Holder::Below(lowered) => {
+                self.below.set_len(&self.anchor_below(lowered, Arc::clone(anchor))?, len, policy, interrupted)
+            }
+        }
+    }
+
+    fn set_times(
+        &self,
+        anchor: &Arc<dyn Anchor>,
+        times: [Option<NewTime>; 2],
+        apply: &mut dyn FnMut() -> io::Result<()>,
+    ) -> io::Result<()> {
+        match self.holder(anchor.identity())? {
+            Holder::Tree(tree, node) => {
+                tree.files.settle(node)?;
+                apply()?;
+                tree.files.times_set(node)
+            }
+            Holder::Below(lowered) => {
+                self.below.set_times(&self.anchor_below(lowered, Arc::clone(anchor))?, times, apply)
+            }
+        }
+    }
+
+    fn attributes(&self, identity: &Identity, below: Option<&Fingerprint>) -> io::Result<Option<Overlay>> {
+        match self.holder(identity)? {
+            Holder::Tree(tree, node) => tree.files.overlay(node),
+            Holder::Below(lowered) => self.below.attributes(identity_below(&lowered, identity), below),
+        }
+    }
+
+    fn staged_count(&self) -> u64 {
+        self.below.staged_count()
+    }
+
+    fn note(&self, identity: &Identity, change: FileChange<'_>) {
+        match self.holder(identity) {
+            Ok(Holder::Tree(tree, node)) => {
+                if matches!(change, FileChange::Unlinked) {
+                    tree.files.unlinked(node);
+                }
+            }
+            Ok(Holder::Below(lowered)) => self.below.note(identity_below(&lowered, identity), change),
+            Err(_) => {}
+        }
+    }
+
+    fn state(&self, identity: &Identity) -> FileState {
+        match self.holder(identity) {
+            Ok(Holder::Tree(tree, node)) => tree.files.state(node),
+            Ok(Holder::Below(lowered)) => self.below.state(identity_below(&lowered, identity)),
+            Err(_) => FileState::default(),
+        }
+    }
+
+    fn command(&self, command: StoreCommand<'_>) -> io::Result<CommandOutcome> {
+        let identity = match &command {
+            StoreCommand::StageIn(anchor, _) => Some(anchor.identity()),
+            StoreCommand::Evict(identity) | StoreCommand::Pin(identity, _) | StoreCommand::Resolve(identity, _) => {
+                Some(*identity)
+            }
+            _ => None,
+        };
+        if identity.is_some_and(|identity| matches!(self.holder(identity), Ok(Holder::Tree(..)))) {
+            return match command {
+                // The data of a tree is in the burst buffer for as long as the tree is delegated.
+                StoreCommand::StageIn(..) | StoreCommand::Pin(..) => Ok(CommandOutcome::Done),
+                _ => Err(Errno::OPNOTSUPP.into()),
+            };
+        }
+        match command {
+            StoreCommand::SyncAll => self.trees.sync()?,
+            StoreCommand::Quiesce(on) => self.trees.quiet.store(on, Ordering::Release),
+            StoreCommand::Shutdown => self.trees.give_back_settled(),
+            _ => {}
+        }
+        self.below.command(command)
+    }
+
+    fn drain(
+        &self,
+        identity: Option<&Identity>,
+        progress: &mut dyn FnMut(DrainProgress),
+        interrupted: &dyn Fn() -> bool,
+    ) -> Vec<Stuck> {
+        let Some(identity) = identity else {
+            let mut stuck = self.apply(self.trees.all(), true, progress, interrupted);
+            stuck.extend(self.unopened());
+            stuck.extend(self.below.drain(None, progress, interrupted));
+            return stuck;
+        };
+        match self.holder(identity) {
+            Ok(Holder::Tree(tree, _)) => self.apply(vec![tree], false, progress, interrupted),
+            Ok(Holder::Below(lowered)) => {
+                self.below.drain(Some(identity_below(&lowered, identity)), progress, interrupted)
+            }
+            Err(_) => Vec::new(),
+        }
+    }
+
+    fn status(&self, scope: StatusScope) -> StoreStatus {
+        let mut status = self.below.status(scope);
+        if let Ok(counters) = &mut status.counters {
+            let totals = &self.trees.totals;
+            counters.staged_out_files += totals.files.load(Ordering::Relaxed);
+            counters.staged_out_bytes += totals.bytes.load(Ordering::Relaxed);
+            counters.staged_out_us += totals.busy_us.load(Ordering::Relaxed);
+            for tree in self.trees.all() {
+                let usage = tree.files.usage();
+                let waiting = tree.tree.pending_len() as u64;
+                counters.files += usage.files;
+                counters.open += usage.open;
+                counters.handles += usage.handles;
+                counters.dirty += waiting;
+                counters.delegated_trees += 1;
+                counters.waiting_names += waiting;
+            }
+        }
+        status
+    }
+
+    fn notes_reads(&self, atime: Atime) -> Result<(), String> {
+        self.below.notes_reads(atime)
+    }
+
+    fn extensions(&self) -> Extensions<'_> {
+        let below = self.below.extensions();
+        Extensions {
+            index: below.index.map(|_| self as &dyn LocalIndex),
+            windows: below.windows.map(|_| self as &dyn WindowStore),
+            ..below
+        }
+    }
+}
+
+impl TreesData {
+    fn index(&self) -> Option<&dyn LocalIndex> {
+        self.below.extensions().index
+    }
+}
+
+impl LocalIndex for TreesData {
+    fn may_know(&self, start: &[u8]) -> bool {
+        self.index().is_none_or(|index| index.may_know(start))
+    }
+
+    fn accessed(&self, identity: &Identity, below: Timestamp) -> Timestamp {
+        match self.trees.of_identity(identity) {
+            Some(_) => below,
+            None => self.index().map_or(below, |index| index.accessed(identity, below)),
+        }
+    }
+
+    fn anchor_of_open(&self, identity: &Identity) -> Option<Arc<dyn Anchor>> {
+        self.index()?.anchor_of_open(identity)
+    }
+
+    fn observe(&self, observer: StoreObserver) {
+        if let Some(index) = self.index() {
+            index.observe(observer);
+        }
+    }
+}
+
+impl WindowStore for TreesData {
+    fn open_for_windows(
+        &self,
+        anchor: Arc<dyn Anchor>,
+        policy: &Arc<Policy>,
+        usage: WindowUsage,
+    ) -> io::Result<WindowFile> {
+        match (self.holder(anchor.identity())?, self.below.extensions().windows) {
+            (Holder::Below(lowered), Some(windows)) => {
+                windows.open_for_windows(self.anchor_below(lowered, anchor)?, policy, usage)
+            }
+            _ => Err(Errno::OPNOTSUPP.into()),
+        }
+    }
+
+    fn changed_since(&self, identity: &Identity, client: &[u8; 16]) -> io::Result<Vec<ByteRange>> {
+        self.below.extensions().windows.map_or(Ok(Vec::new()), |windows| windows.changed_since(identity, client))
+    }
+}

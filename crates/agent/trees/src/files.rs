@@ -1,0 +1,239 @@
+//! Data of the regular files of one delegated tree: each in a local file of the burst buffer, which the kernel reads and writes
+//! without the agent.
+//!
+//! The tree says which local file has a node's data before an open is answered. So the death of the agent loses nothing that the
+//! kernel has written since: the next opening finds it by the time of the local file.
+//!
+//! # Invariants
+//!
+//! 1. A local file has the data of one node, and its number is never given again.
+//! 2. Nobody can write a local file that the tree does not name, except while it is being made.
+//! 3. While nobody can write a local file, its time is [`UNWRITTEN`](directory::UNWRITTEN) or the one that the tree has, and its
+//!    size is the one that the tree has.
+//! 4. While somebody can, each write makes the time another than [`UNWRITTEN`](directory::UNWRITTEN).
+//!
+//! # Locks
+//!
+//! In this order: the making of one local file, the use of one open file, the tree. The table's locks are taken alone.
+
+mod contents;
+mod directory;
+mod handle;
+pub mod limits;
+mod node;
+mod opening;
+mod table;
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use data_store::{FileState, OpenData, OpenHow, Overlay, RemovalObserver, Residency};
+use delegation::{Contents, DataPlace, DelegatedTree, NodeNumber};
+use types::Step;
+
+pub use opening::FilesReport;
+
+use contents::LocalContents;
+use directory::LocalDirectory;
+use handle::TreeHandle;
+use node::{OpenNode, Place};
+use table::OpenNodes;
+
+/// The data of the regular files of one tree, cheap to clone. All methods may be called from any thread.
+#[derive(Clone)]
+pub struct TreeFiles {
+    shared: Arc<Shared>,
+}
+
+/// Use that a tree's files make of the burst buffer.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct FilesUsage {
+    /// Number of local files.
+    pub files: u64,
+    /// Bytes of their content, as the tree has it: what was written since the last close is missing.
+    pub bytes: u64,
+    /// Number of open files.
+    pub open: u64,
+    /// Number of open file descriptions.
+    pub handles: u64,
+}
+
+struct Shared {
+    tree: DelegatedTree,
+    directory: LocalDirectory,
+    table: OpenNodes,
+}
+
+impl Shared {
+    fn place(&self) -> Place<'_> {
+        Place { tree: &self.tree, directory: &self.directory }
+    }
+
+    fn sync_log(&self) -> io::Result<()> {
+        let log = self.tree.log();
+        log.sync(log.end()).step("sync the name log")
+    }
+
+    /// Counts one handle less. The last one drops the data of a file without a name.
+    fn leave(&self, open: &OpenNode) {
+        if !self.table.leave(open) {
+            return;
+        }
+        let using = open.using.lock();
+        let Some(local) = using.local.as_ref().filter(|_| using.unlinked) else { return };
+        if self.tree.content(open.number).is_none_or(|content| !content.has_name) {
+            self.directory.remove(local.number);
+        }
+    }
+}
+
+impl TreeFiles {
+    /// Opens the data directory of a tree, which is made if it is absent. What a killed agent's programs have written comes into
+    /// the tree, and local files that no node refers to are removed. A directory is open once at a time.
+    ///
+    /// Errors: those of the directory and of the tree's log.
+    pub fn open(directory: &Path, tree: DelegatedTree) -> io::Result<(TreeFiles, FilesReport)> {
+        let (directory, found) = LocalDirectory::open(directory)?;
+        let report = opening::agree(&directory, found, &tree)?;
+        let table = OpenNodes::new();
+        Ok((TreeFiles { shared: Arc::new(Shared { tree, directory, table }) }, report))
+    }
+
+    /// Calls `tell` with the number of each local file that is about to be removed. Only the first observer counts.
+    pub fn observe_removals(&self, tell: RemovalObserver) {
+        _ = self.shared.directory.removals.set(tell);
+    }
+
+    /// Opens the data of a regular file, as [`DataStore::open`](data_store::DataStore::open) does. A file whose data only the
+    /// global store has is copied first.
+    ///
+    /// Errors: `ENOENT` if the node is gone; `EIO` if its local file is; `EINTR` if `interrupted` returns true during the copy; those
+    /// of the log, the burst buffer and the store.
+    pub fn open_data(
+        &self,
+        node: NodeNumber,
+        how: &OpenHow,
+        interrupted: &dyn Fn() -> bool,
+    ) -> io::Result<Box<dyn OpenData>> {
+        Ok(Box::new(TreeHandle::open(&self.shared, node, how, interrupted)?))
+    }
+
+    /// Sets the length of a file, in bytes. Errors: as for [`open_data`](TreeFiles::open_data), and those of truncate(2).
+    pub fn set_len(&self, node: NodeNumber, len: u64) -> io::Result<()> {
+        let how = OpenHow { write: true, truncate: len == 0, ..OpenHow::default() };
+        let handle = TreeHandle::open(&self.shared, node, &how, &|| false)?;
+        if len == 0 { Ok(()) } else { handle.set_len(len) }
+    }
+
+    /// Returns what `stat` must show instead of the tree's size, blocks, mtime and ctime; `None` if the tree says what is true.
+    pub fn overlay(&self, node: NodeNumber) -> io::Result<Option<Overlay>> {
+        let Some(open) = self.shared.table.get(node) else { return Ok(None) };
+        let using = open.using.lock();
+        let Some(content) = self.shared.tree.content(node) else { return Ok(None) };
+        using.overlay(&content)
+    }
+
+    /// Brings size and time of what was written into the tree. Needed before the tree's times are set, and before an apply.
+    pub fn settle(&self, node: NodeNumber) -> io::Result<()> {
+        let Some(open) = self.shared.table.get(node) else { return Ok(()) };
+        open.using.lock().settle(self.shared.place(), node, false)
+    }
+
+    /// Brings size and time of everything that was written into the tree. Returns the first error, after trying all.
+    pub fn settle_all(&self) -> io::Result<()> {
+        let mut outcome = Ok(());
+        for open in self.shared.table.all() {
+            let settled = open.using.lock().settle(self.shared.place(), open.number, false);
+            outcome = outcome.and(settled);
+        }
+        outcome
+    }
+
+    /// Notes that the times of a node were set in the tree: they count until the file is written again.
+    pub fn times_set(&self, node: NodeNumber) -> io::Result<()> {
+        if let Some(open) = self.shared.table.get(node) {
+            let mut using = open.using.lock();
+            if using.local.is_some() {
+                return using.times_set();
+            }
+        }
+        match self.shared.tree.content(node).map(|content| content.place) {
+            Some(DataPlace::Replica(number)) => self.shared.directory.mark(number),
+            _ => Ok(()),
+        }
+    }
+
+    /// Notes that the last name of a node is gone. Its data is dropped at the last close. The caller holds an inode of the node.
+    pub fn unlinked(&self, node: NodeNumber) {
+        // Whoever opens the file meanwhile is found by the look at its use.
+        let open = self.shared.table.enter(node);
+        {
+            let mut using = open.using.lock();
+            using.unlinked = true;
+            if using.local.is_none()
+                && let Some(content) = self.shared.tree.content(node).filter(|content| !content.has_name)
+                && let DataPlace::Replica(number) = content.place
+            {
+                self.shared.directory.remove(number);
+            }
+        }
+        self.shared.leave(&open);
+    }
+
+    /// Returns the state of a file's data, with [`Residency::Clean`] for what the global store has as well.
+    pub fn state(&self, node: NodeNumber) -> FileState {
+        let Some(content) = self.shared.tree.content(node) else { return FileState::default() };
+        let is_written_to = self.is_written_to(node);
+        let residency = match content.place {
+            _ if is_written_to => Residency::Dirty,
+            DataPlace::BelowOnly => Residency::Absent,
+            _ if content.is_pending => Residency::Queued,
+            _ => Residency::Clean,
+        };
+        let dirty = matches!(residency, Residency::Dirty | Residency::Queued);
+        FileState { residency, dirty, lost: false, pinned: false, wants_look: false }
+    }
+
+    /// Makes everything that was written survive a crash of the machine. The owner syncs the log afterwards.
+    pub fn sync(&self) -> io::Result<()> {
+        self.shared.directory.sync()
+    }
+
+    /// Returns the source of the files' bytes for an apply.
+    pub fn contents(&self) -> Arc<dyn Contents> {
+        Arc::new(LocalContents(Arc::clone(&self.shared)))
+    }
+
+    /// Returns whether a file is open for writing.
+    pub fn is_written_to(&self, node: NodeNumber) -> bool {
+        self.shared.table.get(node).is_some_and(|open| open.using.lock().writers > 0)
+    }
+
+    /// Returns the files that are open for writing.
+    pub fn writers(&self) -> Vec<NodeNumber> {
+        let writes = |open: &Arc<OpenNode>| open.using.lock().writers > 0;
+        self.shared.table.all().into_iter().filter(writes).map(|open| open.number).collect()
+    }
+
+    /// Returns the use of the burst buffer. Looks at every node of the tree.
+    pub fn usage(&self) -> FilesUsage {
+        let is_here = |state: &delegation::NodeState| matches!(state.data, DataPlace::Replica(_));
+        let open = self.shared.table.all();
+        FilesUsage {
+            files: self.shared.directory.len(),
+            bytes: self.shared.tree.states().iter().filter(|state| is_here(state)).map(|state| state.size).sum(),
+            open: open.len() as u64,
+            handles: open.iter().map(|open| u64::from(open.handles.load(Ordering::Relaxed))).sum(),
+        }
+    }
+
+    /// Drops the local data of a file that the global store has, unless it is open. Returns whether it was dropped.
+    pub fn evict(&self, node: NodeNumber) -> io::Result<bool> {
+        let open = self.shared.table.enter(node);
+        let evicted = open.evict(self.shared.place());
+        self.shared.leave(&open);
+        evicted
+    }
+}

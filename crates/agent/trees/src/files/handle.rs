@@ -1,0 +1,200 @@
+//! One open file description of a delegated tree.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use config::Policy;
+use data_store::{
+    DataVersion, Foresee, InPlace, InPlaceAs, OpenData, OpenHow, Passthrough, SeekFor, SyncScope, WriteResult,
+    WriteWhere,
+};
+use delegation::NodeNumber;
+use rustix::fs::{FallocateFlags, SeekFrom};
+use rustix::io::{Errno, IoSlice, ReadWriteFlags};
+use types::{ByteRange, Step, Timestamp, Version};
+
+use super::Shared;
+use super::contents::{read_full, write_full};
+use super::directory::times_with;
+use super::node::OpenNode;
+
+/// One open file description. Dropping it releases the file.
+pub(super) struct TreeHandle {
+    shared: Arc<Shared>,
+    pub open: Arc<OpenNode>,
+    policy: Arc<Policy>,
+    /// Whether the handle is counted as one that may write.
+    writes: bool,
+    version: Version,
+}
+
+impl TreeHandle {
+    /// Opens a file, with the rules of [`DataStore::open`](data_store::DataStore::open).
+    pub fn open(
+        shared: &Arc<Shared>,
+        node: NodeNumber,
+        how: &OpenHow,
+        interrupted: &dyn Fn() -> bool,
+    ) -> io::Result<TreeHandle> {
+        let (shared, open) = (Arc::clone(shared), shared.table.enter(node));
+        let (policy, version) = (Arc::clone(&how.policy), Version(0));
+        // From here on, an error releases the file.
+        let mut handle = TreeHandle { shared, open, policy, writes: false, version };
+        handle.open.prepare(handle.shared.place(), how, interrupted)?;
+        handle.version = handle.open.version()?;
+        if how.write || how.truncate {
+            handle.open.begin_writing(handle.shared.place(), how.created)?;
+            handle.writes = true;
+        }
+        if how.truncate {
+            handle.set_len(0)?;
+        }
+        if how.sync {
+            handle.shared.directory.sync_names()?;
+            handle.shared.sync_log()?;
+        }
+        Ok(handle)
+    }
+
+    fn to_write(&self) -> io::Result<Arc<OwnedFd>> {
+        if !self.writes {
+            return Err(Errno::BADF.into());
+        }
+        self.open.writing_fd(&self.shared.directory).step("open the local file for writing")
+    }
+
+    /// Appends in one call, so that no append of the kernel comes in between. Returns how much found room.
+    fn append(&self, data: &[u8]) -> io::Result<WriteResult> {
+        let fd = self.to_write()?;
+        let _appending = self.open.appending.lock();
+        loop {
+            // With this offset the position of the descriptor says afterwards where the bytes went.
+            match rustix::io::pwritev2(&fd, &[IoSlice::new(data)], u64::MAX, ReadWriteFlags::APPEND) {
+                Ok(written) => {
+                    let end = rustix::fs::tell(&fd)?;
+                    return Ok(WriteResult { written, offset: end - written as u64 });
+                }
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    fn write(&self, data: &[u8], offset: u64, at: Option<Timestamp>) -> io::Result<WriteResult> {
+        let fd = self.to_write()?;
+        write_full(&fd, data, offset)?;
+        if let Some(at) = at {
+            rustix::fs::futimens(&fd, &times_with(at))?;
+        }
+        Ok(WriteResult { written: data.len(), offset })
+    }
+
+    /// Makes everything survive a crash of the machine: the content, its name here, and what the tree says of the file.
+    fn sync_all(&self, data_only: bool) -> io::Result<()> {
+        let fd = self.open.reading_fd()?;
+        let synced = if data_only { rustix::fs::fdatasync(&fd) } else { rustix::fs::fsync(&fd) };
+        synced.map_err(io::Error::from).step("sync the local file")?;
+        self.shared.directory.sync_names()?;
+        self.open.using.lock().settle(self.shared.place(), self.open.number, false)?;
+        self.shared.sync_log()
+    }
+}
+
+impl OpenData for TreeHandle {
+    fn data(&self) -> DataVersion {
+        DataVersion { content: Arc::clone(&self.open) as _, is_current: true, replica: Some(self.version) }
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        read_full(&self.open.reading_fd()?, buffer, offset).step("read the local file")
+    }
+
+    fn read_in_place(&self, range: ByteRange, wanted: InPlaceAs) -> Option<InPlace> {
+        if wanted != InPlaceAs::File {
+            return None;
+        }
+        // Errors are reported by an ordinary read.
+        let fd = self.open.reading_fd().ok()?;
+        let size = rustix::fs::fstat(&fd).ok()?.st_size as u64;
+        Some(InPlace::File(fd, size.saturating_sub(range.start).min(range.len()) as usize))
+    }
+
+    /// The kernel reads ahead by itself: every file is in the burst buffer.
+    fn read_ahead(&self, _: ByteRange, wanted: Option<u64>, _: Foresee<'_>) -> bool {
+        wanted.is_none()
+    }
+
+    fn write_at(&self, data: &[u8], place: WriteWhere) -> io::Result<WriteResult> {
+        match place {
+            WriteWhere::At(offset) => self.write(data, offset, None),
+            WriteWhere::Backdated(offset, at) => self.write(data, offset, Some(at)),
+            // Only clients of a server repeat an append, and no server serves a delegated tree.
+            WriteWhere::End | WriteWhere::EndAgain(_) => self.append(data),
+        }
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        let fd = self.to_write()?;
+        Ok(rustix::fs::ftruncate(&fd, len)?)
+    }
+
+    fn fallocate(&self, mode: u32, offset: u64, len: u64) -> io::Result<()> {
+        let fd = self.to_write()?;
+        Ok(rustix::fs::fallocate(&fd, FallocateFlags::from_bits_retain(mode), offset, len)?)
+    }
+
+    fn seek(&self, offset: u64, what: SeekFor) -> io::Result<u64> {
+        let fd = self.open.reading_fd()?;
+        let from = match what {
+            SeekFor::End => return Ok(rustix::fs::fstat(&fd)?.st_size as u64),
+            SeekFor::Data => SeekFrom::Data(offset),
+            SeekFor::Hole => SeekFrom::Hole(offset),
+        };
+        Ok(rustix::fs::seek(&fd, from)?)
+    }
+
+    fn sync(&self, scope: SyncScope) -> io::Result<bool> {
+        match scope {
+            SyncScope::All | SyncScope::Acknowledged(false) => self.sync_all(false)?,
+            SyncScope::Data | SyncScope::OfWrite | SyncScope::Acknowledged(true) => self.sync_all(true)?,
+            // The kernel may have written without the agent.
+            SyncScope::IfKept => return Ok(false),
+            // Nothing is lost while the agent lives.
+            SyncScope::LossOnly => {}
+        }
+        Ok(true)
+    }
+
+    /// Handles one `close`. Makes the data durable under `durable_at = close`.
+    fn flush(&self) -> io::Result<()> {
+        if self.writes && self.policy.durable_at_close { self.sync_all(false) } else { Ok(()) }
+    }
+
+    fn passthrough(&self) -> Option<&dyn Passthrough> {
+        Some(self)
+    }
+}
+
+impl Passthrough for TreeHandle {
+    fn backing(&self) -> Option<Arc<OwnedFd>> {
+        self.open.reading_fd().ok()
+    }
+
+    fn begin(&self) -> bool {
+        true
+    }
+
+    fn is_unshared(&self) -> bool {
+        false
+    }
+}
+
+impl Drop for TreeHandle {
+    fn drop(&mut self) {
+        if self.writes {
+            self.open.end_writing(self.shared.place());
+        }
+        self.shared.leave(&self.open);
+    }
+}

@@ -1,0 +1,61 @@
+//! What an opening does with local files: those of a killed agent are brought into the tree, others are removed.
+
+use std::collections::HashSet;
+use std::io;
+
+use delegation::{BelowState, DataPlace, DelegatedTree, NodeKind, NodeNumber, NodeState};
+use types::Timestamp;
+
+use super::directory::{LocalDirectory, UNWRITTEN, mtime_of};
+
+/// Findings of an opening of a tree's files.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct FilesReport {
+    /// Local files that are in use.
+    pub files: usize,
+    /// Files that were written while the last agent died, and whose size and time the tree has got now.
+    pub settled: usize,
+    /// Local files that no node referred to. They were removed.
+    pub removed: usize,
+    /// Nodes whose local file is missing, although the global store lacks its data. They are empty now.
+    pub lost: Vec<NodeNumber>,
+    /// Nodes whose local file is missing, and whose data the global store has.
+    pub below: usize,
+}
+
+/// Compares the local files with the tree, and makes both agree.
+pub(super) fn agree(directory: &LocalDirectory, found: Vec<u64>, tree: &DelegatedTree) -> io::Result<FilesReport> {
+    let (mut unused, mut report) = (HashSet::<u64>::from_iter(found), FilesReport::default());
+    for state in tree.states() {
+        let DataPlace::Replica(number) = state.data else { continue };
+        directory.pass(number);
+        if state.kind != NodeKind::File || state.names.is_empty() {
+            continue;
+        }
+        if unused.remove(&number) {
+            report.files += 1;
+            report.settled += usize::from(settle(directory, tree, &state, number)?);
+        } else if state.stamp == 0 && matches!(&state.below, BelowState::At(copy) if copy.identity.is_some()) {
+            tree.set_place(state.number, DataPlace::BelowOnly)?;
+            report.below += 1;
+        } else {
+            tree.set_content(state.number, 0, state.mtime.into(), DataPlace::None)?;
+            report.lost.push(state.number);
+        }
+    }
+    report.removed = unused.len();
+    unused.into_iter().for_each(|number| directory.remove(number));
+    Ok(report)
+}
+
+/// Brings size and time of a local file into the tree. Returns whether it was written since the tree got them.
+fn settle(directory: &LocalDirectory, tree: &DelegatedTree, state: &NodeState, number: u64) -> io::Result<bool> {
+    let Some(stat) = directory.stat(number)? else { return Ok(false) };
+    let (size, mtime, noted) = (stat.st_size as u64, mtime_of(&stat), Timestamp::from(state.mtime));
+    if size == state.size && (mtime == UNWRITTEN || mtime == noted) {
+        return Ok(false);
+    }
+    let mtime = if mtime == UNWRITTEN { noted } else { mtime };
+    tree.set_content(state.number, size, mtime, DataPlace::Replica(number))?;
+    Ok(true)
+}

@@ -1,0 +1,20 @@
+//! Bounds of delegated trees.
+
+use std::time::Duration;
+
+/// Trees of one accelerated directory at most. A directory that is made while there are so many is not delegated.
+pub const TREES_MAX: usize = 256;
+/// Bytes of one file of a tree's name log.
+pub const LOG_FILE_BYTES: u64 = 4 << 20;
+/// Time between two syncs of the name logs, so that a crash of the machine loses no more than that.
+pub const SYNC_EVERY: Duration = Duration::from_secs(1);
+/// Time without a change after which a tree is brought to the global store.
+pub const QUIET: Duration = Duration::from_secs(5);
+/// Age of the oldest change at which a tree is brought to the global store at the latest.
+pub const APPLIED_WITHIN: Duration = Duration::from_secs(30);
+/// Time between two looks for the mark of another agent.
+pub const MARK_POLL: Duration = Duration::from_millis(50);
+/// Directories that are remembered to have no mark.
+pub const UNMARKED_MAX: usize = 4096;
+/// Applies of one tree that is to be given back while programs go on changing it.
+pub const GIVE_BACK_TRIES: usize = 16;

@@ -1,0 +1,77 @@
+//! Marks of delegated directories, which agents respect whatever their mount namespace or burst buffer.
+
+use std::collections::HashMap;
+use std::ffi::CStr;
+use std::io;
+use std::time::Duration;
+
+use concurrency::{Instant, Mutex};
+use data_store::is_interrupted;
+use namespace::{Caller, FileAttributes, Inode, Namespace};
+use types::{HasErrno, Step, Timestamp, reported};
+
+use crate::limits;
+
+/// Extended attribute of a delegated directory, which says whose it is.
+const MARK: &CStr = c"user.forebay.delegated";
+/// `XATTR_CREATE`: nobody else has set the mark.
+const CREATE: u32 = 1;
+
+/// Sets the mark of a directory. `EEXIST` if it has one.
+pub fn set(namespace: &dyn Namespace, directory: &Inode, value: &str) -> io::Result<()> {
+    let set = namespace.set_xattr(&Caller::own(), directory, MARK, value.as_bytes(), CREATE);
+    set.step("mark a delegated directory")
+}
+
+/// Removes the mark of a directory.
+pub fn remove(namespace: &dyn Namespace, directory: &Inode) -> io::Result<()> {
+    match namespace.remove_xattr(&Caller::own(), directory, MARK) {
+        Err(error) if error.errno() == Some(libc::ENODATA) => Ok(()),
+        done => done.step("remove the mark of a delegated directory"),
+    }
+}
+
+/// Returns the mark of a directory; `None` if it has none.
+pub fn get(namespace: &dyn Namespace, directory: &Inode) -> io::Result<Option<String>> {
+    match namespace.xattr(directory, MARK) {
+        Err(error) if matches!(error.errno(), Some(libc::ENODATA | libc::EOPNOTSUPP)) => Ok(None),
+        found => Ok(Some(String::from_utf8_lossy(&found?).into_owned())),
+    }
+}
+
+/// Directories that were found without a mark, by inode number, with the change time that they had. A mark changes it.
+#[derive(Default)]
+pub struct Unmarked(Mutex<HashMap<u64, Timestamp>>);
+
+impl Unmarked {
+    /// Waits until a directory that was found below has no mark of another agent. Errors: `ETIMEDOUT` with the holder's name after
+    /// `most`; `EINTR` if the caller is interrupted.
+    pub fn check(
+        &self,
+        namespace: &dyn Namespace,
+        directory: &Inode,
+        found: &FileAttributes,
+        most: Duration,
+    ) -> io::Result<()> {
+        if self.0.lock().get(&found.ino) == Some(&found.ctime) {
+            return Ok(());
+        }
+        let start = Instant::now();
+        while let Some(mark) = get(namespace, directory)? {
+            if start.elapsed() >= most {
+                tracing::warn!(mark, "a directory is delegated to another agent, which has not given it back");
+                return Err(reported(libc::ETIMEDOUT, &format!("the directory is delegated to {mark}")));
+            }
+            if is_interrupted() {
+                return Err(io::Error::from_raw_os_error(libc::EINTR));
+            }
+            concurrency::sleep(limits::MARK_POLL.min(most));
+        }
+        let mut all = self.0.lock();
+        if all.len() >= limits::UNMARKED_MAX {
+            all.clear();
+        }
+        all.insert(found.ino, found.ctime);
+        Ok(())
+    }
+}

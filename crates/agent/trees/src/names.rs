@@ -1,0 +1,373 @@
+//! The namespace that an agent gets: trees answer for what is in them, the namespace below for the rest.
+
+use std::ffi::{CStr, OsStr};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use data_store::is_interrupted;
+use global_store::calls::Store;
+use global_store::{Anchor, GlobalStore};
+use namespace::{
+    AnchorFor, Attributes, Caller, FileAttributes, FileSystemSpace, Found, HiddenFiles, Inode, KnownSince, Mode,
+    NameKind, Names, Namespace, NewFile, NewName, OpenDirectory,
+};
+use rustix::fs::{FileType, RenameFlags};
+use rustix::io::Errno;
+use types::{HasErrno, Identity, NewTime};
+
+use crate::open_tree::{Applying, OpenTree};
+use crate::registry::Trees;
+
+/// A namespace with delegated trees.
+pub struct TreesNamespace(Arc<Trees>);
+
+impl TreesNamespace {
+    /// Creates the namespace of these trees and of what is below them.
+    pub fn new(trees: &Arc<Trees>) -> TreesNamespace {
+        TreesNamespace(Arc::clone(trees))
+    }
+
+    fn below(&self) -> &dyn Namespace {
+        &*self.0.settings.namespace
+    }
+
+    /// Asks the tree of an inode, or the namespace below if there is none or it was given back.
+    fn ask<T>(
+        &self,
+        inode: &Inode,
+        in_tree: impl FnOnce(&OpenTree) -> io::Result<T>,
+        below: impl FnOnce(&dyn Namespace, &Inode) -> io::Result<T>,
+    ) -> io::Result<T> {
+        let Some((tree, node)) = self.0.of(inode)? else { return below(self.below(), inode) };
+        if let Some(lowered) = tree.lowered(node)? {
+            return below(self.below(), &lowered);
+        }
+        match in_tree(&tree) {
+            // The tree was given back meanwhile.
+            Err(error) if error.errno() == Some(libc::ESTALE) => match tree.lowered(node)? {
+                Some(lowered) => below(self.below(), &lowered),
+                None => Err(error),
+            },
+            answer => answer,
+        }
+    }
+
+    /// Asks about two inodes: their common tree, or the namespace below. Trees with a border between the two are given back first;
+    /// `EXDEV` if that is not possible now.
+    fn ask_both<T>(
+        &self,
+        (one, other): (&Inode, &Inode),
+        in_tree: impl Fn(&OpenTree) -> io::Result<T>,
+        below: impl Fn(&dyn Namespace, &Inode, &Inode) -> io::Result<T>,
+    ) -> io::Result<T> {
+        loop {
+            let trees = [self.live(one)?, self.live(other)?];
+            match &trees {
+                [Some(tree), Some(same)] if Arc::ptr_eq(tree, same) => match in_tree(tree) {
+                    Err(error) if error.errno() == Some(libc::ESTALE) && tree.is_returned() => {}
+                    answer => return answer,
+                },
+                [None, None] => {
+                    let [one, other] = [self.lowered(one)?, self.lowered(other)?];
+                    return below(self.below(), one.of(), other.of());
+                }
+                _ => trees.iter().flatten().try_for_each(|tree| self.give_back(tree))?,
+            }
+        }
+    }
+
+    fn give_back(&self, tree: &Arc<OpenTree>) -> io::Result<()> {
+        let width = (self.0.settings.policy)(&self.0.path_of(tree)).name_streams;
+        let how = Applying { interrupted: &is_interrupted, ..Applying::with_width(width) };
+        match self.0.give_back(tree, &how)? {
+            None => Ok(()),
+            Some(report) if report.interrupted => Err(Errno::INTR.into()),
+            Some(_) => Err(Errno::XDEV.into()),
+        }
+    }
+
+    /// Returns the tree of an inode, if it is delegated now.
+    fn live(&self, inode: &Inode) -> io::Result<Option<Arc<OpenTree>>> {
+        Ok(self.0.of(inode)?.map(|(tree, _)| tree).filter(|tree| !tree.is_returned()))
+    }
+
+    /// Returns the inode of the namespace below that stands for an inode.
+    fn lowered<'a>(&self, inode: &'a Inode) -> io::Result<Lowered<'a>> {
+        match self.0.of(inode)? {
+            None => Ok(Lowered::Same(inode)),
+            Some((tree, node)) => Ok(Lowered::Other(tree.lowered(node)?.ok_or(Errno::STALE)?)),
+        }
+    }
+
+    /// Puts the root of a tree in the place of the directory that it is below.
+    fn instead(&self, found: Found) -> io::Result<Found> {
+        if found.inode.kind() != FileType::Directory {
+            return Ok(found);
+        }
+        let Some(tree) = self.0.rooted_at(&found.inode)? else {
+            let most = self.0.settings.remote_wait;
+            self.0.unmarked.check(self.below(), &found.inode, &found.attributes, most)?;
+            return Ok(found);
+        };
+        let inode = tree.tree.root()?;
+        let attributes = tree.tree.attributes(&inode)?;
+        Ok(Found { inode, attributes })
+    }
+
+    /// Returns the tree whose root has this name below.
+    fn named(&self, parent: &Inode, name: &OsStr) -> io::Result<Option<Arc<OpenTree>>> {
+        if self.0.is_empty() {
+            return Ok(None);
+        }
+        match self.below().lookup(parent, name) {
+            Err(error) if error.errno() == Some(libc::ENOENT) => Ok(None),
+            found => {
+                let inode = found?.inode;
+                if inode.kind() == FileType::Directory { self.0.rooted_at(&inode) } else { Ok(None) }
+            }
+        }
+    }
+
+    /// Prepares for the removal of a tree's root: the global store loses what the tree has lost. `ENOTEMPTY` if names are left.
+    fn empty(&self, tree: &OpenTree) -> io::Result<()> {
+        if !tree.is_bare()? {
+            return Err(Errno::NOTEMPTY.into());
+        }
+        let report = tree.apply(&Applying { interrupted: &is_interrupted, ..Applying::with_width(1) }, None)?;
+        match report.stuck.first() {
+            Some(stuck) => Err(io::Error::from_raw_os_error(stuck.errno)),
+            None if report.interrupted => Err(Errno::INTR.into()),
+            None => Ok(()),
+        }
+    }
+
+    /// Renames below, where a tree's root may be moved or replaced.
+    fn rename_below(
+        &self,
+        caller: &Caller,
+        from: (&Inode, &OsStr),
+        to: (&Inode, &OsStr),
+        flags: u32,
+    ) -> io::Result<()> {
+        let keeps = RenameFlags::NOREPLACE | RenameFlags::EXCHANGE;
+        let replaces = !RenameFlags::from_bits_retain(flags).intersects(keeps);
+        let replaced = if replaces { self.named(to.0, to.1)? } else { None };
+        let moved = if replaced.is_some() { self.named(from.0, from.1)? } else { None };
+        let replaced = replaced.filter(|tree| moved.as_ref().is_none_or(|moved| !Arc::ptr_eq(tree, moved)));
+        if let Some(tree) = &replaced {
+            self.empty(tree)?;
+        }
+        self.below().rename(caller, from, to, flags)?;
+        replaced.map_or(Ok(()), |tree| self.0.end(&tree))
+    }
+}
+
+/// An inode of the namespace below.
+enum Lowered<'a> {
+    Same(&'a Inode),
+    Other(Arc<Inode>),
+}
+
+impl Lowered<'_> {
+    fn of(&self) -> &Inode {
+        match self {
+            Lowered::Same(inode) => inode,
+            Lowered::Other(inode) => inode,
+        }
+    }
+}
+
+impl Names for TreesNamespace {
+    fn root(&self) -> io::Result<Inode> {
+        self.below().root()
+    }
+
+    fn lookup(&self, parent: &Inode, name: &OsStr) -> io::Result<Found> {
+        let below = |below: &dyn Namespace, parent: &Inode| self.instead(below.lookup(parent, name)?);
+        self.ask(parent, |tree| tree.tree.lookup(parent, name), below)
+    }
+
+    fn create(&self, caller: &Caller, parent: &Inode, new: NewFile<'_>) -> io::Result<(Found, Arc<dyn Anchor>)> {
+        let below = |below: &dyn Namespace, parent: &Inode| below.create(caller, parent, new);
+        self.ask(parent, |tree| tree.tree.create(caller, parent, new), below)
+    }
+
+    fn make(&self, caller: &Caller, parent: &Inode, name: &OsStr, new: NewName<'_>) -> io::Result<()> {
+        let make = |below: &dyn Namespace, parent: &Inode| {
+            below.make(caller, parent, name, new)?;
+            let path = below.path_of(parent).unwrap_or_default();
+            if matches!(new, NewName::Directory(_)) && self.0.wants(caller, &path.join(name)) {
+                self.0.begin(caller, parent, name);
+            }
+            Ok(())
+        };
+        self.ask(parent, |tree| tree.tree.make(caller, parent, name, new), make)
+    }
+
+    fn link(&self, caller: &Caller, inode: &Inode, parent: &Inode, name: &OsStr) -> io::Result<()> {
+        let below = |below: &dyn Namespace, inode: &Inode, parent: &Inode| below.link(caller, inode, parent, name);
+        self.ask_both((inode, parent), |tree| tree.tree.link(caller, inode, parent, name), below)
+    }
+
+    fn remove(&self, caller: &Caller, parent: &Inode, name: &OsStr, what: NameKind) -> io::Result<()> {
+        let remove = |below: &dyn Namespace, parent: &Inode| {
+            let tree = if what == NameKind::Directory { self.named(parent, name)? } else { None };
+            if let Some(tree) = &tree {
+                self.empty(tree)?;
+            }
+            below.remove(caller, parent, name, what)?;
+            tree.map_or(Ok(()), |tree| self.0.end(&tree))
+        };
+        self.ask(parent, |tree| tree.tree.remove(caller, parent, name, what), remove)
+    }
+
+    fn rename(&self, caller: &Caller, from: (&Inode, &OsStr), to: (&Inode, &OsStr), flags: u32) -> io::Result<()> {
+        let in_tree = |tree: &OpenTree| tree.tree.rename(caller, from, to, flags);
+        self.ask_both((from.0, to.0), in_tree, |_, old, new| {
+            self.rename_below(caller, (old, from.1), (new, to.1), flags)
+        })
+    }
+
+    fn read_symlink(&self, inode: &Inode) -> io::Result<Vec<u8>> {
+        self.ask(inode, |tree| tree.tree.read_symlink(inode), |below, inode| below.read_symlink(inode))
+    }
+
+    fn open_directory(&self, caller: &Caller, inode: &Inode) -> io::Result<Box<dyn OpenDirectory>> {
+        let below = |below: &dyn Namespace, inode: &Inode| below.open_directory(caller, inode);
+        self.ask(inode, |tree| tree.tree.open_directory(caller, inode), below)
+    }
+
+    fn find(&self, identity: &Identity, hint: &Path, since: KnownSince) -> io::Result<Option<Inode>> {
+        if delegation::node_of_key(identity).is_some() {
+            return Ok(self.0.of_identity(identity).and_then(|(tree, number)| tree.tree.inode(number)));
+        }
+        let Some(inode) = self.below().find(identity, hint, since)? else { return Ok(None) };
+        match self.0.rooted_at(&inode)? {
+            Some(tree) => Ok(Some(tree.tree.root()?)),
+            None => Ok(Some(inode)),
+        }
+    }
+
+    fn path_of(&self, inode: &Inode) -> Option<PathBuf> {
+        let Some((tree, node)) = self.0.of(inode).ok()? else { return self.below().path_of(inode) };
+        if let Ok(Some(lowered)) = tree.lowered(node) {
+            return self.below().path_of(&lowered);
+        }
+        let inside = tree.tree.path_of(inode)?;
+        let root = self.below().path_of(&tree.root)?;
+        Some(if inside.as_os_str().is_empty() { root } else { root.join(inside) })
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.0.sync()?;
+        self.below().sync()
+    }
+}
+
+impl Attributes for TreesNamespace {
+    fn attributes(&self, inode: &Inode) -> io::Result<FileAttributes> {
+        self.ask(inode, |tree| tree.tree.attributes(inode), |below, inode| below.attributes(inode))
+    }
+
+    fn set_owner(&self, caller: &Caller, inode: &Inode, uid: Option<u32>, gid: Option<u32>) -> io::Result<()> {
+        self.ask(
+            inode,
+            |tree| tree.tree.set_owner(caller, inode, uid, gid),
+            |below, inode| below.set_owner(caller, inode, uid, gid),
+        )
+    }
+
+    fn set_mode(&self, caller: &Caller, inode: &Inode, mode: u32) -> io::Result<()> {
+        self.ask(
+            inode,
+            |tree| tree.tree.set_mode(caller, inode, mode),
+            |below, inode| below.set_mode(caller, inode, mode),
+        )
+    }
+
+    fn set_times(&self, caller: &Caller, inode: &Inode, times: [Option<NewTime>; 2]) -> io::Result<()> {
+        self.ask(
+            inode,
+            |tree| tree.tree.set_times(caller, inode, times),
+            |below, inode| below.set_times(caller, inode, times),
+        )
+    }
+
+    fn check_open(&self, caller: &Caller, inode: &Inode, mode: Mode) -> io::Result<()> {
+        self.ask(
+            inode,
+            |tree| tree.tree.check_open(caller, inode, mode),
+            |below, inode| below.check_open(caller, inode, mode),
+        )
+    }
+
+    fn xattr(&self, inode: &Inode, name: &CStr) -> io::Result<Vec<u8>> {
+        self.ask(inode, |tree| tree.tree.xattr(inode, name), |below, inode| below.xattr(inode, name))
+    }
+
+    fn xattr_names(&self, inode: &Inode) -> io::Result<Vec<u8>> {
+        self.ask(inode, |tree| tree.tree.xattr_names(inode), |below, inode| below.xattr_names(inode))
+    }
+
+    fn set_xattr(&self, caller: &Caller, inode: &Inode, name: &CStr, value: &[u8], flags: u32) -> io::Result<()> {
+        self.ask(
+            inode,
+            |tree| tree.tree.set_xattr(caller, inode, name, value, flags),
+            |below, inode| below.set_xattr(caller, inode, name, value, flags),
+        )
+    }
+
+    fn remove_xattr(&self, caller: &Caller, inode: &Inode, name: &CStr) -> io::Result<()> {
+        self.ask(
+            inode,
+            |tree| tree.tree.remove_xattr(caller, inode, name),
+            |below, inode| below.remove_xattr(caller, inode, name),
+        )
+    }
+
+    fn flags(&self, caller: &Caller, inode: &Inode, command: u32, argument: &mut [u8]) -> io::Result<()> {
+        match self.live(inode)? {
+            Some(tree) => tree.tree.flags(caller, inode, command, argument),
+            None => self.below().flags(caller, self.lowered(inode)?.of(), command, argument),
+        }
+    }
+
+    fn keeps_acls(&self) -> bool {
+        self.below().keeps_acls()
+    }
+
+    fn space(&self) -> io::Result<FileSystemSpace> {
+        self.below().space()
+    }
+}
+
+impl Namespace for TreesNamespace {
+    fn anchor(&self, inode: &Inode, what: AnchorFor<'_>) -> io::Result<Arc<dyn Anchor>> {
+        self.ask(inode, |tree| tree.tree.anchor(inode), |below, inode| below.anchor(inode, what))
+    }
+
+    fn identify(&self, inode: &Inode, may_be_known: &dyn Fn(&[u8]) -> bool) -> io::Result<bool> {
+        if delegation::node_of_key(inode.key()).is_some() {
+            Ok(true)
+        } else {
+            self.below().identify(inode, may_be_known)
+        }
+    }
+
+    fn calls(&self) -> Store {
+        self.below().calls()
+    }
+
+    fn acts_for_all(&self) -> bool {
+        self.below().acts_for_all()
+    }
+
+    fn hidden_files(&self) -> &dyn HiddenFiles {
+        self.below().hidden_files()
+    }
+
+    fn store(&self) -> &dyn GlobalStore {
+        self.below().store()
+    }
+}

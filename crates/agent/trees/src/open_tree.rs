@@ -1,0 +1,312 @@
+//! One delegated tree that is open: its index, its files' data, and its directory in the global store.
+
+use std::collections::HashMap;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use concurrency::{Instant, Mutex};
+use delegation::{
+    ApplyProgress, ApplyReport, ApplyRequest, BelowState, Contents, DataPlace, DelegatedTree, DelegationSettings,
+    FilesBelow, NodeKind, NodeNumber, NodeState, StoreTree,
+};
+use durable::sync_directory;
+use global_store::{Access, StoreFile};
+use namespace::{AnchorFor, Caller, FileAttributes, FileSystemSpace, Inode, KnownSince, Names, Namespace};
+use rustix::io::Errno;
+use types::{Identity, Step};
+
+use crate::files::TreeFiles;
+use crate::limits;
+use crate::record::TreeRecord;
+
+/// Names in the directory of a tree.
+const LOG: &str = "log";
+const DATA: &str = "data";
+
+/// A delegated tree.
+pub struct OpenTree {
+    /// Index and log.
+    pub tree: DelegatedTree,
+    /// Data of the regular files.
+    pub files: TreeFiles,
+    /// The tree's directory in the global store.
+    pub root: Arc<Inode>,
+    /// Identity of that directory.
+    pub identity: Identity,
+    directory: PathBuf,
+    below: Arc<StoreBelow>,
+    store: Arc<StoreTree>,
+    totals: Arc<Totals>,
+    /// Whether the directory's own name survives a crash of the machine.
+    named: AtomicBool,
+    /// Sequence up to which the log survives a crash of the machine.
+    synced: AtomicU64,
+    pub(crate) changes: Mutex<Changes>,
+    /// Whether the tree was given back: the global store has everything, and answers from now on.
+    returned: AtomicBool,
+    /// Files of a tree that was given back, as they are in the global store.
+    lowered: Mutex<HashMap<NodeNumber, Arc<Inode>>>,
+}
+
+/// Times of changes, by which the owner decides when a tree is applied.
+pub(crate) struct Changes {
+    /// End of the log when it was last looked at.
+    pub end: u64,
+    /// When the end was last seen to move.
+    pub moved: Instant,
+    /// When the first change was seen that the global store lacks; `None`: it has all.
+    pub pending: Option<Instant>,
+}
+
+/// How a tree is applied, as [`ApplyRequest`] says.
+#[derive(Clone, Copy)]
+pub struct Applying<'a> {
+    pub width: usize,
+    pub progress: &'a dyn Fn(ApplyProgress),
+    pub interrupted: &'a dyn Fn() -> bool,
+}
+
+impl Applying<'_> {
+    /// Brings so many files at a time to the store, tells nobody, and goes on to the end.
+    pub fn with_width(width: usize) -> Applying<'static> {
+        Applying { width, progress: &|_| {}, interrupted: &|| false }
+    }
+}
+
+/// Files of the global store, as a tree asks for them.
+struct StoreBelow {
+    namespace: Arc<dyn Namespace>,
+    /// Taken away at the end of the tree, which holds this.
+    tree: Mutex<Option<DelegatedTree>>,
+}
+
+impl FilesBelow for StoreBelow {
+    fn open(&self, node: NodeNumber, access: Access) -> io::Result<Box<dyn StoreFile>> {
+        let state = self.tree.lock().as_ref().and_then(|tree| tree.state(node)).ok_or(Errno::STALE)?;
+        let BelowState::At(copy) = &state.below else { return Err(Errno::NOENT.into()) };
+        let identity = copy.identity.as_ref().ok_or(Errno::NOENT)?;
+        let found = self.namespace.find(identity, "".as_ref(), KnownSince::InUse)?.ok_or(Errno::NOENT)?;
+        self.namespace.anchor(&found, AnchorFor::Any)?.open(access)
+    }
+
+    fn space(&self) -> io::Result<FileSystemSpace> {
+        self.namespace.space()
+    }
+}
+
+/// What was brought to the global store since the start.
+#[derive(Default)]
+pub(crate) struct Totals {
+    /// Regular files whose content was copied, as often as it was.
+    pub files: AtomicU64,
+    /// Bytes of their content.
+    pub bytes: AtomicU64,
+    /// Microseconds in which a tree was applied.
+    pub busy_us: AtomicU64,
+}
+
+/// Contents of files that nobody writes meanwhile.
+struct Whole {
+    tree: DelegatedTree,
+    totals: Arc<Totals>,
+    files: TreeFiles,
+    contents: Arc<dyn Contents>,
+}
+
+impl Whole {
+    fn check(&self, node: NodeNumber) -> io::Result<()> {
+        if self.files.is_written_to(node) { Err(Errno::BUSY.into()) } else { Ok(()) }
+    }
+}
+
+impl Contents for Whole {
+    fn write(&self, node: NodeNumber, data: DataPlace, into: &dyn StoreFile) -> io::Result<()> {
+        self.check(node)?;
+        self.contents.write(node, data, into)?;
+        self.check(node)?;
+        let bytes = self.tree.state(node).map_or(0, |state| state.size);
+        self.totals.files.fetch_add(1, Ordering::Relaxed);
+        self.totals.bytes.fetch_add(bytes, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+impl OpenTree {
+    /// Opens the tree in `directory` of the burst buffer, or begins one there.
+    pub fn open(
+        namespace: &Arc<dyn Namespace>,
+        directory: PathBuf,
+        record: &TreeRecord,
+        root: Inode,
+        totals: &Arc<Totals>,
+    ) -> io::Result<OpenTree> {
+        let log = delegation::log::MountedLogDirectory::new(directory.join(LOG))?;
+        let below = Arc::new(StoreBelow { namespace: Arc::clone(namespace), tree: Mutex::new(None) });
+        let settings = DelegationSettings {
+            log_file_bytes: limits::LOG_FILE_BYTES,
+            root_ino: root.ino(),
+            ..DelegationSettings::default()
+        };
+        let state = state_of(&**namespace, &root)?;
+        let theirs: Arc<dyn FilesBelow> = Arc::clone(&below) as _;
+        let (tree, report) = DelegatedTree::open(Box::new(log), theirs, settings, state)?;
+        if let Some(damage) = &report.damage {
+            tracing::error!(?damage, tree = %directory.display(), "the name log of a delegated tree is damaged");
+        }
+        *below.tree.lock() = Some(tree.share());
+        let (files, found) = TreeFiles::open(&directory.join(DATA), tree.share())?;
+        for node in &found.lost {
+            tracing::error!(node = node.0, tree = %directory.display(), "the data of a file is lost");
+        }
+        let root = Arc::new(root);
+        let store = StoreTree { namespace: Arc::clone(namespace), root: Arc::clone(&root), agent: record.mark.clone() };
+        let pending = (tree.pending_len() > 0).then(Instant::now);
+        let changes = Mutex::new(Changes { end: tree.log().end(), moved: Instant::now(), pending });
+        let (returned, lowered) = (AtomicBool::new(false), Mutex::default());
+        let (named, synced) = (AtomicBool::new(!report.is_new), AtomicU64::new(0));
+        let totals = Arc::clone(totals);
+        let (identity, store) = (record.identity.clone(), Arc::new(store));
+        Ok(OpenTree {
+            tree,
+            files,
+            root,
+            identity,
+            directory,
+            below,
+            store,
+            totals,
+            named,
+            synced,
+            changes,
+            returned,
+            lowered,
+        })
+    }
+
+    /// Directory of the tree in the burst buffer.
+    pub fn directory(&self) -> &std::path::Path {
+        &self.directory
+    }
+
+    /// Brings what the global store lacks there, as far as that is possible now: all, or only one node and the directories above.
+    pub fn apply(&self, how: &Applying<'_>, only: Option<NodeNumber>) -> io::Result<ApplyReport> {
+        self.files.settle_all()?;
+        let began = Instant::now();
+        let (tree, totals) = (self.tree.share(), Arc::clone(&self.totals));
+        let contents: Arc<dyn Contents> =
+            Arc::new(Whole { tree, totals, files: self.files.clone(), contents: self.files.contents() });
+        let Applying { width, progress, interrupted } = *how;
+        let request = ApplyRequest { width, progress, interrupted, ..ApplyRequest::new(&self.store, &contents) };
+        let report = match only {
+            Some(node) => self.tree.apply_node(node, &request),
+            None => self.tree.apply(&request),
+        };
+        self.totals.busy_us.fetch_add(began.elapsed().as_micros() as u64, Ordering::Relaxed);
+        Ok(report)
+    }
+
+    /// Makes everything that was done so far survive a crash of the machine.
+    pub fn sync(&self) -> io::Result<()> {
+        let end = self.tree.log().end();
+        self.files.sync()?;
+        self.tree.log().sync(end)?;
+        if !self.named.load(Ordering::Acquire) {
+            sync_directory(&self.directory).step("sync the directory of a delegated tree")?;
+            self.directory.parent().map_or(Ok(()), sync_directory).step("sync the directory of delegated trees")?;
+            self.named.store(true, Ordering::Release);
+        }
+        self.synced.fetch_max(end, Ordering::AcqRel);
+        Ok(())
+    }
+
+    /// Whether the log has records that a crash of the machine may lose.
+    pub fn is_unsynced(&self) -> bool {
+        self.tree.log().end() > self.synced.load(Ordering::Acquire)
+    }
+
+    /// Whether the global store has everything, and nobody writes.
+    pub fn is_settled(&self) -> bool {
+        self.tree.pending_len() == 0 && self.files.writers().is_empty()
+    }
+
+    /// Ends the use of the tree, whose directory in the burst buffer may be removed then.
+    pub fn close(&self) {
+        *self.below.tree.lock() = None;
+    }
+}
+
+impl OpenTree {
+    /// Ends the delegation if the global store has everything and nobody writes. Returns whether it has ended.
+    pub fn give_up(&self) -> io::Result<bool> {
+        if !self.files.writers().is_empty() || !self.tree.freeze() {
+            return Ok(false);
+        }
+        self.returned.store(true, Ordering::Release);
+        Ok(true)
+    }
+
+    /// Whether the tree was given back.
+    pub fn is_returned(&self) -> bool {
+        self.returned.load(Ordering::Acquire)
+    }
+
+    /// Returns the file of the global store that a node of a tree has become; `None` while the tree is delegated, and for a node
+    /// without a name.
+    pub fn lowered(&self, node: NodeNumber) -> io::Result<Option<Arc<Inode>>> {
+        if !self.is_returned() {
+            return Ok(None);
+        }
+        if node == NodeNumber::ROOT {
+            return Ok(Some(Arc::clone(&self.root)));
+        }
+        if let Some(known) = self.lowered.lock().get(&node) {
+            return Ok(Some(Arc::clone(known)));
+        }
+        let Some(BelowState::At(copy)) = self.tree.state(node).map(|state| state.below) else { return Ok(None) };
+        let Some(identity) = copy.identity.as_ref() else { return Ok(None) };
+        let namespace = &self.store.namespace;
+        let inside = self.tree.inode(node).and_then(|inode| self.tree.path_of(&inode)).unwrap_or_default();
+        let hint = namespace.path_of(&self.root).unwrap_or_default().join(inside);
+        let inode = Arc::new(namespace.find(identity, &hint, KnownSince::InUse)?.ok_or(Errno::STALE)?);
+        self.lowered.lock().insert(node, Arc::clone(&inode));
+        Ok(Some(inode))
+    }
+}
+
+/// Returns the state of a directory that becomes the root of a tree.
+fn state_of(namespace: &dyn Namespace, root: &Inode) -> io::Result<NodeState> {
+    let found: FileAttributes = namespace.attributes(root)?;
+    let dress = ((found.mode & 0o7777) as u16, found.uid, found.gid);
+    let mut state = NodeState::new(NodeNumber::ROOT, NodeKind::Directory, dress, found.ctime.into());
+    (state.atime, state.mtime) = (found.atime.into(), found.mtime.into());
+    let listed = match namespace.xattr_names(root) {
+        Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => Vec::new(),
+        listed => listed?,
+    };
+    for name in listed.split(|byte| *byte == 0).filter(|name| is_carried(name)) {
+        let value = namespace.xattr(root, &std::ffi::CString::new(name)?)?;
+        state.xattrs.insert(name.into(), value.into());
+    }
+    Ok(state)
+}
+
+/// Whether an extended attribute belongs to the directory, and not to the store or to agents.
+fn is_carried(name: &[u8]) -> bool {
+    let of_users = name.starts_with(b"user.") && !name.starts_with(b"user.forebay.");
+    of_users || name.starts_with(b"system.posix_acl_")
+}
+
+impl OpenTree {
+    /// Whether the root has no names.
+    pub fn is_bare(&self) -> io::Result<bool> {
+        let mut bare = true;
+        let root = self.tree.root()?;
+        self.tree.open_directory(&Caller::own(), &root)?.read(0, &mut |entry| {
+            bare &= entry.name == "." || entry.name == "..";
+            bare
+        })?;
+        Ok(bare)
+    }
+}

@@ -1,0 +1,244 @@
+//! All trees of one accelerated directory.
+
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use concurrency::{Mutex, RwLock};
+use config::Policy;
+use delegation::{ApplyReport, NodeNumber, node_of_key};
+use namespace::{Inode, KnownSince, Namespace};
+use rustix::io::Errno;
+use types::{HasErrno, Identity, Step, reported};
+
+use crate::background;
+use crate::limits;
+use crate::mark::{self, Unmarked};
+use crate::open_tree::{Applying, OpenTree, Totals};
+use crate::record::TreeRecord;
+
+/// Policy of a path below the accelerated directory.
+pub type PolicyOf = Box<dyn Fn(&Path) -> Arc<Policy> + Send + Sync>;
+
+/// What trees need of their surroundings.
+pub struct TreesSettings {
+    /// Names and attributes of the global store.
+    pub namespace: Arc<dyn Namespace>,
+    /// Directory of all trees in the burst buffer; made with the first tree.
+    pub directory: PathBuf,
+    /// This agent's name, which no other agent has.
+    pub agent: String,
+    /// Policies of directories.
+    pub policy: PolicyOf,
+    /// How long a lookup waits for another agent to give back a directory.
+    pub remote_wait: Duration,
+    /// Whether directories may become trees, and trees are applied in the background.
+    pub background: bool,
+}
+
+/// The delegated trees of one accelerated directory.
+pub struct Trees {
+    pub(crate) settings: TreesSettings,
+    all: RwLock<All>,
+    /// Number of open trees, for calls that have nothing to do if there are none.
+    count: AtomicUsize,
+    /// Users for whom the store was found to keep what it is told, and those for whom it was not.
+    pub(crate) tried: Mutex<HashMap<u32, bool>>,
+    pub(crate) totals: Arc<Totals>,
+    /// Directories that no other agent has.
+    pub(crate) unmarked: Unmarked,
+    /// Whether no directory becomes a tree any more.
+    pub(crate) quiet: AtomicBool,
+    /// Trees of the burst buffer that could not be opened, with the reason.
+    pub(crate) unopened: Mutex<Vec<(TreeRecord, io::Error)>>,
+}
+
+#[derive(Default)]
+struct All {
+    by_log: HashMap<[u8; 16], Arc<OpenTree>>,
+    /// Inode numbers of roots below.
+    roots: HashSet<u64>,
+}
+
+impl Trees {
+    /// Opens the trees that an earlier agent left in the burst buffer.
+    pub fn open(settings: TreesSettings) -> io::Result<Arc<Trees>> {
+        let trees = Arc::new(Trees {
+            settings,
+            all: RwLock::default(),
+            count: AtomicUsize::new(0),
+            tried: Mutex::default(),
+            totals: Arc::default(),
+            unmarked: Unmarked::default(),
+            quiet: AtomicBool::new(false),
+            unopened: Mutex::default(),
+        });
+        let listed = match std::fs::read_dir(&trees.settings.directory) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            listed => Some(listed.step("list the delegated trees")?),
+        };
+        for entry in listed.into_iter().flatten() {
+            trees.open_left(entry?.path())?;
+        }
+        if trees.settings.background {
+            background::start(&trees)?;
+        }
+        Ok(trees)
+    }
+
+    fn open_left(&self, directory: PathBuf) -> io::Result<()> {
+        let Some(record) = TreeRecord::read(&directory)? else {
+            // Nothing was logged yet: the record comes first.
+            return std::fs::remove_dir_all(&directory).step("remove what is left of a delegated tree");
+        };
+        match self.open_recorded(&directory, &record) {
+            Ok(None) => std::fs::remove_dir_all(&directory).step("remove what is left of a delegated tree"),
+            Ok(Some(tree)) => {
+                self.add(tree);
+                Ok(())
+            }
+            Err(error) => {
+                tracing::error!(%error, path = %record.path.display(), "a delegated tree cannot be opened");
+                self.unopened.lock().push((record, error));
+                Ok(())
+            }
+        }
+    }
+
+    /// Opens a tree, if anything of it is left: one without a mark was about to begin or to be given back.
+    fn open_recorded(&self, directory: &Path, record: &TreeRecord) -> io::Result<Option<OpenTree>> {
+        let namespace = &self.settings.namespace;
+        let root = namespace.find(&record.identity, &record.path, KnownSince::Restart)?;
+        let root = root.ok_or_else(|| reported(libc::ENOENT, "the directory of a delegated tree is gone"))?;
+        let is_ours = mark::get(&**namespace, &root)?.as_deref() == Some(&record.mark);
+        let tree = OpenTree::open(namespace, directory.to_owned(), record, root, &self.totals)?;
+        match (is_ours, tree.tree.pending_len()) {
+            (true, _) => Ok(Some(tree)),
+            (false, 0) => {
+                tree.close();
+                Ok(None)
+            }
+            (false, waiting) => {
+                tree.close();
+                let why = format!("the directory is not marked as ours any more, and {waiting} names wait for it");
+                Err(reported(libc::EBUSY, &why))
+            }
+        }
+    }
+
+    pub(crate) fn add(&self, tree: OpenTree) -> Arc<OpenTree> {
+        let tree = Arc::new(tree);
+        let mut all = self.all.write();
+        all.roots.insert(tree.root.ino());
+        all.by_log.insert(*tree.tree.log().id(), Arc::clone(&tree));
+        self.count.store(all.by_log.len(), Ordering::Release);
+        tree
+    }
+
+    /// Ends a tree that was given back, or whose directory is gone: nothing of it stays in the burst buffer.
+    pub(crate) fn end(&self, tree: &Arc<OpenTree>) -> io::Result<()> {
+        {
+            let mut all = self.all.write();
+            let is_held = tree.is_returned() && tree.tree.is_held();
+            all.by_log.retain(|_, other| is_held || !Arc::ptr_eq(other, tree));
+            all.roots = all.by_log.values().filter(|tree| !tree.is_returned()).map(|tree| tree.root.ino()).collect();
+            self.count.store(all.by_log.len(), Ordering::Release);
+        }
+        tree.close();
+        std::fs::remove_dir_all(tree.directory()).step("remove a delegated tree from the burst buffer")
+    }
+
+    /// Gives a tree back: the global store gets everything and answers from then on. Returns why that was not possible, or `None`.
+    pub(crate) fn give_back(&self, tree: &Arc<OpenTree>, how: &Applying<'_>) -> io::Result<Option<ApplyReport>> {
+        for _ in 0..limits::GIVE_BACK_TRIES {
+            let report = tree.apply(how, None)?;
+            if !report.stuck.is_empty() || report.interrupted {
+                return Ok(Some(report));
+            }
+            // What was changed meanwhile takes another turn.
+            if tree.give_up()? {
+                mark::remove(&*self.settings.namespace, &tree.root)?;
+                self.end(tree)?;
+                return Ok(None);
+            }
+        }
+        Ok(Some(ApplyReport::default()))
+    }
+
+    /// Whether there are no trees.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Number of open trees.
+    pub fn len(&self) -> usize {
+        self.count.load(Ordering::Acquire)
+    }
+
+    /// Returns all trees that are delegated.
+    pub(crate) fn all(&self) -> Vec<Arc<OpenTree>> {
+        self.all.read().by_log.values().filter(|tree| !tree.is_returned()).cloned().collect()
+    }
+
+    /// Forgets trees that were given back, once the kernel has no inode of them.
+    pub(crate) fn forget_returned(&self) {
+        let is_over = |tree: &OpenTree| tree.is_returned() && !tree.tree.is_held();
+        if self.all.read().by_log.values().any(|tree| is_over(tree)) {
+            let mut all = self.all.write();
+            all.by_log.retain(|_, tree| !is_over(tree));
+            self.count.store(all.by_log.len(), Ordering::Release);
+        }
+    }
+
+    /// Returns the tree and the node that a provisional identity names.
+    pub(crate) fn of_identity(&self, identity: &Identity) -> Option<(Arc<OpenTree>, NodeNumber)> {
+        let (log, number) = node_of_key(identity)?;
+        Some((self.all.read().by_log.get(&log)?.clone(), number))
+    }
+
+    /// Returns the tree and the node of an inode; `None` for one of the namespace below. `ESTALE` if the tree is forgotten.
+    pub(crate) fn of(&self, inode: &Inode) -> io::Result<Option<(Arc<OpenTree>, NodeNumber)>> {
+        match self.of_identity(inode.key()) {
+            None if node_of_key(inode.key()).is_some() => Err(Errno::STALE.into()),
+            found => Ok(found),
+        }
+    }
+
+    /// Returns the tree whose root an inode of the namespace below is.
+    pub(crate) fn rooted_at(&self, inode: &Inode) -> io::Result<Option<Arc<OpenTree>>> {
+        if self.is_empty() || !self.all.read().roots.contains(&inode.ino()) {
+            return Ok(None);
+        }
+        self.settings.namespace.identify(inode, &|_| true)?;
+        Ok(self
+            .all
+            .read()
+            .by_log
+            .values()
+            .find(|tree| !tree.is_returned() && tree.identity == *inode.identity())
+            .cloned())
+    }
+
+    /// Returns the path of a tree's root below the accelerated directory, as far as known.
+    pub(crate) fn path_of(&self, tree: &OpenTree) -> PathBuf {
+        self.settings.namespace.path_of(&tree.root).unwrap_or_default()
+    }
+
+    /// Makes everything in all trees survive a crash of the machine.
+    pub(crate) fn sync(&self) -> io::Result<()> {
+        self.all().iter().try_for_each(|tree| tree.sync())
+    }
+
+    /// Gives back the trees of which the global store has everything. Called when nobody uses them any more.
+    pub(crate) fn give_back_settled(&self) {
+        self.quiet.store(true, Ordering::Release);
+        for tree in self.all().into_iter().filter(|tree| tree.is_settled()) {
+            if let Err(error) = self.give_back(&tree, &Applying::with_width(1)) {
+                tracing::warn!(%error, errno = error.errno(), "a delegated tree could not be given back");
+            }
+        }
+    }
+}
