@@ -133,5 +133,6 @@ if [ -z "${FOREBAY_PLAIN:-}" ]; then
   compare_policy agent memory "$scratch/memory/agent" "$scratch/stacked/buffer" cache=both "$@"
 fi
 compare_policy published memory "$scratch/memory/published" "$scratch/memory/publishing" publish=atomic "$@"
+compare_policy delegated memory "$scratch/memory/delegated" "$scratch/memory/delegating" delegate=new "$@"
 compare_names names memory "$scratch/memory/served" "$scratch/memory/server" "$scratch/names" "$@"
 finish
