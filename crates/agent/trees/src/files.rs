@@ -156,7 +156,7 @@ impl TreeFiles {
         if let Some(open) = self.shared.table.get(node) {
             let mut using = open.using.lock();
             if using.local.is_some() {
-                return using.times_set();
+                return using.mark();
             }
         }
         match self.shared.tree.content(node).map(|content| content.place) {
@@ -171,10 +171,11 @@ impl TreeFiles {
         let open = self.shared.table.enter(node);
         {
             let mut using = open.using.lock();
-            using.unlinked = true;
-            if using.local.is_none()
-                && let Some(content) = self.shared.tree.content(node).filter(|content| !content.has_name)
-                && let DataPlace::Replica(number) = content.place
+            let content = self.shared.tree.content(node);
+            using.unlinked = content.is_none_or(|content| !content.has_name);
+            if using.unlinked
+                && using.local.is_none()
+                && let Some(DataPlace::Replica(number)) = content.map(|content| content.place)
             {
                 self.shared.directory.remove(number);
             }

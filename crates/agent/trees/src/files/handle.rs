@@ -44,7 +44,7 @@ impl TreeHandle {
         handle.open.prepare(handle.shared.place(), how, interrupted)?;
         handle.version = handle.open.version()?;
         if how.write || how.truncate {
-            handle.open.begin_writing(handle.shared.place(), how.created)?;
+            handle.open.begin_writing(handle.shared.place())?;
             handle.writes = true;
         }
         if how.truncate {

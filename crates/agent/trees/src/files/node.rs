@@ -53,9 +53,11 @@ pub(super) struct LocalFile {
     pub fd: Arc<OwnedFd>,
     /// Open for both, once a write was made through the agent.
     writing: Option<Arc<OwnedFd>>,
+    /// Whether nobody could write since the file was made.
+    is_new: bool,
 }
 
-/// What an open file needs of its tree.
+/// The tree and the local files to which an open file belongs.
 #[derive(Clone, Copy)]
 pub(super) struct Place<'a> {
     pub tree: &'a DelegatedTree,
@@ -79,8 +81,8 @@ impl OpenNode {
         if self.using.lock().local.is_some() {
             return Ok(());
         }
-        let (number, fd) = self.find_or_make(place, how, interrupted)?;
-        self.using.lock().local = Some(LocalFile { number, fd: Arc::new(fd), writing: None });
+        let (number, fd, is_new) = self.find_or_make(place, how, interrupted)?;
+        self.using.lock().local = Some(LocalFile { number, fd: Arc::new(fd), writing: None, is_new });
         Ok(())
     }
 
@@ -101,14 +103,14 @@ impl OpenNode {
         place: Place<'_>,
         how: &OpenHow,
         interrupted: &dyn Fn() -> bool,
-    ) -> io::Result<(u64, OwnedFd)> {
+    ) -> io::Result<(u64, OwnedFd, bool)> {
         let Place { tree, directory } = place;
         let content = tree.content(self.number).ok_or(Errno::NOENT)?;
         let (number, fd) = match content.place {
             DataPlace::Replica(number) => {
                 let opened = directory.open_file(number, OFlags::RDONLY);
                 return match opened {
-                    Ok(fd) => Ok((number, fd)),
+                    Ok(fd) => Ok((number, fd, false)),
                     // Whoever removed the last name has dropped the data.
                     Err(error) if error.errno() == Some(libc::ENOENT) && content.has_name => {
                         Err(io::Error::from_raw_os_error(libc::EIO)).step("find the local file")
@@ -122,7 +124,7 @@ impl OpenNode {
             DataPlace::Packed(_) => return Err(Errno::IO.into()),
         };
         match tree.set_place(self.number, DataPlace::Replica(number)) {
-            Ok(()) => Ok((number, fd)),
+            Ok(()) => Ok((number, fd, true)),
             Err(error) => {
                 directory.remove(number);
                 Err(error)
@@ -145,13 +147,14 @@ impl OpenNode {
     }
 
     /// Counts a handle that may write. From now on, each write shows in the time of the local file.
-    pub fn begin_writing(&self, place: Place<'_>, is_new: bool) -> io::Result<()> {
+    pub fn begin_writing(&self, place: Place<'_>) -> io::Result<()> {
         let mut using = self.using.lock();
-        if using.writers == 0 && !is_new {
-            using.settle(place, self.number, false)?;
-            using.mark()?;
-        }
         if using.writers == 0 {
+            let local = using.local.as_mut().ok_or(Errno::IO)?;
+            if !std::mem::take(&mut local.is_new) {
+                using.settle(place, self.number, false)?;
+                using.mark()?;
+            }
             (using.noted, using.copied) = (None, false);
         }
         using.writers += 1;
@@ -216,17 +219,13 @@ impl OpenNode {
 }
 
 impl NodeUse {
-    fn mark(&mut self) -> io::Result<()> {
+    /// Marks the local file as unwritten: the tree has its size, and the time that counts.
+    pub fn mark(&mut self) -> io::Result<()> {
         if let Some(local) = &self.local {
             rustix::fs::futimens(&local.fd, &times_with(UNWRITTEN))?;
         }
         self.noted = None;
         Ok(())
-    }
-
-    /// Marks the local file as unwritten, after the tree got another time.
-    pub fn times_set(&mut self) -> io::Result<()> {
-        self.mark()
     }
 
     /// Brings size and time of what was written into the tree. `ends`: the last handle that may write is being closed.

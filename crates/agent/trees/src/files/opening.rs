@@ -1,4 +1,4 @@
-//! What an opening does with local files: those of a killed agent are brought into the tree, others are removed.
+//! The opening of local files: those of a killed agent are brought into the tree, others are removed.
 
 use std::collections::HashSet;
 use std::io;
