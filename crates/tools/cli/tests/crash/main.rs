@@ -35,7 +35,7 @@ const NAMESPACE_BOUND: Duration = Duration::from_secs(230);
 const RECORDS_MIN: usize = 3500;
 
 /// Rules under which a fault point is looked for, in this order.
-const RULES: [&[&str]; 3] = [&[], &["keep_after=delete"], &["stage_out=manual"]];
+const RULES: [&[&str]; 4] = [&[], &["keep_after=delete"], &["stage_out=manual"], &["delegate=new"]];
 /// Seeds of stories in which a fault point is looked for: not every story removes a file that it has synced.
 const SEEDS: [u64; 4] = [10, 30, 40, 50];
 

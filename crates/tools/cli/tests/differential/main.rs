@@ -133,6 +133,14 @@ fn files_that_take_the_places_of_others_below_are_not_noticed() {
 }
 
 #[test]
+fn delegated_directories_are_plain_directories() {
+    in_private_namespace_within(BOUND, || {
+        tell_stories(Setting { rules: &["delegate=new"], commands: true, ..DEFAULT });
+        tell_stories(Setting { rules: &["delegate=new", "stage_out=manual"], ..DEFAULT })
+    });
+}
+
+#[test]
 fn a_mount_that_only_reads_ahead_is_a_plain_directory() {
     in_private_namespace_within(BOUND, || {
         tell_stories(Setting { rules: &["cache=preload"], commands: true, ..DEFAULT })
