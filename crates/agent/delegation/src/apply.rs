@@ -1,8 +1,24 @@
 //! Bringing the pending state of a delegated tree to the global store.
 //!
 //! Each node's state is compared with what the store has of it, and the least is done. What is created appears under a
-//! hidden name first and is whole when it gets its own. Before each step the log says where the node may be afterwards. So
-//! a crash at any step leaves a record by which the next apply finds and finishes the work.
+//! hidden name first and is whole when it gets its own. Nodes go in rounds: the log says of many where they may be
+//! afterwards, is synced once, and then threads change the store.
+//!
+//! States of a node, and what a crash leaves:
+//!
+//! | state | durable before the next step | after a crash of the agent or of the machine |
+//! | --- | --- | --- |
+//! | pending | its state in the log: one sync begins the apply | it is pending |
+//! | noted: the log has the hidden name, and no identity | that note | what has the hidden name is made anew |
+//! | created under the hidden name, whole | nothing | the same |
+//! | noted: identity, and all names where it was or will be | that note | it is found by its identity, under whichever name |
+//! | in its place | the store: one sync for many nodes | the same; content is written again, because nobody knows whether it is whole |
+//! | recorded as applied | nothing | it is applied, or pending as before |
+//!
+//! A removal begins at the first state, and has no notes: the log has the names. It is recorded after a sync of the store too.
+//! Names stay in the log until that sync, although the node has left them. A crash may give each of them back.
+//!
+//! Who drops local data because the store has it records that in the log first, and syncs the log.
 
 mod acting;
 mod below;
@@ -10,10 +26,12 @@ mod creating;
 mod dressing;
 mod finishing;
 mod items;
+mod jobs;
 mod parallel;
 mod placing;
 mod removing;
 mod request;
+mod rounds;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ffi::OsStr;
@@ -21,14 +39,17 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
+use concurrency::Mutex;
 use namespace::{Inode, Names};
 use types::{HasErrno, Identity};
 
 use crate::delegated::DelegatedTree;
 use crate::limits;
 use crate::state::{BelowState, NodeName, NodeNumber};
-use items::Item;
+use finishing::Unsynced;
+use items::{Item, Progress};
 pub use request::{ApplyProgress, ApplyReport, ApplyRequest, Contents, StoreTree, StuckNode};
 
 /// Means that every thread of an apply shares.
@@ -36,6 +57,10 @@ struct Hands {
     tree: DelegatedTree,
     store: Arc<StoreTree>,
     contents: Arc<dyn Contents>,
+    /// Sequence of the log's last transaction that was noted here.
+    noted: AtomicU64,
+    /// Whether directories of the store hand down an ACL.
+    acls: Mutex<HashMap<Identity, bool>>,
 }
 
 /// One apply.
@@ -56,8 +81,11 @@ struct Run<'a> {
     seeking: HashSet<NodeNumber>,
     /// Directories whose names were changed in the store.
     touched: BTreeSet<NodeNumber>,
+    /// Nodes whose names others have, or that are not where they should be.
+    contested: Vec<NodeNumber>,
     /// Nodes that have lost a name to another, and have a hidden one now.
     parked: Vec<NodeNumber>,
+    unsynced: Unsynced,
     progress: ApplyProgress,
     report: ApplyReport,
 }
@@ -89,7 +117,13 @@ impl Run<'_> {
         let (store, contents) = (Arc::clone(request.store), Arc::clone(request.contents));
         let directories = HashMap::from([(NodeNumber::ROOT, Arc::clone(&store.root))]);
         Run {
-            hands: Arc::new(Hands { tree: tree.share(), store, contents }),
+            hands: Arc::new(Hands {
+                tree: tree.share(),
+                store,
+                contents,
+                noted: AtomicU64::new(0),
+                acls: Mutex::default(),
+            }),
             request,
             items: HashMap::new(),
             order: Vec::new(),
@@ -99,7 +133,9 @@ impl Run<'_> {
             settled: HashSet::from([NodeNumber::ROOT]),
             seeking: HashSet::new(),
             touched: BTreeSet::new(),
+            contested: Vec::new(),
             parked: Vec::new(),
+            unsynced: Unsynced::default(),
             progress: ApplyProgress::default(),
             report: ApplyReport::default(),
         }
@@ -114,19 +150,27 @@ impl Run<'_> {
             self.progress.nodes_left += 1;
             self.progress.bytes_left += bytes;
         }
-        let (new_files, others): (Vec<NodeNumber>, Vec<NodeNumber>) =
-            order.iter().partition(|number| self.item(**number).is_new_file());
-        for number in others {
-            if !self.item(number).is_tombstone() && !self.may_begin() {
-                break;
-            }
-            // The report has the error.
-            let _ = self.settle(number);
+        if order.is_empty() || !self.open_syncs() {
+            return self.report;
         }
-        self.create_files(&new_files);
+        let is_living = |number: &NodeNumber| *number != NodeNumber::ROOT && !self.item(*number).is_tombstone();
+        let living = order.iter().copied().filter(is_living);
+        let (directories, others): (Vec<NodeNumber>, Vec<NodeNumber>) =
+            living.partition(|number| self.item(*number).is_directory());
+        let mut directories: Vec<_> = directories.into_iter().map(|number| (self.depth(number), number)).collect();
+        directories.sort_by_key(|(depth, _)| *depth);
+        for level in directories.chunk_by(|one, two| one.0 == two.0) {
+            let level: Vec<NodeNumber> = level.iter().map(|(_, number)| *number).collect();
+            self.settle_all(&level);
+        }
+        self.settle_all(&others);
         self.bring_back_parked();
         self.remove_tombstones(order);
         self.finish_directories();
+        self.sync_store();
+        // Nodes that were removed meanwhile have left their directories.
+        self.finish_directories();
+        self.sync_store();
         self.report
     }
 

@@ -15,6 +15,7 @@ pub const POINTS: &[&str] = &[
 /// Points of bringing changes to the global store, in the order of the steps.
 pub const APPLY_POINTS: &[&str] = &[
     "apply.noted",
+    "apply.logged",
     "apply.begun",
     "apply.created",
     "apply.renamed",
@@ -23,6 +24,7 @@ pub const APPLY_POINTS: &[&str] = &[
     "apply.parked",
     "apply.dressed",
     "apply.removed",
+    "apply.synced",
     "apply.applied",
 ];
 

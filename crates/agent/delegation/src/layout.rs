@@ -46,6 +46,7 @@ const DATA_BELOW_ONLY: u8 = 3;
 
 const BELOW_NEVER: u8 = 0;
 const BELOW_AT: u8 = 1;
+const BELOW_DOUBTFUL: u8 = 2;
 
 /// Bytes that are not what they should be, and which part of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -251,7 +252,7 @@ fn encode_state(out: &mut Vec<u8>, state: &NodeState) {
     match &state.below {
         BelowState::Never => out.push(BELOW_NEVER),
         BelowState::At(copy) => {
-            out.push(BELOW_AT);
+            out.push(if copy.doubtful { BELOW_DOUBTFUL } else { BELOW_AT });
             let identity = copy.identity.as_ref().map_or(&[][..], Identity::as_bytes);
             out.push(identity.len() as u8);
             out.extend_from_slice(identity);
@@ -293,7 +294,7 @@ fn decode_state(reader: &mut Bytes<'_>) -> Result<NodeState, Malformed> {
     let groups = reader.take(4 * groups)?.chunks_exact(4);
     let groups: Vec<u32> = groups.map(|group| u32::from_le_bytes(group.try_into().expect("four bytes"))).collect();
     state.creator = Arc::new(Credentials { uid, gid, groups: groups.into() });
-    state.names = decode_names(reader)?;
+    state.names = decode_names(reader, limits::LINKS_MAX)?;
     state.xattrs = decode_xattrs(reader)?;
     match kind {
         NodeKind::Symlink => {
@@ -308,12 +309,16 @@ fn decode_state(reader: &mut Bytes<'_>) -> Result<NodeState, Malformed> {
     }
     state.below = match reader.u8()? {
         BELOW_NEVER => BelowState::Never,
-        BELOW_AT => {
+        tag @ (BELOW_AT | BELOW_DOUBTFUL) => {
             let length = usize::from(reader.u8()?);
             let identity = reader.take(length)?;
             let identity = (length > 0).then(|| Identity::new(identity)).transpose();
             let identity = identity.map_err(|_| Malformed("identity"))?;
-            BelowState::At(Arc::new(BelowCopy { identity, names: decode_names(reader)? }))
+            BelowState::At(Arc::new(BelowCopy {
+                identity,
+                names: decode_names(reader, limits::NAMES_BELOW_MAX)?,
+                doubtful: tag == BELOW_DOUBTFUL,
+            }))
         }
         _ => return Err(Malformed("state below")),
     };
@@ -326,9 +331,9 @@ fn decode_kind(kind: u8) -> Result<NodeKind, Malformed> {
     kinds.into_iter().find(|known| *known as u8 == kind).ok_or(Malformed("kind of a node"))
 }
 
-fn decode_names(reader: &mut Bytes<'_>) -> Result<Vec<NodeName>, Malformed> {
+fn decode_names(reader: &mut Bytes<'_>, most: usize) -> Result<Vec<NodeName>, Malformed> {
     let count = usize::from(reader.u16()?);
-    if count > limits::LINKS_MAX {
+    if count > most {
         return Err(Malformed("number of names"));
     }
     let mut names = Vec::with_capacity(count);

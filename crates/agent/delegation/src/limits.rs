@@ -46,5 +46,11 @@ pub const LISTED_AT_ONCE: usize = 64;
 pub const CALLERS_MAX: usize = 256;
 /// Age up to which a caller's remembered groups are noted as those of a creation. Permissions are judged by present ones.
 pub const CALLER_AGE: Duration = Duration::from_secs(1);
-/// New files whose creation in the global store is prepared before any is begun.
-pub const CREATED_AT_ONCE: usize = 1024;
+/// Names at which a node may be in the global store. More than those of a file: steps that were not synced leave some.
+pub const NAMES_BELOW_MAX: usize = 4096;
+/// Nodes that an apply begins in one round at least. The log is synced once a round.
+pub const ROUND_NODES: usize = 256;
+/// Nodes that an apply begins in one round for each that it works on at once, so that threads seldom wait for the last.
+pub const ROUND_NODES_OF_A_THREAD: usize = 8;
+/// Nodes after which an apply syncs the store and records that it has them.
+pub const SYNCED_NODES: usize = 4096;

@@ -117,12 +117,14 @@ pub enum BelowState {
 }
 
 /// A file of the global store, as it was recorded.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct BelowCopy {
     /// Identity in the global store. `None`: its creation was begun, and whether it took place was not recorded.
     pub identity: Option<Identity>,
-    /// Names in the global store.
+    /// Names in the global store, or where the node may be.
     pub names: Vec<NodeName>,
+    /// Whether the content there may be other than size and time tell: it was written, and the store was not synced since.
+    pub doubtful: bool,
 }
 
 /// Credentials of the process that created a node.

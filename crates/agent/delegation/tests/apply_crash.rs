@@ -5,9 +5,9 @@ mod story;
 use std::path::Path;
 
 use delegation::fault;
-use delegation::log::MountedLogDirectory;
 use story::below::{Below, hidden_left, seen_of};
 use story::killed::run_child;
+use story::unsynced::Unsynced;
 use story::{Story, open};
 use testkit::TempTree;
 
@@ -18,7 +18,7 @@ fn child() {
     let Some(dir) = std::env::var_os("FOREBAY_CRASH_DIR") else { return };
     let (dir, seed): (_, u64) = (Path::new(&dir), std::env::var("FOREBAY_CRASH_SEED").unwrap().parse().unwrap());
     let below = Below { width: 1 + seed as usize / 3, ..Below::new(&dir.join("below")) };
-    let mut story = Story::over_store(open(MountedLogDirectory::new(dir.join("log")).unwrap(), FILE_BYTES), seed);
+    let mut story = Story::over_store(open(Unsynced::new(&dir.join("log")), FILE_BYTES), seed);
     for step in 0..600 {
         let _ = story.step();
         (0..seed % 3).for_each(|_| story.shuffle());
@@ -39,7 +39,7 @@ fn an_agent_that_dies_at_any_fault_point_has_a_successor_that_finishes() {
                 continue;
             }
             hits += 1;
-            let tree = open(MountedLogDirectory::new(bed.path("log")).unwrap(), FILE_BYTES);
+            let tree = open(Unsynced::new(&bed.path("log")), FILE_BYTES);
             let below = Below::new(&bed.path("below"));
             let mut story = Story::over_store(tree, seed + 100);
             // Every other successor serves programs first: what was begun may have another name by then, or none.

@@ -267,7 +267,7 @@ fn inode_numbers_are_of_their_range_and_no_two_nodes_have_one() {
 
 fn below(identity: Option<u8>) -> BelowState {
     let identity = identity.map(|byte| Identity::new([byte]).unwrap());
-    BelowState::At(Arc::new(BelowCopy { identity, names: Vec::new() }))
+    BelowState::At(Arc::new(BelowCopy { identity, names: Vec::new(), doubtful: false }))
 }
 
 #[test]

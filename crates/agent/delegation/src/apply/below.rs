@@ -2,12 +2,16 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use namespace::Inode;
 use types::{HasErrno, Identity};
 
+use super::acting::is_hidden_name;
+use super::items::has_content;
 use super::{Hands, Run};
 use crate::fault;
+use crate::limits;
 use crate::state::{BelowCopy, BelowState, NodeName, NodeNumber};
 
 /// Names at which a file was found, and the file. `false`: not every name could be looked at.
@@ -94,34 +98,78 @@ impl Run<'_> {
         Ok(sought)
     }
 
-    /// Records where a node is, and where a step that follows may bring it. Returns false if the node is gone.
+    /// Records where a node is, where it was, and where a step that follows may bring it. Returns false if the node is gone.
     pub(super) fn note(&mut self, number: NodeNumber, more: &[NodeName]) -> io::Result<bool> {
         let item = self.item(number);
-        let mut names = item.names.clone();
-        names.extend(more.iter().filter(|name| !item.names.contains(name)).cloned());
-        self.hands.note_at(number, item.identity.clone(), names)
+        let noted = item.noted.as_deref().cloned().unwrap_or_default();
+        let is_same = noted.identity == item.identity;
+        // Without an identity only hidden names tell whose they are.
+        let stays = |name: &&NodeName| is_same && item.identity.is_some() || is_hidden_name(name);
+        let mut names: Vec<NodeName> = noted.names.iter().filter(stays).cloned().collect();
+        if names.len() + item.names.len() + more.len() > limits::NAMES_BELOW_MAX {
+            names.clear();
+        }
+        for name in item.names.iter().chain(more) {
+            if !names.contains(name) {
+                names.push(name.clone());
+            }
+        }
+        let doubtful = noted.doubtful || has_content(&item.state);
+        let copy = Arc::new(BelowCopy { identity: item.identity.clone(), names, doubtful });
+        if item.noted.as_ref() == Some(&copy) {
+            return Ok(true);
+        }
+        let is_noted = self.hands.note_at(number, Arc::clone(&copy))?;
+        self.item_mut(number).noted = Some(copy);
+        Ok(is_noted)
     }
 
-    /// Returns what the log is to say of a node when all is done.
+    /// Records as [`note`](Run::note) does, durably.
+    pub(super) fn note_durably(&mut self, number: NodeNumber, more: &[NodeName]) -> io::Result<bool> {
+        Ok(self.note(number, more)? && self.hands.sync_log().map(|()| true)?)
+    }
+
+    /// Returns what the log is to say of a node when all is done and the store is synced.
     pub(super) fn record(&self, number: NodeNumber) -> BelowState {
         let item = self.item(number);
         if number == NodeNumber::ROOT {
             return item.state.below.clone();
         }
-        BelowState::At(Arc::new(BelowCopy { identity: item.identity.clone(), names: item.names.clone() }))
+        let (identity, names) = (item.identity.clone(), item.names.clone());
+        BelowState::At(Arc::new(BelowCopy { identity, names, doubtful: false }))
+    }
+
+    /// Forgets where a node is: all names count where it may be.
+    pub(super) fn forget_place(&mut self, number: NodeNumber) {
+        let item = self.item_mut(number);
+        item.located = false;
+        let names = item.noted.iter().flat_map(|copy| copy.names.clone()).collect::<Vec<_>>();
+        names.into_iter().for_each(|name| {
+            if !item.names.contains(&name) {
+                item.names.push(name)
+            }
+        });
     }
 }
 
 impl Hands {
-    /// Records that a node is at some of these names, or will be. Returns false if the node is gone.
-    pub(super) fn note_at(
-        &self,
-        number: NodeNumber,
-        identity: Option<Identity>,
-        names: Vec<NodeName>,
-    ) -> io::Result<bool> {
-        let noted = self.tree.note_below(number, BelowState::At(Arc::new(BelowCopy { identity, names })))?;
+    /// Records what the store has of a node, or will have. Returns false if the node is gone.
+    fn note_at(&self, number: NodeNumber, copy: Arc<BelowCopy>) -> io::Result<bool> {
+        let is_noted = self.tree.note_below(number, BelowState::At(copy))?;
+        self.noted.store(self.tree.log().end(), Ordering::Release);
         fault::point("apply.noted");
-        Ok(noted)
+        Ok(is_noted)
+    }
+
+    /// Makes all of the log durable: states that the store gets must not be lost to a crash of the machine.
+    pub(super) fn sync_all_of_log(&self) -> io::Result<()> {
+        self.tree.log().sync(self.tree.log().end())
+    }
+
+    /// Makes what was noted durable, before the store is changed by it.
+    pub(super) fn sync_log(&self) -> io::Result<()> {
+        self.tree.log().sync(self.noted.load(Ordering::Acquire))?;
+        fault::point("apply.logged");
+        Ok(())
     }
 }

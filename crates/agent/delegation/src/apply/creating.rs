@@ -11,6 +11,7 @@ use types::{HasErrno, reported};
 
 use super::acting::{creating, os};
 use super::below::is_absent;
+use super::dressing::Dressing;
 use super::{Hands, Run};
 use crate::fault;
 use crate::state::{DataPlace, NodeKind, NodeName, NodeNumber, NodeState};
@@ -33,14 +34,15 @@ pub(super) fn kind_of(state: &NodeState) -> NameKind {
 impl Run<'_> {
     /// Creates a node under a hidden name in the directory of its first name. Returns false if the node is gone.
     pub(super) fn create(&mut self, number: NodeNumber) -> io::Result<bool> {
-        let creation = self.prepare(number)?;
-        let Some(inode) = self.hands.carry_out(&creation)? else { return Ok(false) };
-        self.created(creation, inode);
+        let Some(creation) = self.prepare(number)? else { return Ok(false) };
+        self.hands.sync_log()?;
+        let inode = self.hands.carry_out(&creation)?;
+        self.created(&creation, inode);
         Ok(true)
     }
 
-    /// Returns all that the creation of a node needs.
-    pub(super) fn prepare(&mut self, number: NodeNumber) -> io::Result<Creation> {
+    /// Returns all that the creation of a node needs, which the log has then; `None` if the node is gone.
+    pub(super) fn prepare(&mut self, number: NodeNumber) -> io::Result<Option<Creation>> {
         let state = Arc::clone(&self.item(number).state);
         if state.data == DataPlace::BelowOnly {
             return Err(reported(libc::ENOENT, "the store has lost the file, which had its only content"));
@@ -52,12 +54,13 @@ impl Run<'_> {
         let item = self.item_mut(number);
         (item.identity, item.names, item.located) = (None, Vec::new(), true);
         self.touched.insert(target);
-        Ok(Creation { state, parent, hidden })
+        let is_noted = self.note(number, std::slice::from_ref(&hidden))?;
+        Ok(is_noted.then_some(Creation { state, parent, hidden }))
     }
 
     /// Notes where a new node is.
-    pub(super) fn created(&mut self, creation: Creation, inode: Arc<Inode>) {
-        let Creation { state, hidden, .. } = creation;
+    pub(super) fn created(&mut self, creation: &Creation, inode: Arc<Inode>) {
+        let (state, hidden) = (&creation.state, creation.hidden.clone());
         let (number, identity) = (state.number, inode.identity().clone());
         self.owners.insert(identity.clone(), number);
         if state.kind == NodeKind::Directory {
@@ -87,12 +90,9 @@ impl Run<'_> {
 }
 
 impl Hands {
-    /// Creates a node under its hidden name. Returns `None` if the node is gone.
-    pub(super) fn carry_out(&self, creation: &Creation) -> io::Result<Option<Arc<Inode>>> {
+    /// Creates a node under its hidden name, which the log has.
+    pub(super) fn carry_out(&self, creation: &Creation) -> io::Result<Arc<Inode>> {
         let Creation { state, parent, hidden } = creation;
-        if !self.note_at(state.number, None, vec![hidden.clone()])? {
-            return Ok(None);
-        }
         let found = match state.kind {
             NodeKind::File => self.create_file(state, parent, hidden)?,
             _ => self.make(state, parent, hidden)?,
@@ -100,9 +100,10 @@ impl Hands {
         fault::point("apply.created");
         self.store.namespace.identify(&found.inode, &|_| true)?;
         if state.kind != NodeKind::Directory {
-            self.dress(&found.inode, state, &found.attributes, true)?;
+            let has_acl = self.hands_down_acl(parent)?;
+            self.dress(&found.inode, state, &found.attributes, Dressing { is_new: true, has_acl })?;
         }
-        Ok(Some(Arc::new(found.inode)))
+        Ok(Arc::new(found.inode))
     }
 
     fn create_file(&self, state: &NodeState, parent: &Inode, hidden: &NodeName) -> io::Result<Found> {

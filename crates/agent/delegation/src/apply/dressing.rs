@@ -25,14 +25,44 @@ fn is_unsupported(error: &io::Error) -> bool {
     matches!(error.errno(), Some(libc::EOPNOTSUPP | libc::ENODATA))
 }
 
+/// Knowledge about a file that is to get its attributes.
+#[derive(Clone, Copy)]
+pub(super) struct Dressing {
+    /// Whether this apply has just made the file.
+    pub is_new: bool,
+    /// Whether the file may have attributes that nobody gave it, from its directory.
+    pub has_acl: bool,
+}
+
+impl Dressing {
+    pub(super) const KNOWN: Dressing = Dressing { is_new: false, has_acl: true };
+}
+
 impl Hands {
+    /// Returns whether new files in a directory of the store get an ACL from it. The store is asked once.
+    pub(super) fn hands_down_acl(&self, directory: &Inode) -> io::Result<bool> {
+        if !self.store.namespace.keeps_acls() {
+            return Ok(false);
+        }
+        if let Some(known) = self.acls.lock().get(directory.identity()) {
+            return Ok(*known);
+        }
+        let listed = match self.store.namespace.xattr_names(directory) {
+            Err(error) if is_unsupported(&error) => Vec::new(),
+            listed => listed?,
+        };
+        let has_acl = listed.split(|byte| *byte == 0).any(|name| name == acl::DEFAULT);
+        self.acls.lock().insert(directory.identity().clone(), has_acl);
+        Ok(has_acl)
+    }
+
     /// Gives a file of the store the node's owner, extended attributes, mode and times, as far as they differ.
     pub(super) fn dress(
         &self,
         inode: &Inode,
         state: &NodeState,
         below: &FileAttributes,
-        is_new: bool,
+        how: Dressing,
     ) -> io::Result<()> {
         let (names, who) = (&self.store.namespace, &state.creator);
         let uid = (below.uid != state.uid).then_some(state.uid);
@@ -42,13 +72,13 @@ impl Hands {
             changing(who, &|caller| names.set_owner(caller, inode, uid, gid))?;
         }
         if state.kind != NodeKind::Symlink {
-            let acl_differs = self.dress_xattrs(inode, state, is_new)?;
+            let acl_differs = self.dress_xattrs(inode, state, how)?;
             let mode_differs = below.mode & 0o7777 != u32::from(state.mode);
             if mode_differs || acl_differs || (owner_differs && state.mode & SET_IDS != 0) {
                 changing(who, &|caller| names.set_mode(caller, inode, state.mode.into()))?;
             }
         }
-        let differs = |below, state| is_new || Moment::from(below) != state;
+        let differs = |below, state| how.is_new || Moment::from(below) != state;
         if differs(below.mtime, state.mtime) || differs(below.atime, state.atime) {
             self.dress_times(inode, state)?;
         }
@@ -63,7 +93,10 @@ impl Hands {
     }
 
     /// Returns whether an ACL was changed, which may have changed the mode.
-    fn dress_xattrs(&self, inode: &Inode, state: &NodeState, is_new: bool) -> io::Result<bool> {
+    fn dress_xattrs(&self, inode: &Inode, state: &NodeState, how: Dressing) -> io::Result<bool> {
+        if how.is_new && !how.has_acl && state.xattrs.is_empty() {
+            return Ok(false);
+        }
         let (names, who) = (&self.store.namespace, &state.creator);
         let listed = match names.xattr_names(inode) {
             Err(error) if is_unsupported(&error) => Vec::new(),
@@ -78,7 +111,8 @@ impl Hands {
         }
         for (key, value) in &state.xattrs {
             let name = CString::new(&**key)?;
-            if (!is_new || known.contains(&**key)) && names.xattr(inode, &name).is_ok_and(|below| *below == **value) {
+            if (!how.is_new || known.contains(&**key)) && names.xattr(inode, &name).is_ok_and(|below| *below == **value)
+            {
                 continue;
             }
             changing(who, &|caller| names.set_xattr(caller, inode, &name, value, 0))?;

@@ -1,50 +1,145 @@
-//! Last steps for a node in its place: content and attributes, and the record that all is done.
+//! Last steps for a node in its place: content and attributes, a sync of the store, and the record that all is done.
 
 use std::io;
 use std::sync::Arc;
 
-use global_store::Access;
+use global_store::{Access, SyncPoint};
 use namespace::{AnchorFor, FileAttributes, Inode};
 
-use super::Run;
-use super::items::Progress;
+use super::dressing::Dressing;
+use super::items::has_content;
+use super::jobs::Job;
+use super::{Hands, Progress, Run};
 use crate::delegated::Applied;
 use crate::fault;
 use crate::limits;
 use crate::state::{DataPlace, Moment, NodeKind, NodeNumber, NodeState};
 
+/// Nodes that the store has, although a crash could still take them from it.
+#[derive(Default)]
+pub(super) struct Unsynced {
+    /// Opened before the first of the nodes was changed.
+    point: Option<Box<dyn SyncPoint>>,
+    brought: Vec<NodeNumber>,
+    removed: Vec<NodeNumber>,
+    /// Whether the store was changed since the point was opened.
+    is_changed: bool,
+}
+
+impl Hands {
+    /// Brings content and attributes of a node that is in its place. `doubtful`: size and time do not tell its content.
+    pub(super) fn finish(&self, inode: &Inode, state: &NodeState, doubtful: bool) -> io::Result<()> {
+        let mut below = self.store.namespace.attributes(inode)?;
+        if self.rewrite(inode, state, &below, doubtful)? {
+            below = self.store.namespace.attributes(inode)?;
+        }
+        self.dress(inode, state, &below, Dressing::KNOWN)
+    }
+
+    /// Writes the content of a file that the store has, if size or time tell that it differs.
+    fn rewrite(&self, inode: &Inode, state: &NodeState, below: &FileAttributes, doubtful: bool) -> io::Result<bool> {
+        let is_equal = below.size == state.size && Moment::from(below.mtime) == state.mtime && !doubtful;
+        if state.kind != NodeKind::File || state.data == DataPlace::BelowOnly || is_equal {
+            return Ok(false);
+        }
+        let file = self.store.namespace.anchor(inode, AnchorFor::Any)?.open(Access::Write)?;
+        self.write(state, &*file)?;
+        file.set_len(state.size)?;
+        Ok(true)
+    }
+}
+
 impl Run<'_> {
     /// Brings content and attributes of a node that is in its place.
     pub(super) fn finish(&mut self, number: NodeNumber) -> io::Result<()> {
         let item = self.item(number);
-        let (state, is_dressed) = (Arc::clone(&item.state), item.dressed);
-        if !is_dressed {
-            let inode = match number {
-                NodeNumber::ROOT => Arc::clone(&self.hands.store.root),
-                _ => item.inode.clone().ok_or(io::ErrorKind::NotFound)?,
-            };
-            let mut below = self.hands.store.namespace.attributes(&inode)?;
-            if self.rewrite(&inode, &state, &below)? {
-                below = self.hands.store.namespace.attributes(&inode)?;
+        if !item.dressed {
+            let (state, doubtful) = (Arc::clone(&item.state), item.doubtful);
+            let inode = item.inode.clone().ok_or(io::ErrorKind::NotFound)?;
+            if has_content(&state) && !self.note_durably(number, &[])? {
+                self.done(number);
+                return Ok(());
             }
-            self.hands.dress(&inode, &state, &below, false)?;
+            self.hands.finish(&inode, &state, doubtful)?;
         }
-        self.finished(number)
+        self.finished(number);
+        Ok(())
     }
 
-    /// Writes the content of a file that the store has, if size or time tell that it differs.
-    fn rewrite(&self, inode: &Inode, state: &NodeState, below: &FileAttributes) -> io::Result<bool> {
-        let is_equal = below.size == state.size && Moment::from(below.mtime) == state.mtime;
-        if state.kind != NodeKind::File || state.data == DataPlace::BelowOnly || is_equal {
-            return Ok(false);
-        }
-        let file = self.hands.store.namespace.anchor(inode, AnchorFor::Any)?.open(Access::Write)?;
-        self.hands.write(state, &*file)?;
-        file.set_len(state.size)?;
-        Ok(true)
+    /// Notes that the store has a node, which is recorded after a sync.
+    pub(super) fn finished(&mut self, number: NodeNumber) {
+        self.unsynced.brought.push(number);
+        self.unsynced.is_changed = true;
+        self.done(number);
     }
 
-    fn finished(&mut self, number: NodeNumber) -> io::Result<()> {
+    /// Notes that the store has nothing more of a node, which is recorded after a sync.
+    pub(super) fn removed(&mut self, number: NodeNumber) {
+        self.unsynced.removed.push(number);
+        self.unsynced.is_changed = true;
+        self.done(number);
+    }
+
+    /// Notes that the store was changed, although no node is recorded for it.
+    pub(super) fn unsynced_change(&mut self) {
+        self.unsynced.is_changed = true;
+    }
+
+    /// Makes the log durable, and opens the sync point for the first changes. Returns false if nothing must be begun.
+    pub(super) fn open_syncs(&mut self) -> bool {
+        let opened = self.hands.sync_all_of_log().and_then(|()| self.hands.store.namespace.store().sync_point());
+        match opened {
+            Ok(point) => self.unsynced.point = Some(point),
+            Err(error) => {
+                self.report.synced = false;
+                self.stuck(NodeNumber::ROOT, &error);
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Syncs the store if many nodes wait for it.
+    pub(super) fn sync_some(&mut self) {
+        if self.unsynced.brought.len() + self.unsynced.removed.len() >= limits::SYNCED_NODES {
+            self.sync_store();
+            // The next point is opened before anything more is changed.
+            self.unsynced.point = self.hands.store.namespace.store().sync_point().ok();
+        }
+    }
+
+    /// Syncs the store and records what it has. After an error all that was not recorded stays pending.
+    pub(super) fn sync_store(&mut self) {
+        while self.unsynced.is_changed {
+            let Unsynced { point, brought, removed, .. } = std::mem::take(&mut self.unsynced);
+            let store = Arc::clone(&self.hands.store);
+            let synced = match point {
+                Some(point) => point.sync(),
+                None => store.namespace.store().sync(),
+            };
+            if let Err(error) = synced {
+                self.report.synced = false;
+                brought.iter().chain(&removed).for_each(|number| self.stuck(*number, &error));
+                continue;
+            }
+            fault::point("apply.synced");
+            for number in brought {
+                if let Err(error) = self.record_brought(number) {
+                    self.stuck(number, &error);
+                }
+            }
+            for number in removed {
+                let forgotten = self.hands.tree.forgotten(number);
+                fault::point("apply.applied");
+                match forgotten {
+                    Ok(()) => self.report.removed += 1,
+                    Err(error) => self.stuck(number, &error),
+                }
+            }
+        }
+    }
+
+    fn record_brought(&mut self, number: NodeNumber) -> io::Result<()> {
         let outcome = self.hands.tree.applied(self.item(number).pending, self.record(number))?;
         fault::point("apply.applied");
         match outcome {
@@ -52,10 +147,9 @@ impl Run<'_> {
             Applied::ChangedMeanwhile => self.report.changed += 1,
             Applied::Gone => {
                 self.remove_below(number)?;
-                self.report.removed += 1;
+                self.removed(number);
             }
         }
-        self.done(number);
         Ok(())
     }
 
@@ -64,33 +158,46 @@ impl Run<'_> {
         let placed = |number: &NodeNumber| {
             let item = &self.items[number];
             let is_placed = item.progress == Progress::Placed || *number == NodeNumber::ROOT;
-            item.is_directory() && is_placed
+            item.is_directory() && is_placed && !item.is_finished
         };
         let mut directories: Vec<NodeNumber> = self.items.keys().copied().filter(placed).collect();
-        let others = self.touched.iter().filter(|number| !self.items.contains_key(number));
-        directories.extend(others);
-        directories.sort_by_cached_key(|number| std::cmp::Reverse((self.depth(*number), *number)));
-        for number in directories {
-            let is_pending = self.items.contains_key(&number);
-            // What is not pending has to get its times now.
-            if is_pending && !self.may_begin() {
-                continue;
+        let others = std::mem::take(&mut self.touched);
+        directories.extend(others.into_iter().filter(|number| !self.items.contains_key(number)));
+        let mut directories: Vec<_> = directories.into_iter().map(|number| (self.depth(number), number)).collect();
+        directories.sort_unstable_by_key(|(depth, number)| std::cmp::Reverse((*depth, *number)));
+        for level in directories.chunk_by(|one, two| one.0 == two.0) {
+            let mut jobs = Vec::new();
+            for (_, number) in level {
+                match self.finishing(*number) {
+                    Ok(job) => jobs.extend(job),
+                    Err(error) => self.stuck(*number, &error),
+                }
             }
-            let finished = if is_pending { self.finish(number) } else { self.set_times_again(number) };
-            if let Err(error) = finished {
-                self.stuck(number, &error);
-            }
+            self.carry_out_all(jobs);
         }
     }
 
-    fn set_times_again(&mut self, number: NodeNumber) -> io::Result<()> {
-        let (Some(state), Some(inode)) = (self.hands.tree.state(number), self.directory(number)?) else {
-            return Ok(());
+    /// Returns the last work for a directory; `None` if there is none now.
+    fn finishing(&mut self, number: NodeNumber) -> io::Result<Option<Job>> {
+        let Some(item) = self.items.get(&number) else {
+            // What is not pending has to get its times now.
+            let (Some(state), Some(inode)) = (self.hands.tree.state(number), self.directory(number)?) else {
+                return Ok(None);
+            };
+            return Ok(Some(Job::SetTimes(Arc::new(state), inode)));
         };
-        self.hands.dress_times(&inode, &state)
+        let (state, inode) = (Arc::clone(&item.state), item.inode.clone());
+        if !self.may_begin() {
+            return Ok(None);
+        }
+        let inode = match number {
+            NodeNumber::ROOT => Arc::clone(&self.hands.store.root),
+            _ => inode.ok_or(io::ErrorKind::NotFound)?,
+        };
+        Ok(Some(Job::Finish(state, inode)))
     }
 
-    fn depth(&self, number: NodeNumber) -> usize {
+    pub(super) fn depth(&self, number: NodeNumber) -> usize {
         let (mut depth, mut at) = (0, number);
         while at != NodeNumber::ROOT && depth < limits::PATH_BYTES_MAX {
             let parent = match self.items.get(&at) {

@@ -7,7 +7,7 @@ use namespace::Inode;
 use types::Identity;
 
 use super::Run;
-use crate::state::{BelowState, DataPlace, NodeKind, NodeName, NodeNumber, NodeState};
+use crate::state::{BelowCopy, BelowState, DataPlace, NodeKind, NodeName, NodeNumber, NodeState};
 use crate::tree::PendingNode;
 
 /// Progress of a node.
@@ -29,17 +29,24 @@ pub(super) struct Item {
     pub names: Vec<NodeName>,
     pub identity: Option<Identity>,
     pub inode: Option<Arc<Inode>>,
+    /// Record of the node in the store, as the log has it. Its names are all where the node may be if the store's machine crashes.
+    pub noted: Option<Arc<BelowCopy>>,
+    /// Whether the store's content may be other than size and time tell, since an earlier apply.
+    pub doubtful: bool,
     /// Whether this apply has created the node with all its attributes.
     pub dressed: bool,
+    /// Whether this apply has given a directory its attributes.
+    pub is_finished: bool,
     /// Whether the progress of this apply counts the node among those that are left.
     pub is_left: bool,
 }
 
 impl Item {
     fn new(pending: PendingNode, state: NodeState) -> Item {
-        let (identity, names) = match &state.below {
-            BelowState::At(copy) => (copy.identity.clone(), copy.names.clone()),
-            BelowState::Never => (None, Vec::new()),
+        let noted = if let BelowState::At(copy) = &state.below { Some(Arc::clone(copy)) } else { None };
+        let (identity, names, doubtful) = match noted.as_deref().cloned() {
+            Some(BelowCopy { identity, names, doubtful }) => (identity, names, doubtful),
+            None => (None, Vec::new(), false),
         };
         Item {
             pending,
@@ -49,7 +56,10 @@ impl Item {
             names,
             identity,
             inode: None,
+            noted,
+            doubtful,
             dressed: false,
+            is_finished: false,
             is_left: false,
         }
     }
@@ -58,19 +68,19 @@ impl Item {
         self.state.names.is_empty() && self.state.number != NodeNumber::ROOT
     }
 
-    pub fn is_new_file(&self) -> bool {
-        self.state.kind == NodeKind::File && self.identity.is_none() && !self.is_tombstone()
-    }
-
     pub fn is_directory(&self) -> bool {
         self.state.kind == NodeKind::Directory
     }
 
     /// Bytes of content that the store may lack.
     pub fn bytes(&self) -> u64 {
-        let has_data = !matches!(self.state.data, DataPlace::None | DataPlace::BelowOnly);
-        if has_data && !self.is_tombstone() { self.state.size } else { 0 }
+        if has_content(&self.state) && !self.is_tombstone() { self.state.size } else { 0 }
     }
+}
+
+/// Whether this agent has a file's content, which the store may lack.
+pub(super) fn has_content(state: &NodeState) -> bool {
+    matches!(state.data, DataPlace::Replica(_) | DataPlace::Packed(_))
 }
 
 impl Run<'_> {

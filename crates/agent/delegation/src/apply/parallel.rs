@@ -1,57 +1,49 @@
-//! Creation of many regular files at once.
+//! Many nodes at once: threads that share jobs, and notes of their outcomes.
 
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
 use concurrency::Mutex;
-use namespace::Inode;
-use rustix::fs::RenameFlags;
-use types::HasErrno;
 
-use super::creating::Creation;
-use super::items::Progress;
-use super::{Hands, Run};
-use crate::fault;
-use crate::limits;
+use super::jobs::{Job, Outcome};
+use super::{Hands, Progress, Run};
 use crate::state::NodeNumber;
 
-/// A new file, and whether it has its first name; `None`: the node is gone.
-type Outcome = io::Result<Option<(Arc<Inode>, bool)>>;
+/// Jobs that threads share.
+struct Work {
+    todo: Mutex<VecDeque<Job>>,
+    done: Mutex<Vec<(Job, io::Result<Outcome>)>>,
+}
+
+impl Work {
+    /// Does the next job. Returns false if there is none.
+    fn step(&self, hands: &Hands) -> bool {
+        let next = self.todo.lock().pop_front();
+        let Some(job) = next else { return false };
+        let outcome = hands.take(&job);
+        self.done.lock().push((job, outcome));
+        true
+    }
+}
 
 impl Run<'_> {
-    /// Brings new regular files to the store, many at once. Their directories, and all other nodes, are settled.
-    pub(super) fn create_files(&mut self, numbers: &[NodeNumber]) {
-        for some in numbers.chunks(limits::CREATED_AT_ONCE) {
-            let mut creations = Vec::with_capacity(some.len());
-            for number in some {
-                if !self.may_begin() {
-                    break;
-                }
-                match self.begin(*number) {
-                    Ok(creation) => creations.push(creation),
-                    Err(error) => self.give_up(*number, &error),
-                }
-            }
-            self.carry_out_all(creations);
-        }
-    }
-
-    /// Carries out creations on as many threads as are wished, this one among them.
-    fn carry_out_all(&mut self, creations: Vec<Creation>) {
-        let threads = self.request.width.min(creations.len()).saturating_sub(1);
-        let work = Arc::new(Work { todo: Mutex::new(creations.into()), done: Mutex::default() });
+    /// Does jobs on as many threads as are wished, this one among them. Returns nodes that were created and have only a hidden name.
+    pub(super) fn carry_out_all(&mut self, jobs: Vec<Job>) -> Vec<NodeNumber> {
+        let threads = self.request.width.min(jobs.len()).saturating_sub(1);
+        let work = Arc::new(Work { todo: Mutex::new(jobs.into()), done: Mutex::default() });
         let helper = |hands: Arc<Hands>, work: Arc<Work>| move || while work.step(&hands) {};
         // With fewer threads than wanted the work takes longer.
         let helpers: Vec<_> = (0..threads)
             .filter_map(|_| concurrency::spawn_joined("apply", helper(Arc::clone(&self.hands), Arc::clone(&work))).ok())
             .collect();
+        let mut created = Vec::new();
         loop {
-            if !work.todo.lock().is_empty() && !self.may_begin() {
-                work.todo.lock().clear();
+            if work.todo.lock().iter().any(Job::is_beginning) && !self.may_begin() {
+                work.todo.lock().retain(|job| !job.is_beginning());
             }
             let has_more = work.step(&self.hands);
-            self.take_over(&work);
+            self.take_over(&work, &mut created);
             if !has_more {
                 break;
             }
@@ -61,78 +53,68 @@ impl Run<'_> {
                 std::panic::resume_unwind(panic);
             }
         }
-        self.take_over(&work);
+        self.take_over(&work, &mut created);
+        created
     }
 
-    /// Finishes what was created so far.
-    fn take_over(&mut self, work: &Work) {
+    /// Notes what has come of jobs.
+    fn take_over(&mut self, work: &Work, created: &mut Vec<NodeNumber>) {
         let done = std::mem::take(&mut *work.done.lock());
-        for (creation, outcome) in done {
-            let (number, target) = (creation.state.number, creation.state.names[0].clone());
-            match outcome {
-                Ok(Some((inode, is_named))) => {
-                    self.created(creation, inode);
-                    if is_named {
-                        self.item_mut(number).names = vec![target];
+        for (job, outcome) in done {
+            let number = job.number();
+            match (outcome, job) {
+                (Ok(Outcome::Created(inode)), Job::Create(creation)) => {
+                    self.created(&creation, inode);
+                    created.push(number);
+                }
+                (Ok(Outcome::Settled(inode, touched)), Job::Settle(_)) => {
+                    self.touched.extend(touched);
+                    self.arrived(number, inode);
+                }
+                (Ok(Outcome::Removed(touched)), Job::Remove(_)) => {
+                    self.touched.extend(touched);
+                    self.item_mut(number).names.clear();
+                    self.removed(number);
+                }
+                (Ok(Outcome::Finished), Job::Finish(..)) => {
+                    self.item_mut(number).is_finished = true;
+                    self.finished(number);
+                }
+                (Ok(Outcome::Finished), _) => self.unsynced_change(),
+                (Ok(_), job) => {
+                    self.forget_place_after(&job);
+                    self.contested.push(number);
+                }
+                (Err(error), job) => {
+                    self.forget_place_after(&job);
+                    if self.items.contains_key(&number) {
+                        self.item_mut(number).progress = Progress::Failed;
                     }
-                    // The report has the error.
-                    let _ = self.settle(number);
+                    self.stuck(number, &error);
                 }
-                Ok(None) => {
-                    self.item_mut(number).progress = Progress::Failed;
-                    self.done(number);
-                }
-                Err(error) => self.give_up(number, &error),
             }
         }
     }
 
-    fn begin(&mut self, number: NodeNumber) -> io::Result<Creation> {
-        let state = Arc::clone(&self.item(number).state);
-        state.names.iter().try_for_each(|name| self.settle_directory(name.parent))?;
-        self.prepare(number)
-    }
-
-    fn give_up(&mut self, number: NodeNumber, error: &io::Error) {
-        self.item_mut(number).progress = Progress::Failed;
-        self.stuck(number, error);
-    }
-}
-
-/// Creations that threads share.
-struct Work {
-    todo: Mutex<VecDeque<Creation>>,
-    done: Mutex<Vec<(Creation, Outcome)>>,
-}
-
-impl Work {
-    /// Carries out the next creation. Returns false if there is none.
-    fn step(&self, hands: &Hands) -> bool {
-        let next = self.todo.lock().pop_front();
-        let Some(creation) = next else { return false };
-        let outcome = hands.create_named(&creation);
-        self.done.lock().push((creation, outcome));
-        true
-    }
-}
-
-impl Hands {
-    /// Creates a file and gives it its first name, unless the store has that name.
-    fn create_named(&self, creation: &Creation) -> Outcome {
-        let Creation { state, parent, hidden } = creation;
-        let Some(inode) = self.carry_out(creation)? else { return Ok(None) };
-        let target = &state.names[0];
-        if !self.note_at(state.number, Some(inode.identity().clone()), vec![hidden.clone(), target.clone()])? {
-            return Ok(None);
+    /// Notes that a node is at its names, with content and attributes unless it is a directory.
+    fn arrived(&mut self, number: NodeNumber, inode: Arc<namespace::Inode>) {
+        let is_directory = self.item(number).is_directory();
+        if is_directory {
+            self.directories.insert(number, Arc::clone(&inode));
         }
-        let flags = RenameFlags::NOREPLACE.bits();
-        match self.rename_at(&state.creator, (parent, hidden), (parent, target), flags) {
-            Err(error) if error.errno() == Some(libc::EEXIST) => Ok(Some((inode, false))),
-            renamed => {
-                renamed?;
-                fault::point("apply.renamed");
-                Ok(Some((inode, true)))
-            }
+        let item = self.item_mut(number);
+        (item.names, item.located, item.inode) = (item.state.names.clone(), true, Some(inode));
+        self.placed(number);
+        if !is_directory {
+            self.finished(number);
+        }
+    }
+
+    /// Forgets where a node is after a job that may have changed its names.
+    fn forget_place_after(&mut self, job: &Job) {
+        if let Job::Settle(settling) = job {
+            self.touched.extend(settling.at.iter().map(|place| place.1.parent));
+            self.forget_place(job.number());
         }
     }
 }

@@ -43,14 +43,13 @@ impl Run<'_> {
             false => Ok(is_there),
         });
         match placed {
-            Ok(is_there) => {
-                self.item_mut(number).progress = if is_there { Progress::Placed } else { Progress::Failed };
-                if !is_there {
-                    self.done(number);
-                }
-                if is_there && is_directory {
-                    self.settled.insert(number);
-                }
+            Ok(true) => {
+                self.placed(number);
+                Ok(())
+            }
+            Ok(false) => {
+                self.item_mut(number).progress = Progress::Failed;
+                self.done(number);
                 Ok(())
             }
             Err(error) => {
@@ -58,6 +57,14 @@ impl Run<'_> {
                 self.stuck(number, &error);
                 waits()
             }
+        }
+    }
+
+    /// Notes that a node is in its place. A directory gets its attributes later.
+    pub(super) fn placed(&mut self, number: NodeNumber) {
+        self.item_mut(number).progress = Progress::Placed;
+        if self.item(number).is_directory() {
+            self.settled.insert(number);
         }
     }
 
@@ -120,7 +127,7 @@ impl Run<'_> {
     }
 
     fn rename(&mut self, number: NodeNumber, from: &NodeName, to: &NodeName) -> io::Result<bool> {
-        if !self.note(number, std::slice::from_ref(to))? {
+        if !self.note_durably(number, std::slice::from_ref(to))? {
             return Ok(false);
         }
         let renamed = self.rename_noted(number, from, to);
@@ -158,7 +165,7 @@ impl Run<'_> {
     }
 
     fn link(&mut self, number: NodeNumber, to: &NodeName) -> io::Result<bool> {
-        if !self.note(number, std::slice::from_ref(to))? {
+        if !self.note_durably(number, std::slice::from_ref(to))? {
             return Ok(false);
         }
         let linked = self.link_noted(number, to);
@@ -245,7 +252,7 @@ impl Run<'_> {
         if self.item(number).names.contains(&hidden) {
             return self.unlink(number, at);
         }
-        if !self.note(number, std::slice::from_ref(&hidden))? {
+        if !self.note_durably(number, std::slice::from_ref(&hidden))? {
             return Err(reported(libc::EAGAIN, "the name is taken by a node that was removed meanwhile"));
         }
         let (from, root) = (self.parent_of(at)?, Arc::clone(&self.hands.store.root));

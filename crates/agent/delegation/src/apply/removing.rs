@@ -3,60 +3,54 @@
 use std::io;
 use std::sync::Arc;
 
-use types::reported;
-
 use super::Run;
-use super::below::is_absent;
-use super::creating::kind_of;
-use crate::fault;
+use super::jobs::{Job, Outcome, Removal};
 use crate::limits;
 use crate::state::NodeNumber;
 
 impl Run<'_> {
     /// Removes nodes without names from the store, the deepest first.
     pub(super) fn remove_tombstones(&mut self, order: &[NodeNumber]) {
-        let mut tombstones: Vec<NodeNumber> =
-            order.iter().copied().filter(|number| self.item(*number).is_tombstone()).collect();
-        tombstones.sort_by_cached_key(|number| std::cmp::Reverse(self.depth_below(*number)));
-        for number in tombstones {
-            if !self.may_begin() {
-                return;
-            }
-            let removed = self.remove_below(number).and_then(|()| self.hands.tree.forgotten(number));
-            fault::point("apply.applied");
-            match removed {
-                Ok(()) => {
-                    self.report.removed += 1;
-                    self.done(number);
+        let tombstones = order.iter().copied().filter(|number| self.item(*number).is_tombstone());
+        // All but directories are as deep as one wishes.
+        let depth = |number| if self.item(number).is_directory() { self.depth_below(number) } else { usize::MAX };
+        let mut tombstones: Vec<_> = tombstones.map(|number| (depth(number), number)).collect();
+        tombstones.sort_by_key(|(depth, _)| std::cmp::Reverse(*depth));
+        for level in tombstones.chunk_by(|one, two| one.0 == two.0) {
+            for some in level.chunks(self.round_nodes()) {
+                let mut jobs = Vec::new();
+                for (_, number) in some {
+                    if !self.may_begin() {
+                        break;
+                    }
+                    match self.removal(*number) {
+                        Ok(removal) => jobs.push(Job::Remove(removal)),
+                        Err(error) => self.stuck(*number, &error),
+                    }
                 }
-                Err(error) => self.stuck(number, &error),
+                self.carry_out_all(jobs);
+                self.sync_some();
             }
         }
     }
 
+    /// Returns all that the removal of a node needs.
+    fn removal(&mut self, number: NodeNumber) -> io::Result<Removal> {
+        // Names may have been taken over since they were found, and a crash may give back those of before.
+        self.forget_place(number);
+        let item = self.item(number);
+        let (state, identity, names) = (Arc::clone(&item.state), item.identity.clone(), item.names.clone());
+        let at = self.places(&names)?;
+        Ok(Removal { state, identity, at })
+    }
+
     /// Removes all names that a node has in the store.
     pub(super) fn remove_below(&mut self, number: NodeNumber) -> io::Result<()> {
-        // Names may have been taken over since they were found.
-        self.item_mut(number).located = false;
-        self.locate(number)?;
-        let item = self.item(number);
-        let (state, mut names) = (Arc::clone(&item.state), item.names.clone());
-        if item.identity.is_some() && !item.located {
-            return Err(reported(libc::EAGAIN, "waits for a directory"));
+        let removal = self.removal(number)?;
+        if let Outcome::Removed(touched) = self.hands.take(&Job::Remove(removal))? {
+            self.touched.extend(touched);
         }
-        if item.identity.is_some() && item.inode.is_none() {
-            names.clear();
-        }
-        for name in names {
-            let Some(parent) = self.directory(name.parent)? else { continue };
-            match self.hands.remove_at(&state.creator, (&parent, &name), kind_of(&state)) {
-                Err(error) if !is_absent(&error) => return Err(error),
-                _ => {}
-            }
-            fault::point("apply.removed");
-            self.touched.insert(name.parent);
-            self.item_mut(number).names.retain(|other| *other != name);
-        }
+        self.item_mut(number).names.clear();
         Ok(())
     }
 

@@ -32,7 +32,7 @@ pub struct ApplyRequest<'a> {
     pub store: &'a Arc<StoreTree>,
     /// Source of the files' bytes.
     pub contents: &'a Arc<dyn Contents>,
-    /// Number of new files that are created at once, 1 or more.
+    /// Number of nodes that are worked on at once, 1 or more.
     pub width: usize,
     /// Called by the applying thread after each node.
     pub progress: &'a dyn Fn(ApplyProgress),
@@ -50,7 +50,7 @@ impl<'a> ApplyRequest<'a> {
 /// Progress of an apply. Nodes that become pending meanwhile are not counted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ApplyProgress {
-    /// Nodes with which the apply is done, stuck ones included.
+    /// Nodes with which the apply is done, stuck ones and those that wait for a sync included.
     pub nodes_done: usize,
     /// Nodes that are still to be brought to the store.
     pub nodes_left: usize,
@@ -70,7 +70,7 @@ pub struct StuckNode {
 }
 
 /// Outcome of one apply.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ApplyReport {
     /// Nodes of which the store now has all.
     pub applied: usize,
@@ -80,6 +80,15 @@ pub struct ApplyReport {
     pub changed: usize,
     /// Nodes that stay pending because of an error.
     pub stuck: Vec<StuckNode>,
+    /// Whether all that is reported as applied or removed survives a crash of the store's client, and of the store as far as its
+    /// syncs hold. If not, a sync of the store or of the log has failed; nothing of what it was for is reported as applied.
+    pub synced: bool,
     /// Whether the caller has ended the apply, so that nodes stay pending that were not begun.
     pub interrupted: bool,
+}
+
+impl Default for ApplyReport {
+    fn default() -> ApplyReport {
+        ApplyReport { applied: 0, removed: 0, changed: 0, stuck: Vec::new(), synced: true, interrupted: false }
+    }
 }

@@ -1,13 +1,16 @@
-//! A namespace that counts the calls to another, and fails one on demand.
+//! A namespace that counts the calls to another, and fails one on demand, or all from one on.
+//!
+//! Syncs of its store are counted alone: tests in which the store's machine crashes need other stores.
 
 use std::ffi::{CStr, OsStr};
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::Mutex;
 
 use global_store::calls::Store;
-use global_store::{Anchor, GlobalStore, StoreFile};
+use global_store::{Anchor, GlobalStore, StoreFile, SyncPoint};
 use namespace::{
     AnchorFor, Attributes, Caller, FileAttributes, FileSystemSpace, Found, HiddenFiles, Inode, KnownSince, Mode,
     NameKind, Names, Namespace, NewFile, NewName, OpenDirectory,
@@ -17,20 +20,21 @@ use types::{Identity, NewTime};
 /// A namespace whose calls are counted.
 pub struct Counted {
     below: Arc<dyn Namespace>,
-    state: Mutex<State>,
+    state: Arc<Mutex<State>>,
 }
 
 #[derive(Default)]
 struct State {
     calls: Vec<&'static str>,
-    fails: Option<(usize, i32)>,
+    /// Calls that fail, and how.
+    fails: Option<(Range<usize>, i32)>,
     /// Whether the call that fails is made nevertheless.
     is_made: bool,
 }
 
 impl Counted {
     pub fn new(below: Arc<dyn Namespace>) -> Counted {
-        Counted { below, state: Mutex::default() }
+        Counted { below, state: Arc::default() }
     }
 
     /// Takes the calls since the last time.
@@ -41,8 +45,21 @@ impl Counted {
     /// Makes the nth call from now on fail, counted from 0.
     pub fn fail(&self, nth: usize, errno: i32) {
         let mut state = self.state.lock().unwrap();
-        state.fails = Some((state.calls.len() + nth, errno));
+        let at = state.calls.len().saturating_add(nth);
+        state.fails = Some((at..at.saturating_add(1), errno));
         state.is_made = false;
+    }
+
+    /// Makes all calls fail from the nth on, as if the machine had crashed.
+    pub fn die(&self, nth: usize) {
+        self.fail(nth, libc::EIO);
+        let mut state = self.state.lock().unwrap();
+        state.fails = state.fails.take().map(|(calls, errno)| (calls.start..usize::MAX, errno));
+    }
+
+    /// Makes all calls succeed from now on.
+    pub fn heal(&self) {
+        self.state.lock().unwrap().fails = None;
     }
 
     /// As [`fail`](Counted::fail), but the call that fails has taken place.
@@ -52,16 +69,51 @@ impl Counted {
     }
 
     fn call<T>(&self, name: &'static str, run: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
-        let mut state = self.state.lock().unwrap();
-        state.calls.push(name);
-        let fails = state.fails.filter(|(at, _)| at + 1 == state.calls.len());
-        let is_made = state.is_made;
-        drop(state);
-        let Some((_, errno)) = fails else { return run() };
-        if is_made {
-            drop(run());
-        }
-        Err(io::Error::from_raw_os_error(errno))
+        count(&self.state, name, run)
+    }
+}
+
+fn count<T>(state: &Mutex<State>, name: &'static str, run: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    let mut state = state.lock().unwrap();
+    let at = state.calls.len();
+    state.calls.push(name);
+    let fails = state.fails.clone().filter(|(calls, _)| calls.contains(&at));
+    let is_made = state.is_made;
+    drop(state);
+    let Some((_, errno)) = fails else { return run() };
+    if is_made {
+        drop(run());
+    }
+    Err(io::Error::from_raw_os_error(errno))
+}
+
+struct Point(Arc<Mutex<State>>);
+
+impl SyncPoint for Point {
+    fn sync(&self) -> io::Result<()> {
+        count(&self.0, "sync", || Ok(()))
+    }
+}
+
+impl GlobalStore for Counted {
+    fn locate(&self, identity: &Identity, hint: &Path, scan: bool) -> io::Result<Option<Arc<dyn Anchor>>> {
+        self.below.store().locate(identity, hint, scan)
+    }
+
+    fn sync_point(&self) -> io::Result<Box<dyn SyncPoint>> {
+        self.call("sync_point", || Ok(Box::new(Point(Arc::clone(&self.state))) as Box<dyn SyncPoint>))
+    }
+
+    fn sync_names(&self) -> io::Result<()> {
+        self.call("sync_names", || Ok(()))
+    }
+
+    fn is_shared(&self) -> bool {
+        self.below.store().is_shared()
+    }
+
+    fn finds_by_identity(&self) -> bool {
+        self.below.store().finds_by_identity()
     }
 }
 
@@ -154,6 +206,6 @@ impl Namespace for Counted {
     }
 
     fn store(&self) -> &dyn GlobalStore {
-        self.below.store()
+        self
     }
 }

@@ -6,6 +6,7 @@ pub mod below;
 pub mod counted;
 pub mod killed;
 pub mod medium;
+pub mod unsynced;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{CStr, OsStr, OsString};
@@ -194,7 +195,7 @@ pub fn bring_one(tree: &DelegatedTree, random: &mut Random) -> io::Result<()> {
     }
     let is_begun = random.below(3) == 0;
     let identity = (!is_begun).then(|| Identity::new(node.number.0.to_le_bytes()).unwrap());
-    let below = BelowState::At(Arc::new(BelowCopy { identity, names: state.names }));
+    let below = BelowState::At(Arc::new(BelowCopy { identity, names: state.names, doubtful: is_begun }));
     if is_begun {
         assert!(tree.note_below(node.number, below)?);
     } else {
