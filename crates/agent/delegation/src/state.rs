@@ -123,8 +123,25 @@ pub struct BelowCopy {
     pub identity: Option<Identity>,
     /// Names in the global store, or where the node may be.
     pub names: Vec<NodeName>,
-    /// Whether the content there may be other than size and time tell: it was written, and the store was not synced since.
+    /// Whether the content there may be another: the file was written since, here or there, and the store was not synced since.
     pub doubtful: bool,
+}
+
+impl BelowState {
+    /// Returns the knowledge that is left once the content may be another.
+    pub(crate) fn doubted(&self) -> BelowState {
+        match self {
+            BelowState::At(copy) if !copy.doubtful => {
+                BelowState::At(Arc::new(BelowCopy { doubtful: true, ..BelowCopy::clone(copy) }))
+            }
+            known => known.clone(),
+        }
+    }
+
+    /// Whether the content in the store may be another.
+    pub(crate) fn is_doubtful(&self) -> bool {
+        matches!(self, BelowState::At(copy) if copy.doubtful)
+    }
 }
 
 /// Credentials of the process that created a node.

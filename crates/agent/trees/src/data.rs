@@ -196,7 +196,8 @@ impl DataStore for TreesData {
 
     fn state(&self, identity: &Identity) -> FileState {
         match self.holder(identity) {
-            Ok(Holder::Tree(tree, node)) => tree.files.state(node),
+            // The data of a tree is as safe as its names, so nothing has to wait for the global store.
+            Ok(Holder::Tree(tree, node)) => FileState { dirty: false, ..tree.files.state(node) },
             Ok(Holder::Below(lowered)) => self.below.state(identity_below(&lowered, identity)),
             Err(_) => FileState::default(),
         }

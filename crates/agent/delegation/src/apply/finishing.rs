@@ -13,7 +13,7 @@ use super::{Hands, Progress, Run};
 use crate::delegated::Applied;
 use crate::fault;
 use crate::limits;
-use crate::state::{DataPlace, Moment, NodeKind, NodeNumber, NodeState};
+use crate::state::{DataPlace, NodeKind, NodeNumber, NodeState};
 
 /// Nodes that the store has, although a crash could still take them from it.
 #[derive(Default)]
@@ -27,7 +27,7 @@ pub(super) struct Unsynced {
 }
 
 impl Hands {
-    /// Brings content and attributes of a node that is in its place. `doubtful`: size and time do not tell its content.
+    /// Brings content and attributes of a node that is in its place. `doubtful`: the content may be another.
     pub(super) fn finish(&self, inode: &Inode, state: &NodeState, doubtful: bool) -> io::Result<()> {
         let mut below = self.store.namespace.attributes(inode)?;
         if self.rewrite(inode, state, &below, doubtful)? {
@@ -36,9 +36,9 @@ impl Hands {
         self.dress(inode, state, &below, Dressing::KNOWN)
     }
 
-    /// Writes the content of a file that the store has, if size or time tell that it differs.
+    /// Writes the content of a file that the store has, if it may differ.
     fn rewrite(&self, inode: &Inode, state: &NodeState, below: &FileAttributes, doubtful: bool) -> io::Result<bool> {
-        let is_equal = below.size == state.size && Moment::from(below.mtime) == state.mtime && !doubtful;
+        let is_equal = below.size == state.size && !doubtful;
         if state.kind != NodeKind::File || state.data == DataPlace::BelowOnly || is_equal {
             return Ok(false);
         }

@@ -52,6 +52,7 @@ impl DelegatedTree {
         let ctime = member.ctime.max(mtime.into());
         inner.update(&self.shared, slot, |state| {
             (state.size, state.mtime, state.ctime, state.data) = (size, mtime.into(), ctime, data);
+            state.below = state.below.doubted();
         })
     }
 

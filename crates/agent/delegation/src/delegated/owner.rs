@@ -88,7 +88,9 @@ impl DelegatedTree {
             return Ok(false);
         };
         let mut draft = inner.draft(&self.shared);
-        let state = NodeState { below, ..inner.tree.state(slot) };
+        let known = inner.tree.state(slot);
+        let below = if known.below.is_doubtful() { below.doubted() } else { below };
+        let state = NodeState { below, ..known };
         draft.records.push(LogRecord::State(Box::new(state)));
         inner.commit(&self.shared, draft)?;
         Ok(true)
@@ -105,6 +107,9 @@ impl DelegatedTree {
         let (is_root, mut state) = (node.number == NodeNumber::ROOT, NodeState { below, ..tree.state(slot) });
         let is_done = tree.member(slot).changes == node.changes && (is_root || !state.names.is_empty());
         state.stamp = if is_done { 0 } else { draft.sequence };
+        if !is_done {
+            state.below = state.below.doubted();
+        }
         draft.records.push(LogRecord::State(Box::new(state)));
         inner.commit(&self.shared, draft)?;
         Ok(if is_done { Applied::Done } else { Applied::ChangedMeanwhile })

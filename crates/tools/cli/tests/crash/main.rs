@@ -49,7 +49,7 @@ fn a_story_on_a_plain_directory_leaves_what_its_model_says_also_when_it_is_kille
     let tree = TempTree::new();
     for (seed, kill_after) in [(1, usize::MAX), (2, 20), (3, 55)] {
         let (dir, ledger) = (tree.dir(format!("plain-{seed}")), tree.path(format!("ledger-{seed}")));
-        programs::first_files(&dir, seed);
+        programs::first_files(&dir, seed).expect("the first files");
         let words = ["story", dir.to_str().unwrap(), &seed.to_string(), "300", ledger.to_str().unwrap()];
         let mut process = program::start(&words, &tree.path("log"), &[]);
         wait_until("the end of the program", BOUND, || {

@@ -1,6 +1,7 @@
 //! Programs that tell stories, and the judgment of what they left.
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use testkit::ProcessGuard;
@@ -67,12 +68,10 @@ impl Program {
 }
 
 /// Creates the files that a program finds.
-pub fn first_files(dir: &Path, seed: u64) {
-    fs::create_dir_all(dir.join("sub")).expect("a directory");
+pub fn first_files(dir: &Path, seed: u64) -> io::Result<()> {
+    fs::create_dir_all(dir.join("sub"))?;
     let model = Model::first(seed);
-    for (name, file) in &model.names {
-        fs::write(dir.join(NAMES[*name]), &model.files[file]).expect("a first file");
-    }
+    model.names.iter().try_for_each(|(name, file)| fs::write(dir.join(NAMES[*name]), &model.files[file]))
 }
 
 /// Returns whether orphans may be left. A crash between the removal of a name below and that of its record leaves

@@ -140,8 +140,14 @@ impl Round {
 
     /// Plays from the first files to the death of the agent, or to the unmount if it lives.
     fn run(&self, place: &Place, environment: &[(&str, &str)]) -> Result<Cast, String> {
-        for number in 0..PROGRAMS {
-            first_files(&place.dir.join(format!("program-{number}")), self.seed + number);
+        let first = || {
+            (0..PROGRAMS)
+                .try_for_each(|number| first_files(&place.dir.join(format!("program-{number}")), self.seed + number))
+        };
+        // Directories that are made through the mount are delegated.
+        let is_delegated = self.rules.contains(&"delegate=new");
+        if !is_delegated {
+            first().map_err(|error| format!("no first files: {error}"))?;
         }
         let mut agent = match self.mount(place, environment) {
             Ok(agent) => agent,
@@ -149,6 +155,15 @@ impl Round {
             Err(_) if place.beside("fault").exists() => return Ok(Cast::default()),
             Err(said) => return Err(format!("no mount: {said}")),
         };
+        match if is_delegated { first() } else { Ok(()) } {
+            // A fault point in the work on the first files: no program has run.
+            Err(_) if place.beside("fault").exists() => {
+                place.detach();
+                return Ok(Cast::default());
+            }
+            Err(error) => return Err(format!("no first files: {error}")),
+            Ok(()) => {}
+        }
         let mut cast = Cast::start(place, &agent, self.door, self.seed);
         let (mut killed, mut agent_is_killed) = (false, false);
         wait_until("the end of the agent or of the programs", BOUND, || {

@@ -45,25 +45,37 @@ struct Setting {
     size_max: u64,
     /// Size of a burst buffer in memory, bytes.
     burst_buffer: Option<u64>,
+    /// Whether the story takes place in a directory that is made through the mount.
+    in_new_directory: bool,
 }
 
-const DEFAULT: Setting = Setting { rules: &[], commands: false, size_max: 4 << 20, burst_buffer: None };
+const DEFAULT: Setting =
+    Setting { rules: &[], commands: false, size_max: 4 << 20, burst_buffer: None, in_new_directory: false };
 
 /// Tells one story through a mount and on a plain directory.
 fn attempt(setting: Setting, ops: &[Op]) -> Result<(), String> {
     let place = setting.burst_buffer.map_or_else(Place::new, Place::with_burst_buffer_of);
     let plain = place.dir.with_file_name("plain");
     std::fs::create_dir(&plain).map_err(|error| error.to_string())?;
-    story::first_files(&place.dir, setting.size_max);
+    let dir = if setting.in_new_directory { place.dir.join("new") } else { place.dir.clone() };
     story::first_files(&plain, setting.size_max);
-
+    if !setting.in_new_directory {
+        story::first_files(&dir, setting.size_max);
+    }
     let agent = place.mount(setting.rules);
+    if setting.in_new_directory {
+        std::fs::create_dir(&dir).map_err(|error| error.to_string())?;
+        assert!(place.burst_buffer.join("trees").is_dir(), "the directory is not delegated: {}", place.agent_log());
+        story::first_files(&dir, setting.size_max);
+    }
     let mut two = Side::plain(&plain);
     let told = {
         let command = |name: &str, path: &Path| {
             agent.stage(name, path);
         };
-        let mut one = Side::mounted(&place.dir, &place.below(), Box::new(command));
+        // Files of a delegated directory have no inode number below yet.
+        let below = (!setting.in_new_directory).then(|| place.below());
+        let mut one = Side::mounted(&dir, below, Box::new(command));
         story::tell(&mut one, &mut two, ops)
     };
     two.close_all();
@@ -73,9 +85,9 @@ fn attempt(setting: Setting, ops: &[Op]) -> Result<(), String> {
         let found = tree::differences(one, &plain, &|inode| stored.contains(&inode));
         if found.is_empty() { Ok(()) } else { Err(format!("{when}:\n{}\n{}", found.join("\n"), place.agent_log())) }
     };
-    equal(&place.dir, "through the mount, at the end")?;
+    equal(&dir, "through the mount, at the end")?;
     agent.unmount()?;
-    equal(&place.dir, "in the global store, after the unmount")?;
+    equal(&dir, "in the global store, after the unmount")?;
     place.check()
 }
 
@@ -135,8 +147,11 @@ fn files_that_take_the_places_of_others_below_are_not_noticed() {
 #[test]
 fn delegated_directories_are_plain_directories() {
     in_private_namespace_within(BOUND, || {
-        tell_stories(Setting { rules: &["delegate=new"], commands: true, ..DEFAULT });
-        tell_stories(Setting { rules: &["delegate=new", "stage_out=manual"], ..DEFAULT })
+        let inside = Setting { in_new_directory: true, ..DEFAULT };
+        tell_stories(Setting { rules: &["delegate=new"], commands: true, ..inside });
+        tell_stories(Setting { rules: &["delegate=new", "stage_out=manual"], ..inside });
+        // Names move between delegated directories and others.
+        tell_stories(Setting { rules: &["delegate=new"], ..DEFAULT });
     });
 }
 

@@ -49,9 +49,9 @@ impl<'a> Side<'a> {
         }
     }
 
-    /// Creates a side on a mounted directory. `below`: the directory past the mount.
-    pub fn mounted(root: &Path, below: &Path, command: Command<'a>) -> Side<'a> {
-        Side { below: Some(below.to_owned()), command: Some(command), ..Side::plain(root) }
+    /// Creates a side on a mounted directory. `below`: the directory past the mount, with the same inode numbers.
+    pub fn mounted(root: &Path, below: Option<PathBuf>, command: Command<'a>) -> Side<'a> {
+        Side { below, command: Some(command), ..Side::plain(root) }
     }
 
     /// Executes an operation.
