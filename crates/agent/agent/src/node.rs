@@ -66,6 +66,21 @@ impl Node {
         self.inode.kind() == FileType::Directory
     }
 
+    /// Whether nobody but this agent changes the file, its attributes, and for a directory the names in it.
+    pub fn is_exclusive(&self) -> bool {
+        self.inode.is_exclusive()
+    }
+
+    /// Whether others may change the file now, but not when it was found.
+    pub fn lost_exclusivity(&self) -> bool {
+        self.inode.lost_exclusivity()
+    }
+
+    /// Whether the node holds a descriptor of the global store as long as it lives.
+    pub fn holds_descriptor(&self) -> bool {
+        self.inode.descriptor().is_some()
+    }
+
     /// Returns the data store's anchor of this regular file.
     pub(crate) fn anchor(&self, namespace: &dyn Namespace, what: AnchorFor<'_>) -> io::Result<Arc<dyn Anchor>> {
         if let Some(anchor) = self.shared_anchor() {

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use concurrency::{Mutex, RwLock, RwLockWriteGuard};
 use global_store::{Access, StoreFile};
-use namespace::{FileSystemSpace, Found, Hold, Inode};
+use namespace::{Exclusivity, FileSystemSpace, Found, Hold, Inode};
 use rustix::io::Errno;
 use types::Identity;
 
@@ -108,6 +108,7 @@ struct Shared {
     callers: RecentCallers,
     below: Arc<dyn FilesBelow>,
     settings: DelegationSettings,
+    exclusivity: Arc<Exclusivity>,
     /// Slot at which cleaning of the oldest file goes on, if it has begun.
     cleaning: Mutex<Option<u32>>,
     /// Locked while changes are applied to the global store. Taken before all other locks.
@@ -273,6 +274,7 @@ impl Shared {
         let (number, kind) = (held.number, tree.member(slot).kind.file_type());
         let held: Arc<dyn Any + Send + Sync> = held;
         Inode::provisional(self.key(number), kind, self.ino(number), Hold::Other(held))
+            .with_exclusivity(Arc::clone(&self.exclusivity))
     }
 
     fn found(self: &Arc<Shared>, tree: &Tree, slot: u32) -> Found {

@@ -135,3 +135,17 @@ fn random_stories_end_the_same_way_in_a_delegated_tree_in_memory_and_below() {
         [libc::EACCES, libc::EPERM, libc::EEXIST, libc::ENOENT, libc::ENOTEMPTY, libc::EISDIR, libc::ENOTDIR];
     assert!(expected.iter().all(|errno| errors.contains(errno)), "the stories met only {errors:?}");
 }
+
+#[test]
+fn all_files_of_a_tree_are_exclusive_until_that_ends() {
+    let tree = TempTree::new();
+    let delegated = open(MountedLogDirectory::new(tree.dir("log")).unwrap(), 8 << 10);
+    let root = delegated.root().unwrap();
+    let (file, _) = delegated.create(&ROOT, &root, story::new_file("file")).unwrap();
+    assert!(root.is_exclusive() && file.inode.is_exclusive() && !root.lost_exclusivity());
+    delegated.share().end_exclusivity();
+    let later = delegated.lookup(&root, "file".as_ref()).unwrap();
+    for inode in [root, file.inode, later.inode] {
+        assert_eq!((inode.is_exclusive(), inode.lost_exclusivity()), (false, true));
+    }
+}

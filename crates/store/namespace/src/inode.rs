@@ -7,6 +7,8 @@ use std::sync::{Arc, OnceLock};
 use rustix::fs::FileType;
 use types::Identity;
 
+use crate::exclusivity::Exclusivity;
+
 /// A file, directory, symbolic link or special file, held so that it stays itself when names change.
 ///
 /// Made by a [`Names`](crate::Names), and meant for that one alone.
@@ -15,6 +17,7 @@ pub struct Inode {
     kind: FileType,
     ino: u64,
     hold: Hold,
+    exclusivity: Option<Arc<Exclusivity>>,
 }
 
 /// The means to find a file, for the implementation that made its [`Inode`].
@@ -40,12 +43,28 @@ struct Known {
 impl Inode {
     /// Creates an inode with its lasting identity.
     pub fn new(identity: Identity, kind: FileType, ino: u64, hold: Hold) -> Inode {
-        Inode { who: Who::Lasting(identity), kind, ino, hold }
+        Inode { who: Who::Lasting(identity), kind, ino, hold, exclusivity: None }
     }
 
     /// Creates an inode whose lasting identity is not known yet. `key` tells the file from every other in use.
     pub fn provisional(key: Identity, kind: FileType, ino: u64, hold: Hold) -> Inode {
-        Inode { who: Who::Provisional { key, known: OnceLock::new() }, kind, ino, hold }
+        let who = Who::Provisional { key, known: OnceLock::new() };
+        Inode { who, kind, ino, hold, exclusivity: None }
+    }
+
+    /// Makes this an inode of a tree that the agent alone changes, until `exclusivity` ends.
+    pub fn with_exclusivity(self, exclusivity: Arc<Exclusivity>) -> Inode {
+        Inode { exclusivity: Some(exclusivity), ..self }
+    }
+
+    /// Whether nobody but this agent changes the file, its attributes, and for a directory the names in it.
+    pub fn is_exclusive(&self) -> bool {
+        self.exclusivity.as_ref().is_some_and(|exclusivity| !exclusivity.has_ended())
+    }
+
+    /// Whether others may change the file now, but not when the inode was made.
+    pub fn lost_exclusivity(&self) -> bool {
+        self.exclusivity.as_ref().is_some_and(|exclusivity| exclusivity.has_ended())
     }
 
     /// Sets the lasting identity, unless one is known. `guard` is dropped with the inode.

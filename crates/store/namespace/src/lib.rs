@@ -10,6 +10,7 @@
 mod attributes;
 mod caller;
 mod directory;
+mod exclusivity;
 mod hidden;
 mod inode;
 pub mod limits;
@@ -22,6 +23,7 @@ mod umask;
 pub use attributes::{Attributes, FileAttributes, FileSystemSpace};
 pub use caller::{Caller, groups_of, groups_set, set_groups_of_callers};
 pub use directory::{DirectoryEntry, OpenDirectory};
+pub use exclusivity::Exclusivity;
 pub use hidden::HiddenFiles;
 pub use inode::{Hold, Inode};
 pub use mode::Mode;

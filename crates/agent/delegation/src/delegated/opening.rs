@@ -62,9 +62,10 @@ impl DelegatedTree {
         // The low bits go on as well: narrow inode numbers are made of them.
         let next_number = (u64::from(log.opening()) << limits::NUMBER_BITS) + tree.last_count() + 1;
         let (holders, callers) = (Holders::new(), RecentCallers::default());
-        let (cleaning, applying) = (Mutex::new(None), Mutex::new(()));
+        let (cleaning, applying, exclusivity) = (Mutex::new(None), Mutex::new(()), Arc::default());
         let inner = RwLock::new(Inner { tree, frame: Vec::new(), next_number, is_frozen: false });
-        let shared = Arc::new(Shared { inner, log, holders, callers, below, settings, cleaning, applying });
+        let shared =
+            Arc::new(Shared { inner, log, holders, callers, below, settings, exclusivity, cleaning, applying });
         log_pruned(&shared, &report.pruned)?;
         Ok((DelegatedTree { shared }, report))
     }

@@ -31,6 +31,12 @@ impl DelegatedTree {
         DelegatedTree { shared: Arc::clone(&self.shared) }
     }
 
+    /// Ends the time in which nobody but this agent changes the tree's files. Comes before anybody else may change them. Whoever
+    /// trusted what this tree told has to forget it then.
+    pub fn end_exclusivity(&self) {
+        self.shared.exclusivity.end();
+    }
+
     /// Returns the number of an inode's node. `ESTALE` for an inode of another namespace.
     pub fn number_of(&self, inode: &Inode) -> io::Result<NodeNumber> {
         Ok(self.shared.held(inode)?.number)
