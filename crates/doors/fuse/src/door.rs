@@ -25,6 +25,7 @@ use crate::nodes::{Known, Nodes};
 use crate::only_user::OnlyUser;
 use crate::opens::{Abilities, Bypasses};
 use crate::registrations::Registrations;
+use crate::trust::TrustedNames;
 
 /// File system that one kernel sees.
 pub struct Door {
@@ -44,6 +45,8 @@ pub struct Door {
     pub(crate) hangs: AtomicBool,
     pub(crate) refreshing: Refreshing,
     pub(crate) last_failure: LastFailure,
+    /// Names that the kernel trusts while their directory is held exclusively.
+    pub(crate) trusted: Arc<TrustedNames>,
     /// Pages that this machine's kernel has of files shared with other nodes.
     pub(crate) pages: Arc<Pages>,
 }
@@ -79,6 +82,7 @@ impl Door {
             hangs: AtomicBool::new(false),
             refreshing: Refreshing::default(),
             last_failure: LastFailure::default(),
+            trusted: Arc::default(),
             pages: Arc::default(),
         }
     }
@@ -101,7 +105,7 @@ impl Door {
     }
 
     /// Returns whether others change files without this kernel's knowledge.
-    fn is_shared(&self) -> bool {
+    pub(crate) fn is_shared(&self) -> bool {
         self.client != 0 || self.agent.is_shared()
     }
 
@@ -193,17 +197,6 @@ impl Door {
         self.nodes.get(id).ok_or(Errno::ESTALE)
     }
 
-    /// Returns how long the kernel may trust the node's names and attributes.
-    fn valid(&self, known: &Known) -> Duration {
-        // Others may change a file that has a window or lies in a shared burst buffer.
-        let shared = known.node.is_regular() && self.is_shared();
-        if shared || self.agent.is_windowed(&known.node) || self.nodes.is_split(known) {
-            Duration::ZERO
-        } else {
-            self.agent.policy_for(&known.node).revalidate
-        }
-    }
-
     /// Makes the next lookup of this file find a new node. Other names may continue to lead to this one.
     fn retire(&self, known: &Known) {
         self.nodes.retire(known);
@@ -218,24 +211,14 @@ impl Door {
     pub(crate) fn entry(&self, found: FoundNode, parent: NodeId, name: Option<&OsStr>) -> (Arc<Known>, Entry) {
         let known = self.nodes.looked_up(found.node, name.map(|name| (parent, name)));
         self.keep_told(&known, &found.attributes);
-        let valid = self.valid(&known);
         let attr = self.shown(&found.attributes);
-        let entry = Entry { node: known.id, attr, entry_valid: valid, attr_valid: valid };
-        (known, entry)
-    }
-
-    /// Answers a lookup that found nothing. Returns an entry that the kernel may trust for the policy's negative
-    /// timeout, or `errno` if that is zero. The kernel still asks again before it creates a name exclusively or
-    /// renames to it.
-    pub(crate) fn absent(&self, directory: &Known, errno: Errno) -> Result<Entry, Errno> {
-        let valid = match errno {
-            Errno::ENOENT => self.agent.policy_for(&directory.node).negative_timeout,
-            _ => Duration::ZERO,
-        };
-        if valid.is_zero() {
-            return Err(errno);
+        let mut entry = Entry { node: known.id, attr, entry_valid: Duration::ZERO, attr_valid: Duration::ZERO };
+        if !self.is_doubtful(&known) {
+            let named = name.and_then(|name| self.trusted_name(parent, name, known.id));
+            entry.entry_valid = self.valid(&known, named);
+            entry.attr_valid = self.valid(&known, self.trusted_attributes(&known, found.attributes.mode));
         }
-        Ok(Entry { node: 0, attr: Attr::default(), entry_valid: valid, attr_valid: Duration::ZERO })
+        (known, entry)
     }
 
     pub(crate) fn attributes(&self, known: &Known) -> Result<AttrReply, Errno> {
@@ -254,7 +237,7 @@ impl Door {
 
     pub(crate) fn told(&self, known: &Known, attributes: &FileAttributes) -> AttrReply {
         self.keep_told(known, attributes);
-        AttrReply { attr: self.shown(attributes), valid: self.valid(known) }
+        AttrReply { attr: self.shown(attributes), valid: self.attributes_valid(known, attributes.mode) }
     }
 
     /// Returns the owner to which an open file's descriptors are charged.
@@ -327,13 +310,17 @@ impl Door {
                 self.retire(&newest);
             }
         })?;
-        if open.has_window_right() {
+        let has_window = open.has_window_right();
+        if has_window {
             announced.iter().for_each(Announced::grant);
-            if let Some(notifier) = self.notifier() {
-                // The attributes that the kernel has would stay valid for a while, and it does not see writes to a
-                // window.
-                let _ = notifier.inval_inode(known.id, -1, 0);
-            }
+        }
+        let unseen = has_window || (opened.backing.is_some() && open.maps_for_writing());
+        if (unseen && known.may_change_unseen() && known.node.is_exclusive() || has_window)
+            && let Some(notifier) = self.notifier()
+        {
+            // The attributes that the kernel has would stay valid for a while, and it sees neither writes to a window nor
+            // stores to a mapped replica.
+            let _ = notifier.inval_inode(known.id, -1, 0);
         }
         opened.handle = self.handles.add_file(FileOf { known: known.clone(), open, bypasses: opened.bypasses() });
         Ok(opened)
@@ -388,7 +375,7 @@ impl Door {
                     let (known, found) = self.entry(found, parent, Some(name));
                     let added = sink.add_plus(&found, entry.next, name);
                     if !added {
-                        self.nodes.forget(known.id, 1);
+                        self.forget_lookups(known.id, 1);
                     }
                     added
                 }

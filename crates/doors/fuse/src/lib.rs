@@ -20,6 +20,7 @@ mod reclaim;
 mod registrations;
 mod relief;
 mod remote;
+mod trust;
 mod waits;
 mod working;
 
@@ -69,6 +70,7 @@ impl Default for DoorOptions {
 pub struct MountedAgent {
     session: fuse_protocol::Session,
     nodes: Arc<nodes::Nodes>,
+    trusted: Arc<trust::TrustedNames>,
     registrations: Option<Arc<Registrations>>,
     options: DoorOptions,
 }
@@ -78,11 +80,11 @@ pub struct MountedAgent {
 pub fn serve(agent: Arc<Agent>, device: OwnedFd, options: DoorOptions) -> MountedAgent {
     let door = Door::new(agent, options.passthrough).with_direct_mmap(options.direct_mmap);
     let door = Arc::new(door.for_user(options.only_user));
-    let nodes = door.nodes.clone();
+    let (nodes, trusted) = (door.nodes.clone(), door.trusted.clone());
     let session = fuse_protocol::Session::new(door.clone(), device, options.threads);
     door.connect(session.notifier());
     let registrations = door.registrations().cloned();
-    MountedAgent { session, nodes, registrations, options }
+    MountedAgent { session, nodes, trusted, registrations, options }
 }
 
 impl MountedAgent {
@@ -96,6 +98,13 @@ impl MountedAgent {
     /// Returns the numbers of the kernel's requests, which go on counting.
     pub fn requests(&self) -> Arc<RequestCounts> {
         self.session.requests()
+    }
+
+    /// Makes the kernel forget what it trusts of files that were held exclusively and are so no more. Comes after the end of the
+    /// exclusivity, and before others change the files. Waits for requests under way in their directories, so it must not be
+    /// called by a thread that serves requests. Files in use and what is mounted below stay as they are.
+    pub fn forget_exclusive(&self) {
+        self.trusted.forget(&self.nodes, &self.session.notifier());
     }
 
     /// Returns the sender of notifications to the kernel.

@@ -42,3 +42,11 @@ pub const REPLICA_STACK_DEPTH: u32 = 1;
 /// Divisor for the share of the process's descriptors that nodes of one client's kernel may hold before it is asked
 /// to forget some. Thirty such kernels at their bound leave half of the descriptors.
 pub const CLIENT_DESCRIPTORS_SHARE: u64 = 64;
+
+/// Time for which the kernel trusts names and attributes of files that are held exclusively: longer than any mount, since the
+/// kernel is told when the exclusivity ends. A year fits into all of the kernel's clocks.
+pub const EXCLUSIVE_TRUSTED: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+
+/// Most absent names that the kernel trusts, each about 100 bytes here. Programs that search for libraries and headers in
+/// many directories ask for a few thousand. Further ones are asked for again each time.
+pub const ABSENT_NAMES: usize = 65_536;

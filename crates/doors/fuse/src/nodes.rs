@@ -30,13 +30,27 @@ pub struct Known {
     pub open: Mutex<OpenState>,
     /// Whether a newer number stands for this file. Opens through this one may then have an older version.
     retired: AtomicBool,
+    /// Whether programs may have changed the file without a request: through a mapping of a replica, or a window.
+    unseen: AtomicBool,
     /// FileAttributes last shown to the kernel, for use while the global store hangs.
     pub told: Mutex<Option<FileAttributes>>,
 }
 
 impl Known {
     fn new(id: NodeId, node: Arc<Node>) -> Arc<Known> {
-        Arc::new(Known { id, node, open: Mutex::default(), retired: AtomicBool::new(false), told: Mutex::default() })
+        let (retired, unseen) = (AtomicBool::new(false), AtomicBool::new(false));
+        Arc::new(Known { id, node, open: Mutex::default(), retired, unseen, told: Mutex::default() })
+    }
+
+    /// Notes that programs may change the file without a request. Returns whether that is new. It holds until the kernel
+    /// forgets the node, since nothing tells when the last mapping goes.
+    pub fn may_change_unseen(&self) -> bool {
+        !self.unseen.swap(true, Ordering::AcqRel)
+    }
+
+    /// Whether programs may have changed the file without a request.
+    pub fn changes_unseen(&self) -> bool {
+        self.unseen.load(Ordering::Acquire)
     }
 
     /// Returns whether a newer number stands, or will stand, for this file.
@@ -62,11 +76,22 @@ impl Slot {
     }
 
     /// Returns whether the kernel may be asked to forget the node: no open file and no request uses it. A directory's
-    /// last lookup must be old enough that whoever enters it now looks it up again.
+    /// last lookup must be old enough that whoever enters it now looks it up again; one that is held exclusively is
+    /// entered without.
     fn may_be_forgotten(&self) -> bool {
-        let is_settled = !self.known.node.is_directory() || self.looked_up.elapsed() >= limits::NAME_TRUSTED;
+        let node = &self.known.node;
+        let is_asked_for = || !node.is_exclusive() && self.looked_up.elapsed() >= limits::NAME_TRUSTED;
+        let is_settled = !node.is_directory() || is_asked_for();
         !self.fresh && Arc::strong_count(&self.known) == 1 && is_settled
     }
+}
+
+/// Number that the kernel has forgotten.
+pub struct ForgottenNode {
+    /// The number.
+    pub id: NodeId,
+    /// Directory and name of the last lookup.
+    pub place: Option<(NodeId, OsString)>,
 }
 
 /// Name that the kernel may be asked to forget.
@@ -84,6 +109,8 @@ pub struct Stale {
 struct Tables {
     slots: HashMap<NodeId, Slot>,
     newest: HashMap<Identity, NodeId>,
+    /// Number of slots whose node holds a descriptor.
+    descriptors: usize,
     /// Number of retired node numbers of each file.
     retired: HashMap<Identity, u32>,
     /// Node at which the last search for nodes to forget ended.
@@ -91,6 +118,11 @@ struct Tables {
 }
 
 impl Tables {
+    fn insert(&mut self, id: NodeId, slot: Slot) {
+        self.descriptors += usize::from(slot.known.node.holds_descriptor());
+        self.slots.insert(id, slot);
+    }
+
     fn less_retired(&mut self, identity: &Identity) {
         if let Some(count) = self.retired.get_mut(identity) {
             *count -= 1;
@@ -121,7 +153,7 @@ impl Nodes {
             let mut tables = nodes.tables.lock();
             tables.newest.insert(root.key().clone(), ROOT);
             let known = Known::new(ROOT, root);
-            tables.slots.insert(ROOT, Slot::new(known, 1, None));
+            tables.insert(ROOT, Slot::new(known, 1, None));
         }
         nodes
     }
@@ -147,7 +179,7 @@ impl Nodes {
         let id = self.last.fetch_add(1, Ordering::Relaxed) + 1;
         let known = Known::new(id, node);
         tables.newest.insert(known.node.key().clone(), id);
-        tables.slots.insert(id, Slot::new(known.clone(), 1, place));
+        tables.insert(id, Slot::new(known.clone(), 1, place));
         known
     }
 
@@ -175,30 +207,36 @@ impl Nodes {
             older.retired.store(true, Ordering::Relaxed);
             *tables.retired.entry(identity).or_default() += 1;
         }
-        tables.slots.insert(id, Slot::new(known.clone(), lookups, None));
+        tables.insert(id, Slot::new(known.clone(), lookups, None));
         known
     }
 
-    /// Takes back `count` lookups. The number is removed with the last.
-    pub fn forget(&self, id: NodeId, count: u64) {
+    /// Takes back `count` lookups. The number is removed with the last, and the place of its last lookup returned.
+    pub fn forget(&self, id: NodeId, count: u64) -> Option<ForgottenNode> {
         let mut tables = self.tables.lock();
-        let Some(slot) = tables.slots.get_mut(&id) else { return };
+        let slot = tables.slots.get_mut(&id)?;
         slot.lookups = slot.lookups.saturating_sub(count);
         if slot.lookups > 0 || id == ROOT {
-            return;
+            return None;
         }
-        let gone = tables.slots.remove(&id);
-        if let Some(gone) = &gone {
-            let identity = gone.known.node.key();
-            if tables.newest.get(identity) == Some(&id) {
-                tables.newest.remove(identity);
-            } else if gone.known.is_retired() {
-                tables.less_retired(identity);
-            }
+        let gone = tables.slots.remove(&id)?;
+        let node = &gone.known.node;
+        tables.descriptors -= usize::from(node.holds_descriptor());
+        if tables.newest.get(node.key()) == Some(&id) {
+            tables.newest.remove(node.key());
+        } else if gone.known.is_retired() {
+            tables.less_retired(node.key());
         }
         drop(tables);
-        // Closes the node's descriptor outside the lock.
-        drop(gone);
+        // The node's descriptor is closed outside the lock.
+        Some(ForgottenNode { id, place: gone.place })
+    }
+
+    /// Returns the numbers of nodes that were held exclusively and are so no more, and whether each is a directory.
+    pub fn lost_exclusivity(&self) -> Vec<(NodeId, bool)> {
+        let tables = self.tables.lock();
+        let lost = tables.slots.iter().filter(|(_, slot)| slot.known.node.lost_exclusivity());
+        lost.map(|(id, slot)| (*id, slot.known.node.is_directory())).collect()
     }
 
     /// Retires a number: the next lookup of the file gives a new one.
@@ -224,14 +262,16 @@ impl Nodes {
         known.is_retired() || self.tables.lock().retired.contains_key(known.node.key())
     }
 
-    /// Returns the number of nodes that only the kernel uses: no request and no open file.
+    /// Returns the number of nodes that hold a descriptor and that only the kernel uses: no request and no open file.
     pub fn idle(&self) -> usize {
-        self.tables.lock().slots.values().filter(|slot| Arc::strong_count(&slot.known) == 1).count()
+        let tables = self.tables.lock();
+        let is_idle = |slot: &&Slot| Arc::strong_count(&slot.known) == 1 && slot.known.node.holds_descriptor();
+        tables.slots.values().filter(is_idle).count()
     }
 
-    /// Returns the number of known nodes.
-    pub fn len(&self) -> usize {
-        self.tables.lock().slots.len()
+    /// Returns the number of known nodes that hold a descriptor.
+    pub fn holding(&self) -> usize {
+        self.tables.lock().descriptors
     }
 
     /// Returns up to `most` names of nodes that were not looked up lately and that nobody has open. Searches round
@@ -250,7 +290,7 @@ impl Nodes {
                 }
                 tables.hand = *id;
                 let Some(slot) = tables.slots.get_mut(id) else { continue };
-                if slot.may_be_forgotten() {
+                if slot.may_be_forgotten() && slot.known.node.holds_descriptor() {
                     stale.extend(slot.place.clone().map(|(parent, name)| Stale { id: *id, parent, name }));
                 }
                 slot.fresh = false;

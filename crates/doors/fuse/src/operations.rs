@@ -52,13 +52,13 @@ impl Filesystem for Door {
         let directory = self.node(parent)?;
         match self.agent.lookup(&directory.node, name) {
             Ok(found) => Ok(self.entry(found, parent, Some(name)).1),
-            Err(error) => self.absent(&directory, error.into()),
+            Err(error) => self.absent(&directory, name, error.into()),
         }
     }
 
     fn forget(&self, node: NodeId, count: u64) {
         self.pages_of(node).into_iter().for_each(|pages| pages.forgotten(node));
-        self.nodes.forget(node, count);
+        self.forget_lookups(node, count);
     }
 
     fn getattr(&self, req: &Request, node: NodeId, _handle: Option<Handle>) -> Done<AttrReply> {
@@ -111,11 +111,15 @@ impl Filesystem for Door {
 
     fn unlink(&self, req: &Request, parent: NodeId, name: &OsStr) -> Done<()> {
         let _working = self.work_for(req);
-        Ok(self.agent.unlink(&caller(req), &self.node(parent)?.node, name)?)
+        self.agent.unlink(&caller(req), &self.node(parent)?.node, name)?;
+        self.trusted.removed(parent, name);
+        Ok(())
     }
 
     fn rmdir(&self, req: &Request, parent: NodeId, name: &OsStr) -> Done<()> {
-        Ok(self.agent.remove_directory(&caller(req), &self.node(parent)?.node, name)?)
+        self.agent.remove_directory(&caller(req), &self.node(parent)?.node, name)?;
+        self.trusted.removed(parent, name);
+        Ok(())
     }
 
     fn rename(
@@ -129,8 +133,14 @@ impl Filesystem for Door {
     ) -> Done<()> {
         let _working = self.work_for(req);
         let (from, to) = (self.node(parent)?, self.node(to)?);
+        let exchanges = flags & libc::RENAME_EXCHANGE != 0;
+        self.trusted.moves((parent, name), (to.id, new_name), exchanges);
         let (from, to) = ((&*from.node, name), (&*to.node, new_name));
-        Ok(self.agent.rename(&caller(req), from, to, flags, &|| req.interrupted())?)
+        self.agent.rename(&caller(req), from, to, flags, &|| req.interrupted())?;
+        if !exchanges {
+            self.trusted.removed(parent, name);
+        }
+        Ok(())
     }
 
     fn link(&self, req: &Request, node: NodeId, to: NodeId, new_name: &OsStr) -> Done<Entry> {
@@ -255,7 +265,9 @@ impl Filesystem for Door {
         let known = self.node(node)?;
         let charge = Charge::take(self.owner(req.uid)).map_err(std::io::Error::from)?;
         let directory = self.agent.open_directory(&caller(req), &known.node)?;
-        Ok(OpenReply { handle: self.handles.add_directory(known, directory, Some(charge)), ..OpenReply::default() })
+        let flags = self.listing_flags(&known);
+        let handle = self.handles.add_directory(known, directory, Some(charge));
+        Ok(OpenReply { handle, flags, ..OpenReply::default() })
     }
 
     fn readdir(
@@ -456,11 +468,13 @@ impl Door {
             Ok(opened) => {
                 if self.agent.is_windowed(&known.node) {
                     entry.attr_valid = Duration::ZERO;
+                } else if known.changes_unseen() {
+                    entry.attr_valid = self.attributes_valid(&known, entry.attr.mode);
                 }
                 Ok((entry, opened))
             }
             Err(errno) => {
-                self.nodes.forget(known.id, 1);
+                self.forget_lookups(known.id, 1);
                 Err(errno)
             }
         }

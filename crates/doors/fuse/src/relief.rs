@@ -23,7 +23,7 @@ pub struct Relief {
 }
 
 impl Relief {
-    /// Starts the thread. `most`: unused nodes that are kept without asking the kernel; `None`: decided by the
+    /// Starts the thread. `most`: unused nodes with a descriptor that are kept without asking the kernel; `None`: decided by the
     /// descriptors that open files leave. `away`: the kernel is another machine's.
     pub fn start(
         nodes: Arc<Nodes>,
@@ -39,7 +39,7 @@ impl Relief {
             while !stop.load(Ordering::Acquire) {
                 let most = most();
                 // Nodes of open files stay, so they do not count.
-                let idle = if nodes.len() > most { nodes.idle() } else { 0 };
+                let idle = if nodes.holding() > most { nodes.idle() } else { 0 };
                 if idle > most {
                     let excess = (idle - most).max(limits::FORGET_BATCH);
                     forget(&nodes, &notifier, excess, away);

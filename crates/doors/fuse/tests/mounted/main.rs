@@ -2,6 +2,8 @@
 //! mount namespace.
 
 mod basics;
+mod exclusive;
+mod exclusive_names;
 mod last_access;
 mod locks;
 mod model;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{CWD, FallocateFlags, RenameFlags, XattrFlags, fallocate, getxattr, renameat_with, setxattr};
 use testkit::{PATIENCE, TempTree, in_private_namespace, wait_until};
 
-use crate::stand::{DIRECT, How, PASSTHROUGH, Stand};
+use crate::stand::{DIRECT, EXCLUSIVE, How, PASSTHROUGH, Stand};
 
 /// Operations per story.
 const STEPS: u32 = 1500;
@@ -342,4 +342,10 @@ fn random_operations_without_passthrough_have_the_same_outcomes_too() {
 #[test] // S53
 fn random_operations_on_files_that_take_the_places_of_others_have_the_same_outcomes_too() {
     in_private_namespace(|| stories(How { rule: Some("publish=atomic"), ..PASSTHROUGH }, 2001, 8));
+}
+
+#[test]
+fn random_operations_on_files_that_nobody_else_changes_have_the_same_outcomes_too() {
+    in_private_namespace(|| stories(EXCLUSIVE, 3001, 8));
+    in_private_namespace(|| stories(How { exclusive: true, ..DIRECT }, 4001, 4));
 }

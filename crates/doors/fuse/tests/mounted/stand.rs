@@ -14,15 +14,19 @@ use file_cache::{FileCache, Settings};
 use fuse_protocol::{Opcode, RequestCounts, mount};
 use global_store::posix::{PosixStore, StoreOptions};
 use models::DataStoreExt;
+use namespace::{Exclusivity, Namespace};
 use posix_namespace::PosixNamespace;
 use rustix::mount::{OpenTreeFlags, UnmountFlags, mount_bind, open_tree, unmount};
 use rustix::process::Signal;
 use testkit::{PATIENCE, ProcessGuard, TempTree, kernel_has, wait_until};
 
+use crate::exclusive_names::ExclusiveNames;
+
 /// Environment variable that tells the serving process what to serve.
 const SERVE: &str = "FUSE_TEST_SERVE";
 const WITHOUT_PASSTHROUGH: &str = "FUSE_TEST_WITHOUT_PASSTHROUGH";
 const WITHOUT_DIRECT_MMAP: &str = "FUSE_TEST_WITHOUT_DIRECT_MMAP";
+const EXCLUSIVELY: &str = "FUSE_TEST_EXCLUSIVE";
 const RULE: &str = "FUSE_TEST_RULE";
 /// Name of the windows' session.
 const SESSION: &str = "session";
@@ -30,6 +34,8 @@ const NODES_MAX: &str = "FUSE_TEST_NODES_MAX";
 /// File that asks the server for its counts of requests, and the file with the answer.
 const ASKED: &str = "count-requests";
 const TOLD: &str = "requests-counted";
+/// File that asks the server to end the exclusivity, and that it then removes.
+const END: &str = "end-exclusivity";
 
 /// Mounted directory. When dropped, it is unmounted and the server's end awaited.
 pub struct Stand {
@@ -48,9 +54,14 @@ pub struct How {
     pub nodes_max: Option<usize>,
     /// A rule of the policy, `KEY=VALUE`.
     pub rule: Option<&'static str>,
+    /// Whether nobody else changes what is below the top.
+    pub exclusive: bool,
 }
 
-pub const PASSTHROUGH: How = How { passthrough: true, direct_mmap: true, nodes_max: None, rule: None };
+pub const PASSTHROUGH: How =
+    How { passthrough: true, direct_mmap: true, nodes_max: None, rule: None, exclusive: false };
+/// Nobody else changes anything below the top.
+pub const EXCLUSIVE: How = How { exclusive: true, ..PASSTHROUGH };
 pub const DIRECT: How = How { passthrough: false, ..PASSTHROUGH };
 /// Setup as on a kernel before 6.6.
 pub const CACHED: How = How { direct_mmap: false, ..DIRECT };
@@ -79,6 +90,9 @@ impl Stand {
         }
         if !how.direct_mmap {
             command.env(WITHOUT_DIRECT_MMAP, "1");
+        }
+        if how.exclusive {
+            command.env(EXCLUSIVELY, "1");
         }
         if let Some(rule) = how.rule {
             command.env(RULE, rule);
@@ -135,6 +149,12 @@ impl Stand {
         now.lines().map(|line| pair(line).unwrap()).collect()
     }
 
+    /// Ends the exclusivity, and returns when the kernel was told to forget.
+    pub fn end_exclusivity(&self) {
+        std::fs::write(self.tree.path(END), b"").unwrap();
+        wait_until("the end of the exclusivity", PATIENCE, || !self.tree.path(END).exists());
+    }
+
     /// Stops the server, as if its machine were under load.
     pub fn pause(&self) {
         self.server.signal(Signal::STOP);
@@ -178,8 +198,12 @@ fn serve() {
     cache.begin_publishing();
     let rule = std::env::var(RULE).ok();
     let policies = PolicyTable::new(PolicySet::parse(rule.as_deref()).unwrap().apply(Policy::default()));
-    let agent =
-        Arc::new(Agent::new(Arc::new(cache.clone()), Arc::new(PosixNamespace::new(store).unwrap()), policies).unwrap());
+    let (names, exclusivity) = (PosixNamespace::new(store).unwrap(), Arc::new(Exclusivity::default()));
+    let names: Arc<dyn Namespace> = match std::env::var_os(EXCLUSIVELY) {
+        Some(_) => Arc::new(ExclusiveNames::new(names, exclusivity.clone())),
+        None => Arc::new(names),
+    };
+    let agent = Arc::new(Agent::new(Arc::new(cache.clone()), names, policies).unwrap());
     let windows = WindowSettings::new(root.join("windows"), root.join("burst-buffer")).unwrap();
     agent.serve_windows(WindowSettings { session: SESSION.into(), ..windows }).unwrap();
     let serves = agent.clone();
@@ -200,8 +224,9 @@ fn serve() {
         nodes_max: std::env::var(NODES_MAX).ok().and_then(|most| most.parse().ok()),
         ..fuse::DoorOptions::default()
     };
-    let session = fuse::serve(agent, device, options);
+    let session = Arc::new(fuse::serve(agent, device, options));
     tell_requests(root.clone(), session.requests());
+    end_when_asked(root.join(END), exclusivity, session.clone());
     std::fs::write(root.join("ready"), b"").unwrap();
     session.run().unwrap();
     serves.stop_windows();
@@ -220,6 +245,20 @@ fn tell_requests(root: PathBuf, requests: Arc<RequestCounts>) {
                     requests.all().iter().map(|(kind, count)| format!("{} {count}\n", kind.number())).collect();
                 std::fs::write(root.join("counts"), lines).unwrap();
                 std::fs::rename(root.join("counts"), root.join(TOLD)).unwrap();
+            }
+        }
+    });
+}
+
+/// Ends the exclusivity when a file asks for it.
+fn end_when_asked(asked: PathBuf, exclusivity: Arc<Exclusivity>, session: Arc<fuse::MountedAgent>) {
+    std::thread::spawn(move || {
+        loop {
+            std::thread::sleep(Duration::from_millis(10));
+            if asked.exists() {
+                exclusivity.end();
+                session.forget_exclusive();
+                std::fs::remove_file(&asked).unwrap();
             }
         }
     });
