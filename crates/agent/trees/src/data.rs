@@ -66,7 +66,8 @@ impl TreesData {
             };
             let width = (self.trees.settings.policy)(&path).name_streams;
             let how = Applying { width, progress: &tell, interrupted };
-            let outcome = if gives { self.trees.give_back(&tree, &how) } else { tree.apply(&how, None).map(Some) };
+            let outcome =
+                if gives { self.trees.give_back(&tree, &how, true) } else { tree.apply(&how, None).map(Some) };
             match outcome {
                 Ok(None) => {}
                 Ok(Some(report)) => {
@@ -306,8 +307,16 @@ impl LocalIndex for TreesData {
     }
 
     fn observe(&self, observer: StoreObserver) {
-        if let Some(index) = self.index() {
-            index.observe(observer);
+        let Some(index) = self.index() else { return };
+        match observer {
+            StoreObserver::Removals(tell) => {
+                let tell = Arc::new(tell);
+                let of_trees = Arc::clone(&tell);
+                self.trees.observe_removals(Box::new(move |version| of_trees(version)));
+                index.observe(StoreObserver::Removals(Box::new(move |version| tell(version))));
+            }
+            // Nobody watches the changes of a tree's files: those who do are servers.
+            StoreObserver::Changes(_) => index.observe(observer),
         }
     }
 }

@@ -44,13 +44,13 @@ pub fn get(namespace: &dyn Namespace, directory: &Inode) -> io::Result<Option<St
 pub struct Unmarked(Mutex<HashMap<u64, Timestamp>>);
 
 impl Unmarked {
-    /// Waits until a directory that was found below has no mark of another agent. Errors: `ETIMEDOUT` with the holder's name after
-    /// `most`; `EINTR` if the caller is interrupted.
+    /// Waits until a directory that was found below has no mark of another agent than `own`. Errors: `ETIMEDOUT` with the holder's
+    /// name after `most`; `EINTR` if the caller is interrupted.
     pub fn check(
         &self,
         namespace: &dyn Namespace,
-        directory: &Inode,
-        found: &FileAttributes,
+        (directory, found): (&Inode, &FileAttributes),
+        own: &str,
         most: Duration,
     ) -> io::Result<()> {
         if self.0.lock().get(&found.ino) == Some(&found.ctime) {
@@ -58,6 +58,10 @@ impl Unmarked {
         }
         let start = Instant::now();
         while let Some(mark) = get(namespace, directory)? {
+            // A tree that is being given back.
+            if mark.contains(own) {
+                return Ok(());
+            }
             if start.elapsed() >= most {
                 tracing::warn!(mark, "a directory is delegated to another agent, which has not given it back");
                 return Err(reported(libc::ETIMEDOUT, &format!("the directory is delegated to {mark}")));

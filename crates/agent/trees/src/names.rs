@@ -80,7 +80,7 @@ impl TreesNamespace {
     fn give_back(&self, tree: &Arc<OpenTree>) -> io::Result<()> {
         let width = (self.0.settings.policy)(&self.0.path_of(tree)).name_streams;
         let how = Applying { interrupted: &is_interrupted, ..Applying::with_width(width) };
-        match self.0.give_back(tree, &how)? {
+        match self.0.give_back(tree, &how, false)? {
             None => Ok(()),
             Some(report) if report.interrupted => Err(Errno::INTR.into()),
             Some(_) => Err(Errno::XDEV.into()),
@@ -106,8 +106,8 @@ impl TreesNamespace {
             return Ok(found);
         }
         let Some(tree) = self.0.rooted_at(&found.inode)? else {
-            let most = self.0.settings.remote_wait;
-            self.0.unmarked.check(self.below(), &found.inode, &found.attributes, most)?;
+            let (own, most) = (&self.0.settings.agent, self.0.settings.remote_wait);
+            self.0.unmarked.check(self.below(), (&found.inode, &found.attributes), own, most)?;
             return Ok(found);
         };
         let inode = tree.tree.root()?;

@@ -3,16 +3,17 @@
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use concurrency::{Mutex, RwLock};
 use config::Policy;
+use data_store::RemovalObserver;
 use delegation::{ApplyReport, NodeNumber, node_of_key};
 use namespace::{Inode, KnownSince, Namespace};
 use rustix::io::Errno;
-use types::{HasErrno, Identity, Step, reported};
+use types::{Identity, Step, reported};
 
 use crate::background;
 use crate::limits;
@@ -22,6 +23,9 @@ use crate::record::TreeRecord;
 
 /// Policy of a path below the accelerated directory.
 pub type PolicyOf = Box<dyn Fn(&Path) -> Arc<Policy> + Send + Sync>;
+
+/// Callback for the end of a delegation. It makes the kernel forget what it trusts, and waits for requests that are under way.
+pub type ReturnObserver = Box<dyn Fn() + Send + Sync>;
 
 /// What trees need of their surroundings.
 pub struct TreesSettings {
@@ -48,6 +52,10 @@ pub struct Trees {
     /// Users for whom the store was found to keep what it is told, and those for whom it was not.
     pub(crate) tried: Mutex<HashMap<u32, bool>>,
     pub(crate) totals: Arc<Totals>,
+    /// Called before each removal of a local file.
+    removals: OnceLock<Arc<RemovalObserver>>,
+    /// Called after a tree was given back, before others may change what was in it.
+    returns: OnceLock<ReturnObserver>,
     /// Directories that no other agent has.
     pub(crate) unmarked: Unmarked,
     /// Whether no directory becomes a tree any more.
@@ -72,6 +80,8 @@ impl Trees {
             count: AtomicUsize::new(0),
             tried: Mutex::default(),
             totals: Arc::default(),
+            removals: OnceLock::new(),
+            returns: OnceLock::new(),
             unmarked: Unmarked::default(),
             quiet: AtomicBool::new(false),
             unopened: Mutex::default(),
@@ -129,7 +139,25 @@ impl Trees {
         }
     }
 
+    /// Sets the callback for the end of a delegation. Only the first counts.
+    pub fn observe_returns(&self, tell: ReturnObserver) {
+        _ = self.returns.set(tell);
+    }
+
+    /// Sets the callback for removals of local files. Only the first counts.
+    pub(crate) fn observe_removals(&self, tell: RemovalObserver) {
+        _ = self.removals.set(Arc::new(tell));
+        self.all().iter().for_each(|tree| self.tell_removals(tree));
+    }
+
+    fn tell_removals(&self, tree: &OpenTree) {
+        if let Some(tell) = self.removals.get().cloned() {
+            tree.files.observe_removals(Box::new(move |version| tell(version)));
+        }
+    }
+
     pub(crate) fn add(&self, tree: OpenTree) -> Arc<OpenTree> {
+        self.tell_removals(&tree);
         let tree = Arc::new(tree);
         let mut all = self.all.write();
         all.roots.insert(tree.root.ino());
@@ -152,7 +180,14 @@ impl Trees {
     }
 
     /// Gives a tree back: the global store gets everything and answers from then on. Returns why that was not possible, or `None`.
-    pub(crate) fn give_back(&self, tree: &Arc<OpenTree>, how: &Applying<'_>) -> io::Result<Option<ApplyReport>> {
+    /// Others may change what was in the tree once the mark is gone. `waits`: returns no earlier; not for a thread that serves
+    /// requests.
+    pub(crate) fn give_back(
+        self: &Arc<Trees>,
+        tree: &Arc<OpenTree>,
+        how: &Applying<'_>,
+        waits: bool,
+    ) -> io::Result<Option<ApplyReport>> {
         for _ in 0..limits::GIVE_BACK_TRIES {
             let report = tree.apply(how, None)?;
             if !report.stuck.is_empty() || report.interrupted {
@@ -160,12 +195,20 @@ impl Trees {
             }
             // What was changed meanwhile takes another turn.
             if tree.give_up()? {
-                mark::remove(&*self.settings.namespace, &tree.root)?;
-                self.end(tree)?;
-                return Ok(None);
+                tree.tree.end_exclusivity();
+                let (trees, tree) = (Arc::clone(self), Arc::clone(tree));
+                let ending = concurrency::spawn_joined("give back", move || trees.let_go(&tree))?;
+                return if waits { ending.join().map_or(Ok(None), |ended| ended.map(|()| None)) } else { Ok(None) };
             }
         }
         Ok(Some(ApplyReport::default()))
+    }
+
+    /// Lets others have a tree that was given back.
+    fn let_go(&self, tree: &Arc<OpenTree>) -> io::Result<()> {
+        self.returns.get().into_iter().for_each(|tell| tell());
+        let done = mark::remove(&*self.settings.namespace, &tree.root).and_then(|()| self.end(tree));
+        done.inspect_err(|error| tracing::warn!(%error, "a delegated tree could not be given back"))
     }
 
     /// Whether there are no trees.
@@ -233,11 +276,11 @@ impl Trees {
     }
 
     /// Gives back the trees of which the global store has everything. Called when nobody uses them any more.
-    pub(crate) fn give_back_settled(&self) {
+    pub(crate) fn give_back_settled(self: &Arc<Trees>) {
         self.quiet.store(true, Ordering::Release);
         for tree in self.all().into_iter().filter(|tree| tree.is_settled()) {
-            if let Err(error) = self.give_back(&tree, &Applying::with_width(1)) {
-                tracing::warn!(%error, errno = error.errno(), "a delegated tree could not be given back");
+            if let Err(error) = self.give_back(&tree, &Applying::with_width(1), true) {
+                tracing::warn!(%error, "a delegated tree could not be given back");
             }
         }
     }

@@ -69,6 +69,7 @@ pub struct Prepared {
     pub place: Place,
     pub cache: Arc<dyn DataStore>,
     pub agent: Arc<Agent>,
+    trees: Option<Arc<Trees>>,
     server: Option<ServerAt>,
     alive: Option<Alive>,
 }
@@ -157,7 +158,11 @@ fn prepared(
     let names: Arc<dyn Namespace> = Arc::new(PosixNamespace::new(store.clone()).map_err(failed)?);
     // Nodes of a server see each other's names at once, so nothing is delegated there.
     let has_trees = how.server.is_none() && !how.in_place;
-    let (cache, names) = if has_trees { with_trees(place, (cache, names), &policies, how)? } else { (cache, names) };
+    let trees = has_trees.then(|| open_trees(place, Arc::clone(&names), &policies, how)).transpose()?;
+    let (cache, names): (Arc<dyn DataStore>, Arc<dyn Namespace>) = match &trees {
+        Some(trees) => (Arc::new(TreesData::new(trees, cache)), Arc::new(TreesNamespace::new(trees))),
+        None => (cache, names),
+    };
     let mut agent = Agent::new(Arc::clone(&cache), names, policies).map_err(failed)?;
     // Several nodes share the data.
     if how.server.is_some() || how.in_place {
@@ -171,16 +176,16 @@ fn prepared(
         begun.map_err(|e| Failure::io("serve its files", &e))?;
     }
     let (place, server) = (place.clone(), how.server.clone());
-    Ok(Prepared { place, cache, agent: Arc::new(agent), server, alive })
+    Ok(Prepared { place, cache, agent: Arc::new(agent), trees, server, alive })
 }
 
-/// Puts delegated trees before a data store and a namespace. Opens those that an earlier agent left.
-fn with_trees(
+/// Opens the delegated trees that an earlier agent left in the burst buffer of a place.
+fn open_trees(
     place: &Place,
-    (cache, names): (Arc<dyn DataStore>, Arc<dyn Namespace>),
+    names: Arc<dyn Namespace>,
     policies: &Arc<PolicyTable>,
     how: &How,
-) -> Result<(Arc<dyn DataStore>, Arc<dyn Namespace>), Failure> {
+) -> Result<Arc<Trees>, Failure> {
     let (policies, remote_wait) = (Arc::clone(policies), policies.base().remote_wait);
     let settings = TreesSettings {
         namespace: names,
@@ -190,8 +195,7 @@ fn with_trees(
         remote_wait,
         background: !how.idle,
     };
-    let trees = Trees::open(settings).map_err(|e| Failure::io("open the delegated directories", &e))?;
-    Ok((Arc::new(TreesData::new(&trees, cache)), Arc::new(TreesNamespace::new(&trees))))
+    Trees::open(settings).map_err(|e| Failure::io("open the delegated directories", &e))
 }
 
 /// Applies what killed agents left in windows to the burst buffer. Then serves windows, if asked for.
@@ -328,7 +332,12 @@ impl Prepared {
         let control = ControlListener::start(Arc::clone(&self.agent), &self.place.burst_buffer, on_shutdown)
             .map_err(|e| Failure::io("listen for commands", &e))?;
         let agent = Arc::clone(&self.agent);
-        let session = fuse::serve(Arc::clone(&self.agent), device, options);
+        let session = Arc::new(fuse::serve(Arc::clone(&self.agent), device, options));
+        if let Some(trees) = &self.trees {
+            let session = Arc::downgrade(&session);
+            let forget = move || session.upgrade().into_iter().for_each(|session| session.forget_exclusive());
+            trees.observe_returns(Box::new(forget));
+        }
         let ended = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&ended);
         let dir = self.place.dir.clone();
