@@ -6,7 +6,7 @@
 #
 #   tests/suites/pjdfstest.sh [CASE...]        FOREBAY_PLAIN=1 compares the plain directory with itself
 #
-# Clauses: S1, S48, S53
+# Clauses: S1, S48, S53, S71
 cd "$(dirname "$0")" || exit 1
 . ./report.sh
 . ./accelerated.sh

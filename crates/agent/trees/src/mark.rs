@@ -41,9 +41,9 @@ pub fn get(namespace: &dyn Namespace, directory: &Inode) -> io::Result<Option<St
 
 /// Directories that were found without a mark, by inode number, with the change time that they had. A mark changes it.
 #[derive(Default)]
-pub struct Unmarked(Mutex<HashMap<u64, Timestamp>>);
+pub struct UnmarkedDirectories(Mutex<HashMap<u64, Timestamp>>);
 
-impl Unmarked {
+impl UnmarkedDirectories {
     /// Waits until a directory that was found below has no mark of another agent than `own`. Errors: `ETIMEDOUT` with the holder's
     /// name after `most`; `EINTR` if the caller is interrupted.
     pub fn check(

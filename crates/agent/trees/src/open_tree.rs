@@ -43,7 +43,7 @@ pub struct OpenTree {
     named: AtomicBool,
     /// Sequence up to which the log survives a crash of the machine.
     synced: AtomicU64,
-    pub(crate) changes: Mutex<Changes>,
+    pub(crate) changes: Mutex<ChangeTimes>,
     /// Whether the tree was given back: the global store has everything, and answers from now on.
     returned: AtomicBool,
     /// Files of a tree that was given back, as they are in the global store.
@@ -51,7 +51,7 @@ pub struct OpenTree {
 }
 
 /// Times of changes, by which the owner decides when a tree is applied.
-pub(crate) struct Changes {
+pub(crate) struct ChangeTimes {
     /// End of the log when it was last looked at.
     pub end: u64,
     /// When the end was last seen to move.
@@ -96,7 +96,7 @@ impl FilesBelow for StoreBelow {
     }
 }
 
-/// What was brought to the global store since the start.
+/// Sums of the work for the global store since the start.
 #[derive(Default)]
 pub(crate) struct Totals {
     /// Regular files whose content was copied, as often as it was.
@@ -163,7 +163,7 @@ impl OpenTree {
         let root = Arc::new(root);
         let store = StoreTree { namespace: Arc::clone(namespace), root: Arc::clone(&root), agent: record.mark.clone() };
         let pending = (tree.pending_len() > 0).then(Instant::now);
-        let changes = Mutex::new(Changes { end: tree.log().end(), moved: Instant::now(), pending });
+        let changes = Mutex::new(ChangeTimes { end: tree.log().end(), moved: Instant::now(), pending });
         let (returned, lowered) = (AtomicBool::new(false), Mutex::default());
         let (named, synced) = (AtomicBool::new(!report.is_new), AtomicU64::new(0));
         let totals = Arc::clone(totals);

@@ -1,4 +1,4 @@
-//! What a burst buffer knows of a tree besides its log: which directory it is.
+//! The record in a burst buffer by which a tree finds its directory in the global store.
 
 use std::ffi::OsString;
 use std::io;

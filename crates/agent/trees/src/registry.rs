@@ -17,7 +17,7 @@ use types::{Identity, Step, reported};
 
 use crate::background;
 use crate::limits;
-use crate::mark::{self, Unmarked};
+use crate::mark::{self, UnmarkedDirectories};
 use crate::open_tree::{Applying, OpenTree, Totals};
 use crate::record::TreeRecord;
 
@@ -27,7 +27,7 @@ pub type PolicyOf = Box<dyn Fn(&Path) -> Arc<Policy> + Send + Sync>;
 /// Callback for the end of a delegation. It makes the kernel forget what it trusts, and waits for requests that are under way.
 pub type ReturnObserver = Box<dyn Fn() + Send + Sync>;
 
-/// What trees need of their surroundings.
+/// Surroundings of the trees.
 pub struct TreesSettings {
     /// Names and attributes of the global store.
     pub namespace: Arc<dyn Namespace>,
@@ -57,7 +57,7 @@ pub struct Trees {
     /// Called after a tree was given back, before others may change what was in it.
     returns: OnceLock<ReturnObserver>,
     /// Directories that no other agent has.
-    pub(crate) unmarked: Unmarked,
+    pub(crate) unmarked: UnmarkedDirectories,
     /// Whether no directory becomes a tree any more.
     pub(crate) quiet: AtomicBool,
     /// Trees of the burst buffer that could not be opened, with the reason.
@@ -82,7 +82,7 @@ impl Trees {
             totals: Arc::default(),
             removals: OnceLock::new(),
             returns: OnceLock::new(),
-            unmarked: Unmarked::default(),
+            unmarked: UnmarkedDirectories::default(),
             quiet: AtomicBool::new(false),
             unopened: Mutex::default(),
         });

@@ -23,7 +23,7 @@ pub fn policies_page() -> String {
     let _ = write!(
         page,
         "\n`T` is a duration: `250ms`, `10s`, `5m`, `1h`, `2d`. `N` is a size in bytes: `4096`, `64KiB`, `16MiB`, \
-         `1GiB`; `10MB` is a power of ten.\n\nPlanned keys are refused until they do what they say: {}.\n",
+         `1GiB`; `10MB` is a power of ten. `COUNT` is a number from 1 to 1024.\n\nPlanned keys are refused until they do what they say: {}.\n",
         absent.join(", ")
     );
     page

@@ -11,7 +11,7 @@ use crate::units::{format_duration, format_size, parse_duration, parse_size};
 pub struct Key {
     /// Name, as written in `KEY=VALUE`.
     pub name: &'static str,
-    /// Accepted values, separated by `|`; `T` is a duration, `N` a size in bytes.
+    /// Accepted values, separated by `|`; `T` is a duration, `N` a size in bytes, `COUNT` a number.
     pub syntax: &'static str,
     /// Value that applies if no directory and no option sets the key.
     pub default: &'static str,
@@ -333,7 +333,7 @@ keys! {
     "delegate": "off|new" = "off",
         "which directories are delegated: none, or those that are made through the mount, with all below them; in a delegated directory names and attributes are answered from memory and a log, and the global store gets them later, 30 s at the latest unless `stage_out` says manual or exit",
         words(delegate, DELEGATE);
-    "name_streams": "1..1024" = "32",
+    "name_streams": "COUNT" = "32",
         "most requests at a time that bring names of a delegated directory to the global store",
         functions(name_streams, read_streams, |streams: usize| streams.to_string());
     "rate": "unlimited|N/s" = "unlimited",

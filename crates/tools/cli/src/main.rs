@@ -21,6 +21,7 @@ mod link;
 mod log;
 mod lower;
 mod memory;
+mod one_node;
 mod open_files;
 mod preload;
 mod privilege;

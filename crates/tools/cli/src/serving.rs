@@ -12,9 +12,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use agent::control::ControlListener;
 use agent::{Agent, LockScope, PolicyTable, Replayed};
-use config::{Lock, Policy, PolicySet};
+use config::{Delegate, Lock, Policy, PolicySet};
 use data_store::{DataStore, StoreCommand};
 use file_cache::{FileCache, OpenError, Settings};
+use global_store::GlobalStore;
 use global_store::posix::{PosixStore, StoreOptions};
 use namespace::Namespace;
 use posix_namespace::PosixNamespace;
@@ -30,6 +31,7 @@ use crate::forget;
 use crate::guest::Place;
 use crate::left::{self, Alive};
 use crate::neighbours;
+use crate::one_node;
 use crate::privilege;
 use crate::server::{self, ServerAt};
 use crate::shell;
@@ -55,6 +57,8 @@ pub struct How {
     pub idle: bool,
     /// Whether unsaved data is also looked for in the replicas themselves.
     pub thorough: bool,
+    /// Whether new directories are delegated if no policy says otherwise and no other node may look for them.
+    pub delegates: bool,
     /// Whether files keep their identities, whatever policies say. Nodes of a server know files by these.
     pub in_place: bool,
     /// Directories whose left windows are given up, once nothing else can be refused.
@@ -87,7 +91,10 @@ impl Below {
         let options = StoreOptions { shared: how.exclusive.then_some(false), ..StoreOptions::default() };
         let store = PosixStore::new(below, options).map_err(failed)?;
         let identity = store.id().map_err(failed)?;
-        Ok(Below { store, identity, base: how.rules.apply(Policy::default()) })
+        let alone = !store.is_shared() || one_node::is_job_of_one_node();
+        let delegate = if how.delegates && how.server.is_none() && alone { Delegate::New } else { Delegate::Off };
+        let base = how.rules.apply(Policy { delegate, ..Policy::default() });
+        Ok(Below { store, identity, base })
     }
 
     fn policies(&self, place: &Place) -> Result<PolicyTable, Failure> {

@@ -20,6 +20,7 @@ fn every_word_of_the_syntax_is_taken_and_written_back() {
                 "T" => "90s".to_string(),
                 "PERCENT" => "2.5%".to_string(),
                 "N" => "3MiB".to_string(),
+                "COUNT" => "7".to_string(),
                 _ => form.replace(":T", ":90s").replace(":N", ":3MiB").replace("N/s", "3MiB/s"),
             };
             let mut policy = Policy::default();

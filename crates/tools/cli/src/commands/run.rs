@@ -50,7 +50,7 @@ pub fn run(args: &RunArgs) -> Result<u8, Failure> {
     let signals = Signals::block();
     let log = if let [only] = &*places { &only.burst_buffer } else { &buffer };
     let guest = here.begin(args, &places, &signals, log)?;
-    let how = How { rules: args.rules.set(), windows, server, ..How::default() };
+    let how = How { rules: args.rules.set(), delegates: true, windows, server, ..How::default() };
     if !args.quiet && how.server.is_none() && !privilege::administrates_machine() {
         say!("forebay: without root all data goes through the agent, which is slower (no passthrough)");
     }

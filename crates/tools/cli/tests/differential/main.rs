@@ -144,7 +144,7 @@ fn files_that_take_the_places_of_others_below_are_not_noticed() {
     });
 }
 
-#[test]
+#[test] // S71
 fn delegated_directories_are_plain_directories() {
     in_private_namespace_within(BOUND, || {
         let inside = Setting { in_new_directory: true, ..DEFAULT };
