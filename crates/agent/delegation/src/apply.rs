@@ -27,6 +27,7 @@ mod dressing;
 mod finishing;
 mod items;
 mod jobs;
+mod ordered;
 mod parallel;
 mod placing;
 mod removing;
@@ -153,25 +154,42 @@ impl Run<'_> {
         if order.is_empty() || !self.open_syncs() {
             return self.report;
         }
-        let is_living = |number: &NodeNumber| *number != NodeNumber::ROOT && !self.item(*number).is_tombstone();
-        let living = order.iter().copied().filter(is_living);
-        let (directories, others): (Vec<NodeNumber>, Vec<NodeNumber>) =
-            living.partition(|number| self.item(*number).is_directory());
-        let mut directories: Vec<_> = directories.into_iter().map(|number| (self.depth(number), number)).collect();
-        directories.sort_by_key(|(depth, _)| *depth);
-        for level in directories.chunk_by(|one, two| one.0 == two.0) {
-            let level: Vec<NodeNumber> = level.iter().map(|(_, number)| *number).collect();
-            self.settle_all(&level);
+        match self.request.strict {
+            true => self.bring_in_order(order),
+            false => self.bring_in_any_order(order),
         }
-        self.settle_all(&others);
         self.bring_back_parked();
-        self.remove_tombstones(order);
+        if !self.is_halted() {
+            self.remove_tombstones(order);
+        }
         self.finish_directories();
         self.sync_store();
         // Nodes that were removed meanwhile have left their directories.
         self.finish_directories();
         self.sync_store();
         self.report
+    }
+
+    /// Brings nodes that have names to the store: directories first, one level after the other.
+    fn bring_in_any_order(&mut self, order: &[NodeNumber]) {
+        let is_living = |number: &NodeNumber| *number != NodeNumber::ROOT && !self.item(*number).is_tombstone();
+        let living = order.iter().copied().filter(is_living);
+        let (directories, mut others): (Vec<NodeNumber>, Vec<NodeNumber>) =
+            living.partition(|number| self.item(*number).is_directory());
+        let mut directories: Vec<_> = directories.into_iter().map(|number| (self.depth(number), number)).collect();
+        directories.sort_by_key(|(depth, _)| *depth);
+        for level in directories.chunk_by(|one, two| one.0 == two.0) {
+            let mut level: Vec<NodeNumber> = level.iter().map(|(_, number)| *number).collect();
+            rounds::spread(&mut level, |number| self.wanted_parent(number));
+            self.settle_all(&level);
+        }
+        rounds::spread(&mut others, |number| self.wanted_parent(number));
+        self.settle_all(&others);
+    }
+
+    /// Returns the directory of the first name that a node is to have.
+    fn wanted_parent(&self, number: NodeNumber) -> Option<NodeNumber> {
+        self.item(number).state.names.first().map(|name| name.parent)
     }
 
     /// Brings nodes that have lost a name to others to their own places: an end in between would leave them without any.

@@ -51,6 +51,8 @@ pub const NAMES_BELOW_MAX: usize = 4096;
 /// Nodes that an apply begins in one round at least. The log is synced once a round.
 pub const ROUND_NODES: usize = 256;
 /// Nodes that an apply begins in one round for each that it works on at once, so that threads seldom wait for the last.
-pub const ROUND_NODES_OF_A_THREAD: usize = 8;
+pub const ROUND_NODES_OF_A_THREAD: usize = 32;
+/// Jobs among which a thread looks for one in a directory where no other works.
+pub const JOBS_LOOKED_AT: usize = 64;
 /// Nodes after which an apply syncs the store and records that it has them.
 pub const SYNCED_NODES: usize = 4096;

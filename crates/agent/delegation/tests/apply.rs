@@ -38,7 +38,8 @@ fn file(tree: &DelegatedTree, directory: &Inode, name: &str, version: u64) -> In
 fn random_stories_end_below_as_in_the_tree_with_many_applies_between() {
     for seed in 0..60 {
         let bed = TempTree::new();
-        let below = Below { width: [1, 4][seed as usize / 3 % 2], ..Below::new(&bed.path("below")) };
+        let (width, strict) = ([1, 4, 9][seed as usize / 3 % 3], seed % 4 == 3);
+        let below = Below { width, strict, ..Below::new(&bed.path("below")) };
         let mut story = Story::over_store(open(Medium::default(), 64 << 10), seed);
         for step in 0..300 {
             let _ = story.step();
@@ -117,6 +118,23 @@ fn opposites_make_no_call_below_a_chain_of_renames_one_name_and_ten_modes_none_m
     below.apply(&tree);
     assert_eq!(calls_of(&below).len(), requests_again.len());
     assert_equal(&below, &tree, "in the end");
+}
+
+#[test]
+fn a_small_file_costs_four_calls_of_the_seam_and_the_write_at_any_width() {
+    for width in [1, 8] {
+        let bed = TempTree::new();
+        let (below, tree) = (Below { width, ..Below::new(&bed.path("below")) }, open(Medium::default(), 64 << 10));
+        let root = tree.root().unwrap();
+        (0..100).for_each(|number| drop(file(&tree, &root, &number.to_string(), 1)));
+        assert_eq!(below.apply(&tree).stuck, []);
+        let calls = calls_of(&below);
+        for (call, of_root) in [("create_hidden", 0), ("identify", 0), ("set_times", 1), ("rename_hidden", 0)] {
+            assert_eq!(calls.iter().filter(|other| **other == call).count(), 100 + of_root, "{call}");
+        }
+        // The root's attributes, and whether it hands down ACLs: threads may ask that at the same time.
+        assert!(calls.len() <= 400 + 3 + width, "{} calls", calls.len());
+    }
 }
 
 #[test]

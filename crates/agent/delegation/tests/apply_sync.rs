@@ -53,7 +53,7 @@ fn nothing_is_recorded_as_applied_before_the_store_is_synced() {
 /// The machine crashes at the nth call of an apply: the log loses what was not synced. Returns the number of calls.
 fn crash(seed: u64, nth: usize) -> usize {
     let (bed, medium) = (TempTree::new(), Medium::default());
-    let below = Below { width: 1 + nth % 3, ..Below::new(&bed.path("below")) };
+    let below = Below { width: 1 + nth % 3, strict: nth % 5 == 4, ..Below::new(&bed.path("below")) };
     let mut story = Story::over_store(open(medium.clone(), 64 << 10), seed);
     for round in 0..2 {
         for _ in 0..120 {

@@ -68,7 +68,7 @@ fn the_directory_below_is_in_the_end_as_a_plain_one_in_which_the_story_was_told(
 fn fail(seed: u64, nth: usize, is_made: bool) -> usize {
     let place = format!("seed {seed}, call {nth}, made {is_made}");
     let bed = TempTree::new();
-    let below = Below { width: 1 + nth % 3, ..Below::new(&bed.path("below")) };
+    let below = Below { width: 1 + nth % 3, strict: nth % 5 == 4, ..Below::new(&bed.path("below")) };
     let mut story = Story::over_store(open(Medium::default(), 64 << 10), seed);
     let tell = |story: &mut Story| {
         for _ in 0..150 {

@@ -4,10 +4,10 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::fd::AsFd;
 
+use global_store::StoreFile;
 use global_store::calls::StoreCall;
 use global_store::hidden::is_hidden;
 use global_store::posix::reopen_as_path;
-use global_store::{Access, StoreFile};
 use namespace::{Caller, Found, HiddenFiles, Inode, NameKind, NewMode, NewName, component, with_umask};
 use rustix::fs::{self, Mode, OFlags};
 use rustix::io::Errno;
@@ -43,8 +43,7 @@ impl HiddenFiles for PosixNamespace {
             created => created?,
         };
         let found = self.look_at(reopen_as_path(created.as_fd())?)?;
-        let file = self.anchor_created(&found.inode, created, None)?.open(Access::Write)?;
-        Ok((found, file))
+        Ok((found, self.store.file_created(created)))
     }
 
     fn make_hidden(&self, caller: &Caller, parent: &Inode, name: &OsStr, new: NewName<'_>) -> io::Result<()> {

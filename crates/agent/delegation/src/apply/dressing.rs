@@ -41,9 +41,6 @@ impl Dressing {
 impl Hands {
     /// Returns whether new files in a directory of the store get an ACL from it. The store is asked once.
     pub(super) fn hands_down_acl(&self, directory: &Inode) -> io::Result<bool> {
-        if !self.store.namespace.keeps_acls() {
-            return Ok(false);
-        }
         if let Some(known) = self.acls.lock().get(directory.identity()) {
             return Ok(*known);
         }

@@ -79,6 +79,18 @@ impl Job {
         }
     }
 
+    /// Returns the directory in which the work changes a name first, or that is changed itself.
+    pub(super) fn directory(&self) -> NodeNumber {
+        let first = |places: &[Place]| places.first().map(|place| place.1.parent);
+        let directory = match self {
+            Job::Create(creation) => Some(creation.hidden.parent),
+            Job::Settle(settling) => first(&settling.wanted),
+            Job::Finish(..) | Job::SetTimes(..) => None,
+            Job::Remove(removal) => first(&removal.at),
+        };
+        directory.unwrap_or_else(|| self.number())
+    }
+
     /// Whether the work may be left undone when the caller ends the apply. What was begun is brought to its end.
     pub(super) fn is_beginning(&self) -> bool {
         match self {

@@ -1,6 +1,7 @@
 //! Many nodes at once: threads that share jobs, and notes of their outcomes.
 
-use std::collections::VecDeque;
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::Arc;
 
@@ -8,20 +9,59 @@ use concurrency::Mutex;
 
 use super::jobs::{Job, Outcome};
 use super::{Hands, Progress, Run};
+use crate::limits;
 use crate::state::NodeNumber;
 
 /// Jobs that threads share.
 struct Work {
-    todo: Mutex<VecDeque<Job>>,
+    todo: Mutex<Todo>,
     done: Mutex<Vec<(Job, io::Result<Outcome>)>>,
 }
 
+struct Todo {
+    jobs: VecDeque<Job>,
+    /// Number of jobs that are done now in a directory.
+    busy: HashMap<NodeNumber, usize>,
+}
+
+impl Todo {
+    /// Takes one of the next jobs, in a directory where as few as possible are at work: systems change one name of a directory at a
+    /// time.
+    fn next(&mut self) -> Option<(Job, NodeNumber)> {
+        let busy = |job: &Job| self.busy.get(&job.directory()).copied().unwrap_or(0);
+        let (mut best, mut least) = (0, usize::MAX);
+        for (at, job) in self.jobs.iter().take(limits::JOBS_LOOKED_AT).enumerate() {
+            let now = busy(job);
+            if now < least {
+                (best, least) = (at, now);
+            }
+            if now == 0 {
+                break;
+            }
+        }
+        let job = self.jobs.remove(best)?;
+        let directory = job.directory();
+        *self.busy.entry(directory).or_default() += 1;
+        Some((job, directory))
+    }
+
+    fn leave(&mut self, directory: NodeNumber) {
+        if let Entry::Occupied(mut entry) = self.busy.entry(directory) {
+            *entry.get_mut() -= 1;
+            if *entry.get() == 0 {
+                entry.remove();
+            }
+        }
+    }
+}
+
 impl Work {
-    /// Does the next job. Returns false if there is none.
+    /// Does a job. Returns false if there is none.
     fn step(&self, hands: &Hands) -> bool {
-        let next = self.todo.lock().pop_front();
-        let Some(job) = next else { return false };
+        let next = self.todo.lock().next();
+        let Some((job, directory)) = next else { return false };
         let outcome = hands.take(&job);
+        self.todo.lock().leave(directory);
         self.done.lock().push((job, outcome));
         true
     }
@@ -31,7 +71,8 @@ impl Run<'_> {
     /// Does jobs on as many threads as are wished, this one among them. Returns nodes that were created and have only a hidden name.
     pub(super) fn carry_out_all(&mut self, jobs: Vec<Job>) -> Vec<NodeNumber> {
         let threads = self.request.width.min(jobs.len()).saturating_sub(1);
-        let work = Arc::new(Work { todo: Mutex::new(jobs.into()), done: Mutex::default() });
+        let todo = Todo { jobs: jobs.into(), busy: HashMap::new() };
+        let work = Arc::new(Work { todo: Mutex::new(todo), done: Mutex::default() });
         let helper = |hands: Arc<Hands>, work: Arc<Work>| move || while work.step(&hands) {};
         // With fewer threads than wanted the work takes longer.
         let helpers: Vec<_> = (0..threads)
@@ -39,8 +80,9 @@ impl Run<'_> {
             .collect();
         let mut created = Vec::new();
         loop {
-            if work.todo.lock().iter().any(Job::is_beginning) && !self.may_begin() {
-                work.todo.lock().retain(|job| !job.is_beginning());
+            let has_beginning = work.todo.lock().jobs.front().is_some_and(Job::is_beginning);
+            if has_beginning && !self.may_begin() {
+                work.todo.lock().jobs.retain(|job| !job.is_beginning());
             }
             let has_more = work.step(&self.hands);
             self.take_over(&work, &mut created);

@@ -3,23 +3,26 @@
 use std::io;
 use std::sync::Arc;
 
-use super::Run;
 use super::jobs::{Job, Outcome, Removal};
+use super::{Run, rounds};
 use crate::limits;
 use crate::state::NodeNumber;
 
 impl Run<'_> {
     /// Removes nodes without names from the store, the deepest first.
     pub(super) fn remove_tombstones(&mut self, order: &[NodeNumber]) {
-        let tombstones = order.iter().copied().filter(|number| self.item(*number).is_tombstone());
+        let tombstones =
+            order.iter().copied().filter(|number| self.item(*number).is_tombstone() && self.item(*number).is_left);
         // All but directories are as deep as one wishes.
         let depth = |number| if self.item(number).is_directory() { self.depth_below(number) } else { usize::MAX };
         let mut tombstones: Vec<_> = tombstones.map(|number| (depth(number), number)).collect();
         tombstones.sort_by_key(|(depth, _)| std::cmp::Reverse(*depth));
         for level in tombstones.chunk_by(|one, two| one.0 == two.0) {
+            let mut level: Vec<NodeNumber> = level.iter().map(|(_, number)| *number).collect();
+            rounds::spread(&mut level, |number| self.known_name(number).map(|name| name.parent));
             for some in level.chunks(self.round_nodes()) {
                 let mut jobs = Vec::new();
-                for (_, number) in some {
+                for number in some {
                     if !self.may_begin() {
                         break;
                     }

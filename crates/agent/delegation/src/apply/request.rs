@@ -34,6 +34,10 @@ pub struct ApplyRequest<'a> {
     pub contents: &'a Arc<dyn Contents>,
     /// Number of nodes that are worked on at once, 1 or more.
     pub width: usize,
+    /// Whether names appear, change and go in the order in which their nodes became pending, for those who wait for a file that
+    /// tells that all others are there. Files are made under hidden names by many threads. A directory may appear earlier, but not
+    /// later than what is in it; directories are removed last. After a node that is stuck no name is changed any more.
+    pub strict: bool,
     /// Called by the applying thread after each node.
     pub progress: &'a dyn Fn(ApplyProgress),
     /// Asked by the applying thread before each step. Once it has returned true, nothing more is begun.
@@ -43,7 +47,7 @@ pub struct ApplyRequest<'a> {
 impl<'a> ApplyRequest<'a> {
     /// Creates a request that works on one file at a time, tells nobody, and goes on to the end.
     pub fn new(store: &'a Arc<StoreTree>, contents: &'a Arc<dyn Contents>) -> ApplyRequest<'a> {
-        ApplyRequest { store, contents, width: 1, progress: &|_| {}, interrupted: &|| false }
+        ApplyRequest { store, contents, width: 1, strict: false, progress: &|_| {}, interrupted: &|| false }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Rounds of an apply: what many nodes need is noted, the log is synced once, and then threads change the store.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::Arc;
 
@@ -11,6 +11,20 @@ use super::jobs::{Job, Place, Settling};
 use super::{Progress, Run};
 use crate::limits;
 use crate::state::{NodeName, NodeNumber};
+
+/// Orders nodes so that neighbours are in different directories, as far as there are several. Systems work on one name of a
+/// directory at a time.
+pub(super) fn spread(numbers: &mut [NodeNumber], directory: impl Fn(NodeNumber) -> Option<NodeNumber>) {
+    let mut met: HashMap<Option<NodeNumber>, usize> = HashMap::new();
+    let mut rank = |number: &NodeNumber| {
+        let before = met.entry(directory(*number)).or_default();
+        *before += 1;
+        *before
+    };
+    let mut ranked: Vec<(usize, NodeNumber)> = numbers.iter().map(|number| (rank(number), *number)).collect();
+    ranked.sort_by_key(|(rank, _)| *rank);
+    numbers.iter_mut().zip(ranked).for_each(|(place, (_, number))| *place = number);
+}
 
 impl Run<'_> {
     /// Number of nodes that one round begins.
@@ -51,21 +65,21 @@ impl Run<'_> {
     fn take_up(&mut self, number: NodeNumber, job: io::Result<Option<Job>>, jobs: &mut Vec<Job>) {
         match job {
             Ok(job) => jobs.extend(job),
-            Err(error) => {
-                self.item_mut(number).progress = Progress::Failed;
-                self.stuck(number, &error);
-            }
+            Err(error) => self.give_up(number, &error),
         }
+    }
+
+    /// Notes that nothing more can be done for a node in this apply.
+    pub(super) fn give_up(&mut self, number: NodeNumber, error: &io::Error) {
+        self.item_mut(number).progress = Progress::Failed;
+        self.stuck(number, error);
     }
 
     /// Does jobs once the log has durably what it says of them.
     pub(super) fn carry_out_durably(&mut self, jobs: Vec<Job>) -> Vec<NodeNumber> {
         if let Err(error) = self.hands.sync_log() {
             self.report.synced = false;
-            for job in jobs {
-                self.item_mut(job.number()).progress = Progress::Failed;
-                self.stuck(job.number(), &error);
-            }
+            jobs.iter().for_each(|job| self.give_up(job.number(), &error));
             return Vec::new();
         }
         self.carry_out_all(jobs)

@@ -38,8 +38,10 @@ impl Contents for Bytes {
 pub struct Below {
     pub calls: Arc<Counted>,
     pub store: Arc<StoreTree>,
-    /// Files that are created at once.
+    /// Nodes that are worked on at once.
     pub width: usize,
+    /// Whether names appear in the order of their changes.
+    pub strict: bool,
 }
 
 impl Below {
@@ -56,7 +58,7 @@ impl Below {
         let namespace: Arc<dyn Namespace> = Arc::clone(&calls) as Arc<dyn Namespace>;
         calls.take();
         let store = Arc::new(StoreTree { namespace, root, agent: "agent:1".into() });
-        Below { calls, store, width: 1 }
+        Below { calls, store, width: 1, strict: false }
     }
 
     pub fn apply(&self, tree: &DelegatedTree) -> ApplyReport {
@@ -66,7 +68,8 @@ impl Below {
     /// Applies as a closure says, which gets a request of this width.
     pub fn apply_by(&self, tree: &DelegatedTree, apply: impl FnOnce(&ApplyRequest<'_>) -> ApplyReport) -> ApplyReport {
         let contents: Arc<dyn Contents> = Arc::new(Bytes);
-        let report = apply(&ApplyRequest { width: self.width, ..ApplyRequest::new(&self.store, &contents) });
+        let (width, strict) = (self.width, self.strict);
+        let report = apply(&ApplyRequest { width, strict, ..ApplyRequest::new(&self.store, &contents) });
         tree.assert_invariants();
         report
     }

@@ -26,8 +26,9 @@ use types::{Fingerprint, Identity, Timestamp};
 
 use crate::calls::{Store, StoreCall};
 use crate::descriptors;
-use crate::{Anchor, GlobalStore, StoreAttributes, SyncPoint};
+use crate::{Anchor, GlobalStore, StoreAttributes, StoreFile, SyncPoint};
 use anchor::PosixAnchor;
+use file::PosixFile;
 pub use locking::{FileLocks, LockedRange};
 pub use opened::OpenedForReading;
 pub use sharing::is_kernel_from;
@@ -234,6 +235,12 @@ impl PosixStore {
             anchor.created_at(below.join(name));
         }
         Arc::new(anchor)
+    }
+
+    /// Returns the file that a caller has just created, for reading and writing, by the descriptor of its creation. No request is
+    /// made for it.
+    pub fn file_created(&self, created: OwnedFd) -> Box<dyn StoreFile> {
+        Box::new(PosixFile::new(self.root.calls, created.into(), false))
     }
 
     /// Returns whether a newly created file can be opened for writing later, whatever happens to its mode bits.
