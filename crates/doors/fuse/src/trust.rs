@@ -115,6 +115,7 @@ impl TrustedNames {
     /// Makes the kernel forget all that it trusts of files that are no more held exclusively. See
     /// [`MountedAgent::forget_exclusive`](crate::MountedAgent::forget_exclusive).
     pub fn forget(&self, nodes: &Nodes, notifier: &Notifier) {
+        // Raising the epoch of the kernel's names would take one message, but it unmounts what is mounted on them.
         let is_exclusive = |directory| nodes.get(directory).is_some_and(|known| known.node.is_exclusive());
         // A name that moves meanwhile is noted in its new place when the notification of its old one is through, so a second
         // round finds it.
@@ -203,7 +204,43 @@ impl Door {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicU64;
+
+    use agent::{Agent, PolicyTable};
+    use config::Policy;
+    use fuse_protocol::{Filesystem, Request};
+    use models::{MemoryDataStore, MemoryNamespace};
+    use namespace::Exclusivity;
+
     use super::*;
+    use crate::nodes::ROOT;
+
+    #[test]
+    fn this_machine_s_kernel_trusts_what_is_exclusive_and_that_of_another_machine_does_not() {
+        let exclusivity = Arc::new(Exclusivity::default());
+        let names = Arc::new(MemoryNamespace::exclusive(0, 0, Arc::clone(&exclusivity)));
+        let policies = PolicyTable::new(Policy { negative_timeout: Duration::ZERO, ..Policy::default() });
+        let agent = Arc::new(Agent::new(Arc::new(MemoryDataStore::default()), names, policies).unwrap());
+        let (own, numbers) = (Door::new(Arc::clone(&agent), false), Arc::new(AtomicU64::new(ROOT)));
+        let another = Door::of_client(agent, 7, &numbers);
+        let req = Request::detached(0, 0, 1);
+        own.mkdir(&req, ROOT, OsStr::new("directory"), 0o755, 0).unwrap();
+        let told = |door: &Door| {
+            let entry = door.lookup(&req, ROOT, OsStr::new("directory")).unwrap();
+            let absent = door.lookup(&req, ROOT, OsStr::new("absent")).map(|entry| entry.entry_valid);
+            let attributes = door.getattr(&req, entry.node, None).unwrap();
+            let flags = door.opendir(&req, entry.node, 0).unwrap().flags;
+            (entry.entry_valid, entry.attr_valid, attributes.valid, absent, flags)
+        };
+        let (year, second) = (limits::EXCLUSIVE_TRUSTED, Duration::from_secs(1));
+        assert_eq!(told(&own), (year, year, year, Ok(year), fopen::CACHE_DIR | fopen::KEEP_CACHE));
+        let doubted = (second, second, second, Err(Errno::ENOENT), 0);
+        assert_eq!(told(&another), doubted);
+        exclusivity.end();
+        assert_eq!(told(&own), doubted);
+        assert_eq!((noted(&own.trusted).len(), noted(&another.trusted).len()), (2, 0));
+    }
 
     fn noted(trusted: &TrustedNames) -> Vec<(NodeId, OsString)> {
         let mut names = trusted.names_in(|_| true);

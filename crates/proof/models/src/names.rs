@@ -16,8 +16,8 @@ use global_store::calls::Store;
 use global_store::hidden::is_hidden;
 use global_store::{Anchor, GlobalStore};
 use namespace::{
-    AnchorFor, Caller, Found, HiddenFiles, Hold, Inode, KnownSince, NameKind, Names, Namespace, NewFile, NewMode,
-    NewName, OpenDirectory, plain,
+    AnchorFor, Caller, Exclusivity, Found, HiddenFiles, Hold, Inode, KnownSince, NameKind, Names, Namespace, NewFile,
+    NewMode, NewName, OpenDirectory, plain,
 };
 use rustix::fs::FileType;
 use rustix::io::Errno;
@@ -44,6 +44,13 @@ impl MemoryNamespace {
         MemoryNamespace { store: GlobalMemory::new(), calls, tree: Mutex::new(Tree::new(uid, gid)) }
     }
 
+    /// Creates an empty namespace that nobody else changes until `exclusivity` ends.
+    pub fn exclusive(uid: u32, gid: u32, exclusivity: Arc<Exclusivity>) -> MemoryNamespace {
+        let names = MemoryNamespace::new(uid, gid);
+        names.tree().exclusivity = Some(exclusivity);
+        names
+    }
+
     /// Returns the bytes of a file in the global store.
     pub fn bytes(&self, path: &Path) -> io::Result<Vec<u8>> {
         let mut number = ROOT;
@@ -63,7 +70,11 @@ impl MemoryNamespace {
             Content::File(anchor) => anchor.identity().clone(),
             _ => Identity::new([b"name".as_slice(), &number.to_le_bytes()].concat()).expect("twelve bytes"),
         };
-        Ok(Inode::new(identity, entry.kind, number, Hold::Other(Arc::new(Number(number)))))
+        let inode = Inode::new(identity, entry.kind, number, Hold::Other(Arc::new(Number(number))));
+        Ok(match &tree.exclusivity {
+            Some(exclusivity) => inode.with_exclusivity(Arc::clone(exclusivity)),
+            None => inode,
+        })
     }
 
     fn found(tree: &Tree, number: u64) -> io::Result<Found> {

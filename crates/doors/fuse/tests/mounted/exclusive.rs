@@ -12,6 +12,7 @@ use rustix::fs::{
     AtFlags, CWD, FallocateFlags, RenameFlags, StatxFlags, StatxTimestamp, XattrFlags, copy_file_range, fallocate,
     renameat_with, setxattr, statx,
 };
+use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use testkit::{PATIENCE, in_private_namespace, wait_until};
 
 use crate::stand::{CACHED, DIRECT, EXCLUSIVE, How, Stand, proc_path};
@@ -157,7 +158,8 @@ fn requests(stand: &Stand, kind: Opcode, act: impl FnOnce()) -> u64 {
 #[test]
 fn what_is_known_is_not_asked_for_again() {
     in_private_namespace(|| {
-        let stand = Stand::new(EXCLUSIVE);
+        // Whatever is not trusted is asked for at once.
+        let stand = Stand::new(How { rule: Some("revalidate=0"), ..EXCLUSIVE });
         fs::create_dir(stand.path("d")).unwrap();
         // Its own name lies where others may change names, so programs come by its descriptor.
         let directory = File::open(stand.path("d")).unwrap();
@@ -170,8 +172,6 @@ fn what_is_known_is_not_asked_for_again() {
         };
         look();
         look();
-        // Longer than the kernel trusts what is not exclusive.
-        std::thread::sleep(Duration::from_millis(1100));
         let before = stand.requests();
         look();
         let mut made = stand.requests();
@@ -225,7 +225,9 @@ fn when_others_may_change_the_files_the_kernel_knows_nothing_any_more() {
     in_private_namespace(|| {
         let stand = Stand::new(How { rule: Some("revalidate=0"), ..EXCLUSIVE });
         let (d, below) = (stand.path("d"), stand.below("d"));
-        fs::create_dir_all(below.join("sub")).unwrap();
+        for name in ["sub", "on"] {
+            fs::create_dir_all(below.join(name)).unwrap();
+        }
         for name in ["kept", "gone", "link", "before", "same"] {
             fs::write(below.join(name), b"content").unwrap();
         }
@@ -237,9 +239,10 @@ fn when_others_may_change_the_files_the_kernel_knows_nothing_any_more() {
             (sizes, listed(&d).len())
         };
         let seven = Some(7);
-        let before = ([seven, seven, seven, seven, seven, None, None], 7);
+        let before = ([seven, seven, seven, seven, seven, None, None], 8);
         assert_eq!((look(), look()), (before, before));
         let inside = File::open(d.join("sub")).unwrap();
+        mount("none", d.join("on"), "tmpfs", MountFlags::empty(), None).unwrap();
         stand.end_exclusivity();
         fs::set_permissions(below.join("kept"), Permissions::from_mode(0o600)).unwrap();
         for name in ["gone", "link", "link2", "moved"] {
@@ -248,10 +251,34 @@ fn when_others_may_change_the_files_the_kernel_knows_nothing_any_more() {
         fs::write(below.join("absent"), b"four").unwrap();
         fs::write(below.join("sub/absent"), b"four").unwrap();
         let four = Some(4);
-        assert_eq!(look(), ([seven, None, None, None, None, four, four], 4));
+        assert_eq!(look(), ([seven, None, None, None, None, four, four], 5));
         assert_eq!(fs::metadata(d.join("kept")).unwrap().permissions().mode() & 0o777, 0o600);
         assert!(fs::read_link(proc_path(&inside)).unwrap().ends_with("sub"), "what is in use stays");
+        unmount(d.join("on"), UnmountFlags::empty()).expect("what is mounted stays");
         fs::rename(below.join("kept"), below.join("kept now")).unwrap();
         assert!(!d.join("kept").exists() && d.join("kept now").exists());
+    });
+}
+
+#[test] // S33
+fn directories_that_are_entered_without_a_question_are_not_forgotten_for_their_descriptors() {
+    in_private_namespace(|| {
+        let stand = Stand::new(How { nodes_max: Some(100), ..EXCLUSIVE });
+        fs::create_dir(stand.below("d")).unwrap();
+        for number in 0..400 {
+            fs::create_dir(stand.below(format!("d/directory-{number}"))).unwrap();
+            fs::write(stand.below(format!("d/file-{number}")), b"content").unwrap();
+        }
+        let look = |kind: &str| {
+            let names = (0..400).map(|number| stand.path(format!("d/{kind}-{number}")));
+            names.for_each(|name| _ = fs::symlink_metadata(name).unwrap());
+        };
+        look("file");
+        wait_until("forgetting files", PATIENCE, || stand.server_descriptors() < 250);
+        look("directory");
+        look("file");
+        wait_until("forgetting files", PATIENCE, || stand.server_descriptors() < 400 + 250);
+        assert!(stand.server_descriptors() > 400);
+        assert_eq!(requests(&stand, Opcode::Lookup, || look("directory")), 0);
     });
 }

@@ -9,7 +9,7 @@ use std::io;
 use std::sync::Arc;
 
 use global_store::Anchor;
-use namespace::{Caller, FileAttributes, rights_of};
+use namespace::{Caller, Exclusivity, FileAttributes, rights_of};
 use rustix::fs::FileType;
 use rustix::io::Errno;
 use types::Timestamp;
@@ -58,6 +58,8 @@ pub(super) enum Content {
 pub(super) struct Tree {
     pub entries: HashMap<u64, Entry>,
     next: u64,
+    /// Whether nobody else changes the tree; `None` if others may.
+    pub exclusivity: Option<Arc<Exclusivity>>,
 }
 
 /// Number of the root.
@@ -65,7 +67,7 @@ pub(super) const ROOT: u64 = 1;
 
 impl Tree {
     pub fn new(uid: u32, gid: u32) -> Tree {
-        let mut tree = Tree { entries: HashMap::new(), next: ROOT };
+        let mut tree = Tree { entries: HashMap::new(), next: ROOT, exclusivity: None };
         let content = Content::Directory { names: BTreeMap::new(), parent: ROOT };
         tree.add(FileType::Directory, (0o755, uid, gid), content);
         tree.entries.get_mut(&ROOT).expect("just added").links = 2;
