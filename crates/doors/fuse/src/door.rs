@@ -155,7 +155,7 @@ impl Door {
         self.registrations.get()
     }
 
-    fn notifier(&self) -> Option<&Notifier> {
+    pub(crate) fn notifier(&self) -> Option<&Notifier> {
         self.registrations.get().map(|registrations| registrations.notifier())
     }
 

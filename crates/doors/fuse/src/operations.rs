@@ -92,33 +92,43 @@ impl Filesystem for Door {
     }
 
     fn symlink(&self, req: &Request, parent: NodeId, name: &OsStr, target: &OsStr) -> Done<Entry> {
-        let found = self.agent.make_symlink(&caller(req), &self.node(parent)?.node, name, target)?;
+        let directory = self.node(parent)?;
+        let found = self.agent.make_symlink(&caller(req), &directory.node, name, target)?;
+        self.overtake(&directory);
         Ok(self.entry(found, parent, Some(name)).1)
     }
 
     fn mknod(&self, req: &Request, parent: NodeId, name: &OsStr, mode: u32, umask: u32, rdev: u32) -> Done<Entry> {
         let _working = self.work_for(req);
         let new = NewMode { mode, umask };
-        let found = self.agent.make_node(&caller(req), &self.node(parent)?.node, name, new, rdev)?;
+        let directory = self.node(parent)?;
+        let found = self.agent.make_node(&caller(req), &directory.node, name, new, rdev)?;
+        self.overtake(&directory);
         Ok(self.entry(found, parent, Some(name)).1)
     }
 
     fn mkdir(&self, req: &Request, parent: NodeId, name: &OsStr, mode: u32, umask: u32) -> Done<Entry> {
         let new = NewMode { mode, umask };
-        let found = self.agent.make_directory(&caller(req), &self.node(parent)?.node, name, new)?;
+        let directory = self.node(parent)?;
+        let found = self.agent.make_directory(&caller(req), &directory.node, name, new)?;
+        self.overtake(&directory);
         Ok(self.entry(found, parent, Some(name)).1)
     }
 
     fn unlink(&self, req: &Request, parent: NodeId, name: &OsStr) -> Done<()> {
         let _working = self.work_for(req);
-        self.agent.unlink(&caller(req), &self.node(parent)?.node, name)?;
+        let directory = self.node(parent)?;
+        self.agent.unlink(&caller(req), &directory.node, name)?;
         self.trusted.removed(parent, name);
+        self.overtake(&directory);
         Ok(())
     }
 
     fn rmdir(&self, req: &Request, parent: NodeId, name: &OsStr) -> Done<()> {
-        self.agent.remove_directory(&caller(req), &self.node(parent)?.node, name)?;
+        let directory = self.node(parent)?;
+        self.agent.remove_directory(&caller(req), &directory.node, name)?;
         self.trusted.removed(parent, name);
+        self.overtake(&directory);
         Ok(())
     }
 
@@ -134,12 +144,14 @@ impl Filesystem for Door {
         let _working = self.work_for(req);
         let (from, to) = (self.node(parent)?, self.node(to)?);
         let exchanges = flags & libc::RENAME_EXCHANGE != 0;
-        self.trusted.moves((parent, name), (to.id, new_name), exchanges);
-        let (from, to) = ((&*from.node, name), (&*to.node, new_name));
-        self.agent.rename(&caller(req), from, to, flags, &|| req.interrupted())?;
+        let moved = self.trusted.moves((parent, name), (to.id, new_name), exchanges);
+        let (old, new) = ((&*from.node, name), (&*to.node, new_name));
+        self.agent.rename(&caller(req), old, new, flags, &|| req.interrupted())?;
         if !exchanges {
             self.trusted.removed(parent, name);
         }
+        let moved = moved.into_iter().flatten().filter_map(|node| self.nodes.get(node));
+        [from, to].into_iter().chain(moved).for_each(|known| self.overtake(&known));
         Ok(())
     }
 
@@ -147,6 +159,7 @@ impl Filesystem for Door {
         let _working = self.work_for(req);
         let (known, parent) = (self.node(node)?, self.node(to)?);
         let found = self.agent.link(&caller(req), &known.node, &parent.node, new_name)?;
+        self.overtake(&parent);
         Ok(self.entry(found, to, Some(new_name)).1)
     }
 
@@ -320,8 +333,10 @@ impl Filesystem for Door {
         kill_sgid: bool,
     ) -> Done<()> {
         let _working = self.work_for(req);
-        let node = self.node(node)?;
-        Ok(self.agent.set_xattr(&caller(req), &node.node, name, value, flags as u32, kill_sgid)?)
+        let known = self.node(node)?;
+        self.agent.set_xattr(&caller(req), &known.node, name, value, flags as u32, kill_sgid)?;
+        self.overtake(&known);
+        Ok(())
     }
 
     fn getxattr(&self, _req: &Request, node: NodeId, name: &CStr) -> Done<Vec<u8>> {
@@ -342,7 +357,10 @@ impl Filesystem for Door {
 
     fn removexattr(&self, req: &Request, node: NodeId, name: &CStr) -> Done<()> {
         let _working = self.work_for(req);
-        Ok(self.agent.remove_xattr(&caller(req), &self.node(node)?.node, name)?)
+        let known = self.node(node)?;
+        self.agent.remove_xattr(&caller(req), &known.node, name)?;
+        self.overtake(&known);
+        Ok(())
     }
 
     fn getlk(&self, _req: &Request, node: NodeId, handle: Handle, lock: LockArgs) -> Done<LockArgs> {
@@ -392,7 +410,9 @@ impl Filesystem for Door {
         let _working = self.work_for(req);
         self.pages_of(node).into_iter().for_each(|pages| pages.changed(node));
         let file = self.handles.file(handle)?;
-        Ok(self.agent.allocate(&file.open, mode as u32, ByteRange::at(offset, len), req.uid != 0)?)
+        self.agent.allocate(&file.open, mode as u32, ByteRange::at(offset, len), req.uid != 0)?;
+        self.overtake(&file.known);
+        Ok(())
     }
 
     fn lseek(&self, req: &Request, _node: NodeId, handle: Handle, offset: u64, whence: i32) -> Done<u64> {
@@ -416,7 +436,10 @@ impl Filesystem for Door {
     ) -> Done<(i32, Vec<u8>)> {
         if agent::is_of_flags(command) {
             let _working = self.work_for(req);
-            return Ok((0, self.agent.flags(&caller(req), &self.node(node)?.node, command, input)?));
+            let known = self.node(node)?;
+            let flags = self.agent.flags(&caller(req), &known.node, command, input)?;
+            self.overtake(&known);
+            return Ok((0, flags));
         }
         if command != window::attach::CONTROL {
             return Err(Errno::ENOTTY);
@@ -463,6 +486,7 @@ impl Door {
         let charge = Charge::take(self.owner(req.uid)).map_err(std::io::Error::from)?;
         let created = self.agent.create(&caller(req), &directory.node, name, new, exclusive, mode);
         let (found, open) = created.map_err(self.failed("create", &directory.node))?;
+        self.overtake(&directory);
         let (known, mut entry) = self.entry(found, parent, name);
         match self.admit(req, &known, (open, Some(charge)), announced) {
             Ok(opened) => {

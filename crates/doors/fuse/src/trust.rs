@@ -6,7 +6,8 @@
 //! exclusivity ends, and is expired.
 //! T3. Attributes are not trusted so long where a program changes them and the kernel does not see it. That is a file that may
 //! be mapped from its replica, or have a window, or whose set-id bits a write takes away.
-//! T4. The kernel of another machine trusts nothing of this.
+//! T4. An answer about attributes that a change overtakes is not believed: the kernel is notified before the change is answered.
+//! T5. The kernel of another machine trusts nothing of this.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -75,8 +76,13 @@ impl TrustedNames {
     }
 
     /// Notes that a name is being changed to another: the kernel takes its trust along. Comes before the change. `exchanges`: the
-    /// other name becomes this one.
-    pub fn moves(&self, (from, name): (NodeId, &OsStr), (to, new_name): (NodeId, &OsStr), exchanges: bool) {
+    /// other name becomes this one. Returns the nodes whose names change, as far as they are noted.
+    pub fn moves(
+        &self,
+        (from, name): (NodeId, &OsStr),
+        (to, new_name): (NodeId, &OsStr),
+        exchanges: bool,
+    ) -> [Option<NodeId>; 2] {
         let mut names = self.names.lock();
         let (moved, other) = (names.get(from, name), names.get(to, new_name));
         if let Some(node) = moved {
@@ -85,6 +91,7 @@ impl TrustedNames {
         if let Some(other) = other.filter(|_| exchanges) {
             names.set(from, name, other);
         }
+        [moved, other.filter(|_| exchanges)]
     }
 
     /// Drops a name, which was removed: the kernel asks for it again.
@@ -191,6 +198,17 @@ impl Door {
         (is_noted && self.trusts(&known)).then_some(limits::EXCLUSIVE_TRUSTED)
     }
 
+    /// Makes the kernel ignore answers about an exclusive node's attributes that are under way, after a change that it knows
+    /// of. It invalidates the attributes at the change, and would then believe such an answer.
+    pub(crate) fn overtake(&self, known: &Known) {
+        if self.trusts(known)
+            && let Some(notifier) = self.notifier()
+        {
+            // Attributes alone take no lock that a request could hold. Fails if the kernel does not know the node.
+            let _ = notifier.inval_inode(known.id, -1, 0);
+        }
+    }
+
     /// Returns the flags with which a directory is opened.
     pub(crate) fn listing_flags(&self, known: &Known) -> u32 {
         if self.trusts(known) { fopen::CACHE_DIR | fopen::KEEP_CACHE } else { 0 }
@@ -204,12 +222,14 @@ impl Door {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{self, IoSlice};
+    use std::os::fd::BorrowedFd;
     use std::sync::Arc;
     use std::sync::atomic::AtomicU64;
 
     use agent::{Agent, PolicyTable};
     use config::Policy;
-    use fuse_protocol::{Filesystem, Request};
+    use fuse_protocol::{BackingId, Filesystem, Request, Session, ThreadCounts, Transport};
     use models::{MemoryDataStore, MemoryNamespace};
     use namespace::Exclusivity;
 
@@ -240,6 +260,62 @@ mod tests {
         exclusivity.end();
         assert_eq!(told(&own), doubted);
         assert_eq!((noted(&own.trusted).len(), noted(&another.trusted).len()), (2, 0));
+    }
+
+    /// A kernel that keeps the notifications.
+    #[derive(Default)]
+    struct Notified(parking_lot::Mutex<Vec<Vec<u8>>>);
+
+    impl Transport for Notified {
+        fn receive(&self, _: &mut [u8]) -> io::Result<usize> {
+            Err(io::Error::from_raw_os_error(libc::ENODEV))
+        }
+
+        fn send(&self, parts: &[IoSlice<'_>]) -> io::Result<()> {
+            self.0.lock().push(parts.iter().flat_map(|part| part.iter().copied()).collect());
+            Ok(())
+        }
+
+        fn backing_open(&self, _: BorrowedFd<'_>) -> io::Result<BackingId> {
+            Err(io::ErrorKind::Unsupported.into())
+        }
+
+        fn backing_close(&self, _: BackingId) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn the_kernel_is_notified_before_a_change_of_names_is_answered() {
+        let names = Arc::new(MemoryNamespace::exclusive(0, 0, Arc::default()));
+        let policies = PolicyTable::new(Policy::default());
+        let agent = Arc::new(Agent::new(Arc::new(MemoryDataStore::default()), names, policies).unwrap());
+        let (door, kernel) = (Arc::new(Door::new(agent, false)), Arc::new(Notified::default()));
+        door.connect(Session::over(door.clone(), kernel.clone(), ThreadCounts::default()).notifier());
+        let (req, [a, b, c]) = (Request::detached(0, 0, 1), ["a", "b", "c"].map(OsStr::new));
+        let of = |nodes: &[NodeId]| {
+            let messages = std::mem::take(&mut *kernel.0.lock());
+            let told: Vec<_> = messages.iter().map(|message| message[message.len() - 24..][..8].to_vec()).collect();
+            assert_eq!(told, nodes.iter().map(|node| node.to_ne_bytes().to_vec()).collect::<Vec<_>>());
+        };
+        let directory = door.mkdir(&req, ROOT, a, 0o755, 0).unwrap().node;
+        of(&[ROOT]);
+        let file = door.create(&req, directory, b, 0o644, 0, libc::O_WRONLY).unwrap().0.node;
+        of(&[directory]);
+        door.rename(&req, directory, b, ROOT, c, 0).unwrap();
+        of(&[directory, ROOT, file]);
+        door.link(&req, file, directory, b).unwrap();
+        of(&[directory]);
+        door.unlink(&req, directory, b).unwrap();
+        of(&[directory]);
+        door.symlink(&req, directory, b, c).unwrap();
+        of(&[directory]);
+        door.unlink(&req, directory, b).unwrap();
+        door.mknod(&req, directory, b, libc::S_IFIFO | 0o644, 0, 0).unwrap();
+        of(&[directory, directory]);
+        door.unlink(&req, directory, b).unwrap();
+        door.rmdir(&req, ROOT, a).unwrap();
+        of(&[directory, ROOT]);
     }
 
     fn noted(trusted: &TrustedNames) -> Vec<(NodeId, OsString)> {
