@@ -4,7 +4,7 @@ use std::io;
 use std::sync::{Arc, Weak};
 
 use concurrency::Instant;
-use config::StageOut;
+use config::{Policy, StageOut};
 
 use crate::limits;
 use crate::open_tree::{Applying, OpenTree};
@@ -27,17 +27,18 @@ fn run(trees: &Weak<Trees>) {
             {
                 tracing::error!(%error, "the names of a delegated tree are not durable");
             }
-            let policy = (trees.settings.policy)(&trees.path_of(&tree));
+            let policy = trees.policy_of(&tree);
             let waits = matches!(policy.stage_out, StageOut::Manual | StageOut::Exit);
             if tree.is_due() && !waits {
-                apply(&tree, policy.name_streams);
+                apply(&tree, &policy);
             }
         }
+        trees.make_room();
     }
 }
 
-fn apply(tree: &OpenTree, width: usize) {
-    match tree.apply(&Applying::with_width(width), None) {
+fn apply(tree: &OpenTree, policy: &Policy) {
+    match tree.apply(&Applying::by(policy), None) {
         Ok(report) => {
             for stuck in report.stuck.iter().filter(|stuck| stuck.errno != libc::EBUSY) {
                 tracing::warn!(path = %stuck.path.display(), reason = stuck.reason, "could not bring a name to the global store");

@@ -24,6 +24,7 @@ impl Trees {
             && !self.quiet.load(Ordering::Acquire)
             && self.len() < limits::TREES_MAX
             && (self.settings.policy)(path).delegate == Delegate::New
+            && self.has_room()
             && (self.settings.namespace.acts_for_all() || caller.uid == Caller::own().uid)
     }
 

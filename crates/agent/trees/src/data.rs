@@ -64,8 +64,7 @@ impl TreesData {
                 let (files_done, files_left) = (done + now.nodes_done as u64, now.nodes_left as u64);
                 progress.borrow_mut()(DrainProgress { files_done, files_left, bytes_left: now.bytes_left });
             };
-            let width = (self.trees.settings.policy)(&path).name_streams;
-            let how = Applying { width, progress: &tell, interrupted };
+            let how = Applying { progress: &tell, interrupted, ..Applying::by(&self.trees.policy_of(&tree)) };
             let outcome =
                 if gives { self.trees.give_back(&tree, &how, true) } else { tree.apply(&how, None).map(Some) };
             match outcome {

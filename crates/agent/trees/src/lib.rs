@@ -18,6 +18,7 @@ mod open_tree;
 mod probe;
 mod record;
 mod registry;
+mod room;
 
 pub use data::TreesData;
 pub use files::{FilesReport, FilesUsage, TreeFiles};

@@ -78,8 +78,7 @@ impl TreesNamespace {
     }
 
     fn give_back(&self, tree: &Arc<OpenTree>) -> io::Result<()> {
-        let width = (self.0.settings.policy)(&self.0.path_of(tree)).name_streams;
-        let how = Applying { interrupted: &is_interrupted, ..Applying::with_width(width) };
+        let how = Applying { interrupted: &is_interrupted, ..Applying::by(&self.0.policy_of(tree)) };
         match self.0.give_back(tree, &how, false)? {
             None => Ok(()),
             Some(report) if report.interrupted => Err(Errno::INTR.into()),
@@ -134,7 +133,8 @@ impl TreesNamespace {
         if !tree.is_bare()? {
             return Err(Errno::NOTEMPTY.into());
         }
-        let report = tree.apply(&Applying { interrupted: &is_interrupted, ..Applying::with_width(1) }, None)?;
+        let how = Applying { interrupted: &is_interrupted, ..Applying::by(&self.0.policy_of(tree)) };
+        let report = tree.apply(&how, None)?;
         match report.stuck.first() {
             Some(stuck) => Err(io::Error::from_raw_os_error(stuck.errno)),
             None if report.interrupted => Err(Errno::INTR.into()),

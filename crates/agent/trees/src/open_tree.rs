@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use concurrency::{Instant, Mutex};
+use config::Policy;
 use delegation::{
     ApplyProgress, ApplyReport, ApplyRequest, BelowState, Contents, DataPlace, DelegatedTree, DelegationSettings,
     FilesBelow, NodeKind, NodeNumber, NodeState, StoreTree,
@@ -64,14 +65,16 @@ pub(crate) struct ChangeTimes {
 #[derive(Clone, Copy)]
 pub struct Applying<'a> {
     pub width: usize,
+    pub strict: bool,
     pub progress: &'a dyn Fn(ApplyProgress),
     pub interrupted: &'a dyn Fn() -> bool,
 }
 
 impl Applying<'_> {
-    /// Brings so many files at a time to the store, tells nobody, and goes on to the end.
-    pub fn with_width(width: usize) -> Applying<'static> {
-        Applying { width, progress: &|_| {}, interrupted: &|| false }
+    /// Follows a policy, tells nobody, and goes on to the end.
+    pub fn by(policy: &Policy) -> Applying<'static> {
+        let (width, strict) = (policy.name_streams, policy.delegate_strict);
+        Applying { width, strict, progress: &|_| {}, interrupted: &|| false }
     }
 }
 
@@ -197,8 +200,9 @@ impl OpenTree {
         let (tree, totals) = (self.tree.share(), Arc::clone(&self.totals));
         let contents: Arc<dyn Contents> =
             Arc::new(Whole { tree, totals, files: self.files.clone(), contents: self.files.contents() });
-        let Applying { width, progress, interrupted } = *how;
-        let request = ApplyRequest { width, progress, interrupted, ..ApplyRequest::new(&self.store, &contents) };
+        let Applying { width, strict, progress, interrupted } = *how;
+        let request =
+            ApplyRequest { width, strict, progress, interrupted, ..ApplyRequest::new(&self.store, &contents) };
         let report = match only {
             Some(node) => self.tree.apply_node(node, &request),
             None => self.tree.apply(&request),

@@ -270,6 +270,11 @@ impl Trees {
         self.settings.namespace.path_of(&tree.root).unwrap_or_default()
     }
 
+    /// Returns the policy of a tree.
+    pub(crate) fn policy_of(&self, tree: &OpenTree) -> Arc<Policy> {
+        (self.settings.policy)(&self.path_of(tree))
+    }
+
     /// Makes everything in all trees survive a crash of the machine.
     pub(crate) fn sync(&self) -> io::Result<()> {
         self.all().iter().try_for_each(|tree| tree.sync())
@@ -279,7 +284,7 @@ impl Trees {
     pub(crate) fn give_back_settled(self: &Arc<Trees>) {
         self.quiet.store(true, Ordering::Release);
         for tree in self.all().into_iter().filter(|tree| tree.is_settled()) {
-            if let Err(error) = self.give_back(&tree, &Applying::with_width(1), true) {
+            if let Err(error) = self.give_back(&tree, &Applying::by(&self.policy_of(&tree)), true) {
                 tracing::warn!(%error, "a delegated tree could not be given back");
             }
         }

@@ -131,6 +131,7 @@ const CACHES: [(&str, Cache); 5] = [
     ("scratch", Cache::Scratch),
 ];
 const ATIME: [(&str, Atime); 3] = [("no", Atime::No), ("relative", Atime::Relative), ("strict", Atime::Strict)];
+const DELEGATE_ORDER: [(&str, bool); 2] = [("batch", false), ("strict", true)];
 const DELEGATE: [(&str, Delegate); 2] = [("off", Delegate::Off), ("new", Delegate::New)];
 const LOCK: [(&str, Lock); 3] = [("auto", Lock::Auto), ("local", Lock::Local), ("refuse", Lock::Refuse)];
 const DURABLE_AT: [(&str, bool); 2] = [("fsync", false), ("close", true)];
@@ -333,6 +334,9 @@ keys! {
     "delegate": "off|new" = "off",
         "which directories are delegated: none, or those that are made through the mount, with all below them; in a delegated directory names and attributes are answered from memory and a log, and the global store gets them later, 30 s at the latest unless `stage_out` says manual or exit",
         words(delegate, DELEGATE);
+    "delegate_order": "batch|strict" = "batch",
+        "in which order names of a delegated directory appear in the global store: in any within one batch, or as the program has made them, for workflows that wait for one file to tell that others are there",
+        words(delegate_strict, DELEGATE_ORDER);
     "name_streams": "COUNT" = "32",
         "most requests at a time that bring names of a delegated directory to the global store",
         functions(name_streams, read_streams, |streams: usize| streams.to_string());

@@ -190,6 +190,8 @@ pub struct Policy {
     pub delegate: Delegate,
     /// `name_streams`: most requests at a time that bring names of a delegated tree to the global store.
     pub name_streams: usize,
+    /// `delegate_order`: true for `strict`, false for `batch`.
+    pub delegate_strict: bool,
 }
 
 impl Default for Policy {
@@ -220,6 +222,7 @@ impl Default for Policy {
             write_back_early: true,
             delegate: Delegate::Off,
             name_streams: 32,
+            delegate_strict: false,
         }
     }
 }

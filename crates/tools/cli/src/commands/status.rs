@@ -188,6 +188,13 @@ fn print_counts(status: &Value) {
         bytes(metric::DIRTY_BYTES),
         n(metric::OPEN)
     );
+    if n(metric::DELEGATED_TREES) > 0 {
+        out!(
+            "  delegated directories: {}; {} names wait for the global store",
+            n(metric::DELEGATED_TREES),
+            n(metric::WAITING_NAMES)
+        );
+    }
     if n(metric::REMOVED) > 0 {
         out!("  of these {} are removed, and go when the global store has that on its medium", n(metric::REMOVED));
     }
