@@ -3,6 +3,7 @@
 mod anchor;
 mod file;
 mod identity;
+pub mod lease;
 mod locate;
 mod locking;
 mod opened;

@@ -1,4 +1,4 @@
-//! Leases as a question to the kernel: can anybody still write, or read, a replica?
+//! Leases as a question to the kernel: can anybody still write, or read, a local file?
 //!
 //! RELEASE comes at close although a mapping lives on, and nothing else tells of it. A read lease is refused while any
 //! writable descriptor or shared writable mapping of the file exists; a write lease while any other use exists.
@@ -9,16 +9,19 @@ use types::HasErrno;
 
 /// Kind of use that must not exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Nobody {
+pub enum Nobody {
     /// No writable descriptor or mapping.
     Writes,
-    /// No other descriptor or mapping at all.
+    /// No other descriptor or mapping at all; one with `O_PATH` is none.
     Uses,
 }
 
-/// Returns true if there is no such use. `fd` is a read-only descriptor, and the only one of ours that could be in the
-/// way. The lease is released at once: an open that met it would wait for us.
-pub(crate) fn probe(fd: BorrowedFd<'_>, nobody: Nobody) -> io::Result<bool> {
+/// Returns true if there is no such use. `fd` is the only descriptor of ours that could be in the way, and a read-only one for
+/// [`Nobody::Writes`]. The lease is released at once: an open that met it would wait for us.
+///
+/// Errors: those of fcntl(2), such as `EINVAL` on a file system without leases. The process must ignore SIGIO
+/// ([`ignore_signals`]).
+pub fn probe(fd: BorrowedFd<'_>, nobody: Nobody) -> io::Result<bool> {
     let kind = match nobody {
         Nobody::Writes => libc::F_RDLCK,
         Nobody::Uses => libc::F_WRLCK,
@@ -37,7 +40,7 @@ pub(crate) fn probe(fd: BorrowedFd<'_>, nobody: Nobody) -> io::Result<bool> {
 }
 
 /// Ignores SIGIO, which the kernel sends to the holder of a broken lease and which kills by default.
-pub(crate) fn ignore_signals() {
+pub fn ignore_signals() {
     // SAFETY: SIG_IGN is a valid disposition; nothing in this process waits for SIGIO.
     unsafe { libc::signal(libc::SIGIO, libc::SIG_IGN) };
 }
