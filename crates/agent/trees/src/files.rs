@@ -24,11 +24,13 @@ mod node;
 mod opening;
 mod table;
 
+use std::collections::VecDeque;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use concurrency::Mutex;
 use data_store::{FileState, OpenData, OpenHow, Overlay, RemovalObserver, Residency};
 use delegation::{Contents, DataPlace, DelegatedTree, NodeNumber};
 use types::Step;
@@ -64,6 +66,8 @@ struct Shared {
     tree: DelegatedTree,
     directory: LocalDirectory,
     table: OpenNodes,
+    /// Files of which the kernel has, or had, a handle: the longest unseen first.
+    mapped: Mutex<VecDeque<NodeNumber>>,
 }
 
 impl Shared {
@@ -79,13 +83,43 @@ impl Shared {
     /// Counts one handle less. The last one drops the data of a file without a name.
     fn leave(&self, open: &OpenNode) {
         if !self.table.leave(open) {
-            return;
+            return self.look_again(open);
         }
-        let using = open.using.lock();
-        let Some(local) = using.local.as_ref().filter(|_| using.unlinked) else { return };
+        let Some(local) = open.using.lock().local.take() else { return };
         if self.tree.content(open.number).is_none_or(|content| !content.has_name) {
-            self.directory.remove(local.number);
+            self.directory.drop_file(local.number, Arc::into_inner(local.fd));
         }
+    }
+
+    /// Releases the kernel's handle of a file that is not mapped any more.
+    fn look_again(&self, open: &OpenNode) {
+        if open.is_unmapped_now(self.place()) {
+            self.leave(open);
+        }
+    }
+
+    /// Notes that the kernel has a handle of a file, and looks at those that were noted first. Often the kernel has only not
+    /// finished the close yet.
+    fn keep_mapped(&self, node: NodeNumber) {
+        self.mapped.lock().push_back(node);
+        for _ in 0..limits::MAPPED_LOOKS {
+            let Some(first) = self.mapped.lock().pop_front() else { return };
+            let Some(open) = self.table.get(first) else { continue };
+            self.look_again(&open);
+            if open.is_mapped() {
+                self.mapped.lock().push_back(first);
+            }
+        }
+    }
+
+    /// Returns an open file; `None` if neither programs nor the kernel have it.
+    fn opened(&self, node: NodeNumber) -> Option<Arc<OpenNode>> {
+        let open = self.table.get(node)?;
+        if !open.is_unmapped_now(self.place()) {
+            return Some(open);
+        }
+        self.leave(&open);
+        self.table.get(node)
     }
 }
 
@@ -97,8 +131,8 @@ impl TreeFiles {
     pub fn open(directory: &Path, tree: DelegatedTree) -> io::Result<(TreeFiles, FilesReport)> {
         let (directory, found) = LocalDirectory::open(directory)?;
         let report = opening::agree(&directory, found, &tree)?;
-        let table = OpenNodes::new();
-        Ok((TreeFiles { shared: Arc::new(Shared { tree, directory, table }) }, report))
+        let (table, mapped) = (OpenNodes::new(), Mutex::default());
+        Ok((TreeFiles { shared: Arc::new(Shared { tree, directory, table, mapped }) }, report))
     }
 
     /// Calls `tell` with the number of each local file that is about to be removed. Only the first observer counts.
@@ -129,7 +163,7 @@ impl TreeFiles {
 
     /// Returns what `stat` must show instead of the tree's size, blocks, mtime and ctime; `None` if the tree says what is true.
     pub fn overlay(&self, node: NodeNumber) -> io::Result<Option<Overlay>> {
-        let Some(open) = self.shared.table.get(node) else { return Ok(None) };
+        let Some(open) = self.shared.opened(node) else { return Ok(None) };
         let using = open.using.lock();
         let Some(content) = self.shared.tree.content(node) else { return Ok(None) };
         using.overlay(&content)
@@ -137,7 +171,7 @@ impl TreeFiles {
 
     /// Brings size and time of what was written into the tree. Needed before the tree's times are set, and before an apply.
     pub fn settle(&self, node: NodeNumber) -> io::Result<()> {
-        let Some(open) = self.shared.table.get(node) else { return Ok(()) };
+        let Some(open) = self.shared.opened(node) else { return Ok(()) };
         open.using.lock().settle(self.shared.place(), node, false)
     }
 
@@ -145,6 +179,7 @@ impl TreeFiles {
     pub fn settle_all(&self) -> io::Result<()> {
         let mut outcome = Ok(());
         for open in self.shared.table.all() {
+            self.shared.look_again(&open);
             let settled = open.using.lock().settle(self.shared.place(), open.number, false);
             outcome = outcome.and(settled);
         }
@@ -153,7 +188,7 @@ impl TreeFiles {
 
     /// Notes that the times of a node were set in the tree: they count until the file is written again.
     pub fn times_set(&self, node: NodeNumber) -> io::Result<()> {
-        if let Some(open) = self.shared.table.get(node) {
+        if let Some(open) = self.shared.opened(node) {
             let mut using = open.using.lock();
             if using.local.is_some() {
                 return using.mark();
@@ -167,19 +202,8 @@ impl TreeFiles {
 
     /// Notes that the last name of a node is gone. Its data is dropped at the last close. The caller holds an inode of the node.
     pub fn unlinked(&self, node: NodeNumber) {
-        // Whoever opens the file meanwhile is found by the look at its use.
         let open = self.shared.table.enter(node);
-        {
-            let mut using = open.using.lock();
-            let content = self.shared.tree.content(node);
-            using.unlinked = content.is_none_or(|content| !content.has_name);
-            if using.unlinked
-                && using.local.is_none()
-                && let Some(DataPlace::Replica(number)) = content.map(|content| content.place)
-            {
-                self.shared.directory.remove(number);
-            }
-        }
+        open.unlinked(self.shared.place());
         self.shared.leave(&open);
     }
 
@@ -207,13 +231,14 @@ impl TreeFiles {
         Arc::new(LocalContents(Arc::clone(&self.shared)))
     }
 
-    /// Returns whether a file is open for writing.
+    /// Returns whether a file is open for writing, or may be mapped by a program that had it open for writing.
     pub fn is_written_to(&self, node: NodeNumber) -> bool {
-        self.shared.table.get(node).is_some_and(|open| open.using.lock().writers > 0)
+        self.shared.opened(node).is_some_and(|open| open.using.lock().writers > 0)
     }
 
     /// Returns the files that are open for writing.
     pub fn writers(&self) -> Vec<NodeNumber> {
+        self.shared.table.all().iter().for_each(|open| self.shared.look_again(open));
         let writes = |open: &Arc<OpenNode>| open.using.lock().writers > 0;
         self.shared.table.all().into_iter().filter(writes).map(|open| open.number).collect()
     }

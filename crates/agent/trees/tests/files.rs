@@ -106,13 +106,13 @@ fn a_removed_file_is_there_until_its_last_close_and_not_after_it() {
     let again = bed.open(number, &reading());
     assert_eq!((content_of(&*data), content_of(&*again)), (b"hello".to_vec(), b"hello".to_vec()));
     drop(data);
-    assert_eq!(bed.local_files().len(), 1);
+    assert_eq!(bed.files.usage().files, 1);
     drop(again);
-    assert!(bed.local_files().is_empty());
+    assert_eq!(bed.files.usage().files, 0);
     drop(inode);
     let (inode, number) = bed.make("b", b"closed");
     bed.remove("b", number);
-    assert!(bed.local_files().is_empty() && bed.files.usage().files == 0);
+    assert_eq!(bed.files.usage().files, 0);
     let gone = bed.files.open_data(number, &reading(), &|| false);
     assert_eq!(gone.err().unwrap().errno(), Some(libc::ENOENT));
     drop(inode);
@@ -273,7 +273,7 @@ fn a_file_that_only_the_store_has_is_copied_whole_once_with_its_holes() {
     bytes[4 << 20..6 << 20].fill(5);
     let data = Some(vec![ByteRange::new(4 << 20, 6 << 20)]);
     bed.below.0.lock().unwrap().insert(number, MemoryFile { data, ..MemoryFile::of(&bytes) });
-    assert!(bed.files.evict(number).unwrap() && bed.local_files().is_empty());
+    assert!(bed.files.evict(number).unwrap() && bed.files.usage().files == 0);
     assert_eq!(bed.files.state(number).residency, Residency::Absent);
     let asked = Cell::new(0);
     let interrupted = || {
@@ -282,7 +282,7 @@ fn a_file_that_only_the_store_has_is_copied_whole_once_with_its_holes() {
     };
     let stopped = bed.files.open_data(number, &reading(), &interrupted);
     assert_eq!(stopped.err().unwrap().errno(), Some(libc::EINTR));
-    assert!(bed.local_files().is_empty());
+    assert_eq!(bed.files.usage().files, 0);
     assert_eq!(bed.read(number), bytes);
     bed.below.0.lock().unwrap().clear();
     let data = bed.open(number, &reading());
@@ -311,4 +311,70 @@ fn a_sync_leaves_size_and_time_in_the_durable_log() {
     bed.files.sync().unwrap();
     let sync = bed.open(number, &OpenHow { sync: true, ..writing() });
     assert!(bed.stat(&inode).size == 5 && content_of(&*sync) == b"hello");
+}
+
+#[test]
+fn a_file_that_is_mapped_after_its_last_close_counts_as_written_to() {
+    let bed = Bed::new();
+    let (inode, number, data) = bed.create("a");
+    let mapping = kernel(&*data);
+    mapping.write_at(b"one", 0).unwrap();
+    drop(data);
+    assert!(bed.files.is_written_to(number) && bed.files.writers() == [number]);
+    bed.files.settle_all().unwrap();
+    mapping.write_at(b"later", 0).unwrap();
+    assert_eq!((bed.stat(&inode).size, bed.read(number)), (5, b"later".to_vec()));
+    drop(mapping);
+    assert!(!bed.files.is_written_to(number) && bed.files.writers().is_empty());
+    let usage = bed.files.usage();
+    assert_eq!((bed.tree.content(number).unwrap().size, usage.open, usage.handles), (5, 0, 0));
+    // Others that close late are found when one more does.
+    let late: Vec<_> = (0..3).map(|number| bed.create(&number.to_string())).collect();
+    for (_, _, data) in late {
+        let mapping = kernel(&*data);
+        drop((data, mapping));
+    }
+    assert_eq!(bed.files.usage().open, 1, "the last one");
+    assert_eq!((bed.files.writers(), bed.files.usage().open), (Vec::new(), 0));
+}
+
+#[test]
+fn the_data_of_a_removed_file_is_not_given_to_another_one_while_it_is_mapped() {
+    let bed = Bed::new();
+    let (_, number, data) = bed.create("a");
+    let mapping = kernel(&*data);
+    mapping.write_at(b"mine", 0).unwrap();
+    bed.remove("a", number);
+    drop(data);
+    let (_, _, other) = bed.create("b");
+    other.write_at(b"other", WriteWhere::At(0)).unwrap();
+    let mut bytes = [0; 4];
+    mapping.read_exact_at(&mut bytes, 0).unwrap();
+    assert_eq!((&bytes, bed.files.usage().files), (b"mine", 1));
+}
+
+#[test]
+fn the_numbers_of_dropped_files_are_told_and_never_come_again() {
+    let bed = Bed::new();
+    let told = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let tell = std::sync::Arc::clone(&told);
+    bed.files.observe_removals(Box::new(move |version| tell.lock().unwrap().push(version)));
+    let mut seen = std::collections::HashSet::new();
+    for round in 0..20 {
+        let (inode, number, data) = bed.create("a");
+        assert_eq!(content_of(&*data), b"", "what was removed is not seen");
+        data.write_at(b"bytes", WriteWhere::At(0)).unwrap();
+        let version = data.data().replica.unwrap();
+        assert!(seen.insert(version));
+        if round % 2 == 0 {
+            drop(data);
+            bed.remove("a", number);
+        } else {
+            bed.remove("a", number);
+            drop(data);
+        }
+        assert_eq!(told.lock().unwrap().last(), Some(&version));
+        drop(inode);
+    }
+    assert!(bed.local_files().len() == 1 && bed.files.usage().files == 0, "one file served all");
 }

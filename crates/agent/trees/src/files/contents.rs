@@ -7,7 +7,7 @@ use std::sync::Arc;
 use data_store::OpenHow;
 use delegation::{Contents, DataPlace, NodeNumber};
 use global_store::{Access, StoreFile};
-use rustix::fs::{OFlags, SeekFrom};
+use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 use types::{ByteRange, Step};
 
@@ -25,7 +25,7 @@ impl Contents for LocalContents {
         let handle = TreeHandle::open(&self.0, node, &how, &|| false)?;
         // A write that is not noted yet may be missing in the copy.
         handle.open.using.lock().copied = true;
-        let fd = handle.open.reading_fd()?;
+        let fd = handle.open.fd()?;
         copy_out(&fd, into)
     }
 }
@@ -112,7 +112,7 @@ pub(super) fn copy_in(
 ) -> io::Result<(u64, OwnedFd)> {
     let inode = tree.inode(node).ok_or(Errno::NOENT)?;
     let from = tree.anchor(&inode)?.open(Access::Read).step("open the file in the global store")?;
-    let (number, fd) = directory.create(OFlags::RDWR)?;
+    let (number, fd) = directory.take()?;
     let copied = copy_from(&*from, &fd, size, interrupted)
         .and_then(|()| rustix::fs::futimens(&fd, &times_with(UNWRITTEN)).map_err(io::Error::from));
     if let Err(error) = copied {

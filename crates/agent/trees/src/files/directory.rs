@@ -2,16 +2,20 @@
 
 use std::fs::DirBuilder;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use concurrency::Mutex;
 use data_store::RemovalObserver;
+use global_store::posix::lease::{self, Nobody};
 use rustix::fs::{AtFlags, Dir, Mode, OFlags, Stat, Timespec, Timestamps, UTIME_OMIT};
 use rustix::io::Errno;
 use types::{Step, Timestamp, Version};
+
+use super::limits::READY_MAX;
 
 /// Time of the last write of a local file that nobody has written since it was settled. Programs never see it.
 pub(super) const UNWRITTEN: Timestamp = Timestamp { seconds: 1, nanos: 0 };
@@ -34,6 +38,8 @@ pub(super) struct LocalDirectory {
     pub removals: OnceLock<RemovalObserver>,
     /// Files that there are.
     count: AtomicU64,
+    /// Empty files that count as unwritten. Nobody else has them open or mapped.
+    ready: Mutex<Vec<(u64, OwnedFd)>>,
 }
 
 fn name_of(number: u64) -> String {
@@ -83,6 +89,7 @@ impl LocalDirectory {
             has_new_names: AtomicBool::new(true),
             removals: OnceLock::new(),
             count: AtomicU64::new(numbers.len() as u64),
+            ready: Mutex::default(),
         };
         Ok((directory, numbers))
     }
@@ -92,15 +99,20 @@ impl LocalDirectory {
         begin_numbers(number);
     }
 
-    /// Number of files.
+    /// Number of files that have the data of a node.
     pub fn len(&self) -> u64 {
-        self.count.load(Ordering::Relaxed)
+        self.count.load(Ordering::Relaxed).saturating_sub(self.ready.lock().len() as u64)
     }
 
-    /// Makes an empty file that counts as unwritten, and opens it for reading or, with `OFlags::RDWR`, for both.
-    pub fn create(&self, access: OFlags) -> io::Result<(u64, OwnedFd)> {
+    /// Returns an empty file that counts as unwritten, open for reading and writing: one that was emptied, or a new one.
+    pub fn take(&self) -> io::Result<(u64, OwnedFd)> {
+        let ready = self.ready.lock().pop();
+        ready.map_or_else(|| self.create(), Ok)
+    }
+
+    fn create(&self) -> io::Result<(u64, OwnedFd)> {
         let number = NEXT_NUMBER.fetch_add(1, Ordering::AcqRel);
-        let flags = access | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let fd = rustix::fs::openat(&self.fd, name_of(number), flags, Mode::RUSR | Mode::WUSR)?;
         self.count.fetch_add(1, Ordering::Relaxed);
         if let Err(error) = rustix::fs::futimens(&fd, &times_with(UNWRITTEN)) {
@@ -111,9 +123,9 @@ impl LocalDirectory {
         Ok((number, fd))
     }
 
-    /// Opens a file.
-    pub fn open_file(&self, number: u64, access: OFlags) -> io::Result<OwnedFd> {
-        let flags = access | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NOATIME;
+    /// Opens a file for reading and writing.
+    pub fn open_file(&self, number: u64) -> io::Result<OwnedFd> {
+        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NOATIME;
         Ok(rustix::fs::openat(&self.fd, name_of(number), flags, Mode::empty())?)
     }
 
@@ -136,11 +148,41 @@ impl LocalDirectory {
         }
     }
 
-    /// Removes a file. One that cannot be removed stays until the tree is opened again.
-    pub fn remove(&self, number: u64) {
+    /// Drops a file of which nobody will ask any more, under its number. It is emptied and kept for a next one, or removed.
+    pub fn drop_file(&self, number: u64, fd: Option<OwnedFd>) {
         if let Some(tell) = self.removals.get() {
             tell(Version(number));
         }
+        if self.ready.lock().len() < READY_MAX
+            && let Ok(fd) = fd.map_or_else(|| self.open_file(number), Ok)
+            // A mapping outlives the last close. Whoever has one would see the next file, and write it.
+            && lease::probe(fd.as_fd(), Nobody::Uses).unwrap_or(false)
+            && let Ok(emptied) = self.empty(number, fd)
+        {
+            self.ready.lock().push(emptied);
+            return;
+        }
+        self.remove(number);
+    }
+
+    /// Empties a file and gives it a new number. The old one may stand in what a crash of the machine leaves of the log.
+    fn empty(&self, number: u64, fd: OwnedFd) -> io::Result<(u64, OwnedFd)> {
+        rustix::fs::ftruncate(&fd, 0)?;
+        rustix::fs::futimens(&fd, &times_with(UNWRITTEN))?;
+        let new = NEXT_NUMBER.fetch_add(1, Ordering::AcqRel);
+        rustix::fs::renameat(&self.fd, name_of(number), &self.fd, name_of(new))?;
+        self.has_new_names.store(true, Ordering::Release);
+        let again = self.open_file(new);
+        if again.is_err() {
+            self.remove(new);
+        }
+        // Ext4 writes back a file that was cut to nothing at its next close (`auto_da_alloc`). That is this one.
+        drop(fd);
+        Ok((new, again?))
+    }
+
+    /// Removes a file that the kernel has no registration of. One that cannot be removed stays until the tree is opened again.
+    pub fn remove(&self, number: u64) {
         match rustix::fs::unlinkat(&self.fd, name_of(number), AtFlags::empty()) {
             Ok(()) => _ = self.count.fetch_sub(1, Ordering::Relaxed),
             Err(Errno::NOENT) => {}
@@ -175,7 +217,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (directory, none) = LocalDirectory::open(dir.path()).unwrap();
         assert!(none.is_empty());
-        let numbers: Vec<u64> = (0..3).map(|_| directory.create(OFlags::RDONLY).unwrap().0).collect();
+        let numbers: Vec<u64> = (0..3).map(|_| directory.take().unwrap().0).collect();
         assert!(numbers.windows(2).all(|pair| pair[0] < pair[1]));
         let future = numbers[2] + (1000 << COUNT_BITS);
         std::fs::write(dir.path().join(name_of(future)), b"").unwrap();
@@ -183,9 +225,33 @@ mod tests {
         let (directory, mut found) = LocalDirectory::open(dir.path()).unwrap();
         found.sort();
         assert_eq!(found, [numbers.clone(), vec![future]].concat());
-        assert!(directory.create(OFlags::RDONLY).unwrap().0 > future);
+        assert!(directory.take().unwrap().0 > future);
         assert!(numbers.iter().all(|number| number & NUMBER_BIT != 0));
         assert_eq!(directory.len(), 5);
+    }
+
+    #[test]
+    fn a_dropped_file_is_used_again_under_another_number_unless_somebody_has_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let (directory, _) = LocalDirectory::open(dir.path()).unwrap();
+        let (number, fd) = directory.take().unwrap();
+        rustix::io::pwrite(&fd, b"secret", 0).unwrap();
+        let inode = rustix::fs::fstat(&fd).unwrap().st_ino;
+        directory.drop_file(number, Some(fd));
+        assert_eq!((directory.len(), directory.stat(number).unwrap().is_none()), (0, true));
+        let (again, fd) = directory.take().unwrap();
+        let stat = rustix::fs::fstat(&fd).unwrap();
+        assert_eq!((stat.st_ino, stat.st_size, mtime_of(&stat)), (inode, 0, UNWRITTEN));
+        assert!(again > number && directory.stat(again).unwrap().unwrap().st_ino == inode);
+        let held = directory.open_file(again).unwrap();
+        directory.drop_file(again, Some(fd));
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+        drop(held);
+        let many: Vec<_> = (0..READY_MAX + 3).map(|_| directory.take().unwrap()).collect();
+        many.into_iter().for_each(|(number, fd)| directory.drop_file(number, Some(fd)));
+        assert_eq!((std::fs::read_dir(dir.path()).unwrap().count(), directory.len()), (READY_MAX, 0));
+        drop(directory);
+        assert_eq!(LocalDirectory::open(dir.path()).unwrap().1.len(), READY_MAX);
     }
 
     #[test]

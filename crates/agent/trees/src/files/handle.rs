@@ -1,7 +1,7 @@
 //! One open file description of a delegated tree.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use config::Policy;
@@ -10,6 +10,7 @@ use data_store::{
     WriteWhere,
 };
 use delegation::NodeNumber;
+use global_store::posix::reopen_as_path;
 use rustix::fs::{FallocateFlags, SeekFrom};
 use rustix::io::{Errno, IoSlice, ReadWriteFlags};
 use types::{ByteRange, Step, Timestamp, Version};
@@ -61,7 +62,7 @@ impl TreeHandle {
         if !self.writes {
             return Err(Errno::BADF.into());
         }
-        self.open.writing_fd(&self.shared.directory).step("open the local file for writing")
+        self.open.fd()
     }
 
     /// Appends in one call, so that no append of the kernel comes in between. Returns how much found room.
@@ -92,7 +93,7 @@ impl TreeHandle {
 
     /// Makes everything survive a crash of the machine: the content, its name here, and what the tree says of the file.
     fn sync_all(&self, data_only: bool) -> io::Result<()> {
-        let fd = self.open.reading_fd()?;
+        let fd = self.open.fd()?;
         let synced = if data_only { rustix::fs::fdatasync(&fd) } else { rustix::fs::fsync(&fd) };
         synced.map_err(io::Error::from).step("sync the local file")?;
         self.shared.directory.sync_names()?;
@@ -107,7 +108,7 @@ impl OpenData for TreeHandle {
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        read_full(&self.open.reading_fd()?, buffer, offset).step("read the local file")
+        read_full(&self.open.fd()?, buffer, offset).step("read the local file")
     }
 
     fn read_in_place(&self, range: ByteRange, wanted: InPlaceAs) -> Option<InPlace> {
@@ -115,7 +116,7 @@ impl OpenData for TreeHandle {
             return None;
         }
         // Errors are reported by an ordinary read.
-        let fd = self.open.reading_fd().ok()?;
+        let fd = self.open.fd().ok()?;
         let size = rustix::fs::fstat(&fd).ok()?.st_size as u64;
         Some(InPlace::File(fd, size.saturating_sub(range.start).min(range.len()) as usize))
     }
@@ -145,7 +146,7 @@ impl OpenData for TreeHandle {
     }
 
     fn seek(&self, offset: u64, what: SeekFor) -> io::Result<u64> {
-        let fd = self.open.reading_fd()?;
+        let fd = self.open.fd()?;
         let from = match what {
             SeekFor::End => return Ok(rustix::fs::fstat(&fd)?.st_size as u64),
             SeekFor::Data => SeekFrom::Data(offset),
@@ -177,11 +178,16 @@ impl OpenData for TreeHandle {
 }
 
 impl Passthrough for TreeHandle {
+    /// Without the right to read or write, the descriptor stands in no lease's way.
     fn backing(&self) -> Option<Arc<OwnedFd>> {
-        self.open.reading_fd().ok()
+        let fd = self.open.fd().ok()?;
+        reopen_as_path(fd.as_fd()).ok().map(Arc::new)
     }
 
     fn begin(&self) -> bool {
+        if self.writes {
+            self.open.using.lock().is_bypassed = true;
+        }
         true
     }
 
@@ -192,8 +198,9 @@ impl Passthrough for TreeHandle {
 
 impl Drop for TreeHandle {
     fn drop(&mut self) {
-        if self.writes {
-            self.open.end_writing(self.shared.place());
+        // The handle becomes the kernel's if the file may still be mapped.
+        if self.writes && self.open.end_writing(self.shared.place()) {
+            return self.shared.keep_mapped(self.open.number);
         }
         self.shared.leave(&self.open);
     }

@@ -8,3 +8,9 @@ pub const COPY_BYTES: u64 = 1 << 20;
 pub const MAKER_POLL: Duration = Duration::from_millis(1);
 /// Parts of the table of open files, each with a lock of its own.
 pub const TABLE_PARTS: usize = 16;
+/// Emptied local files, with their descriptors, that are kept for the next ones. A directory tree that is removed gives them back
+/// faster than programs ask for new ones.
+pub const READY_MAX: usize = 256;
+/// Closed files that are looked at, whether they are still mapped, when one more may be. With two, their list grows only by those that
+/// are.
+pub const MAPPED_LOOKS: usize = 2;

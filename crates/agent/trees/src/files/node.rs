@@ -5,14 +5,15 @@
 //! afterwards shows.
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
 use concurrency::{Mutex, MutexGuard};
 use data_store::{OpenHow, Overlay};
 use delegation::{BelowState, DataPlace, DelegatedTree, NodeNumber, NotedContent};
-use rustix::fs::{OFlags, Stat};
+use global_store::posix::lease::{self, Nobody};
+use rustix::fs::Stat;
 use rustix::io::Errno;
 use types::{HasErrno, Step, Timestamp, Version};
 
@@ -36,8 +37,12 @@ pub(super) struct OpenNode {
 #[derive(Default)]
 pub(super) struct NodeUse {
     pub local: Option<LocalFile>,
-    /// Handles that may write.
+    /// Handles that may write, and one for the kernel while `is_mapped`.
     pub writers: u32,
+    /// Whether the kernel may have written without the agent, and may have mapped the file, since nobody could.
+    pub is_bypassed: bool,
+    /// Whether the file may still be mapped, although the last handle that could write was closed.
+    is_mapped: bool,
     /// Whether the last name is gone.
     pub unlinked: bool,
     /// Size and time of the local file that the tree has got since the first open for writing.
@@ -49,10 +54,8 @@ pub(super) struct NodeUse {
 /// The local file of an open file.
 pub(super) struct LocalFile {
     pub number: u64,
-    /// Open for reading.
+    /// Open for reading and writing.
     pub fd: Arc<OwnedFd>,
-    /// Open for both, once a write was made through the agent.
-    writing: Option<Arc<OwnedFd>>,
     /// Whether nobody could write since the file was made.
     is_new: bool,
 }
@@ -82,7 +85,7 @@ impl OpenNode {
             return Ok(());
         }
         let (number, fd, is_new) = self.find_or_make(place, how, interrupted)?;
-        self.using.lock().local = Some(LocalFile { number, fd: Arc::new(fd), writing: None, is_new });
+        self.using.lock().local = Some(LocalFile { number, fd: Arc::new(fd), is_new });
         Ok(())
     }
 
@@ -107,19 +110,20 @@ impl OpenNode {
         let Place { tree, directory } = place;
         let content = tree.content(self.number).ok_or(Errno::NOENT)?;
         let (number, fd) = match content.place {
+            // Whoever dropped the last handle after the last name has dropped the data.
+            DataPlace::Replica(_) if !content.has_name => return Err(Errno::NOENT.into()),
             DataPlace::Replica(number) => {
-                let opened = directory.open_file(number, OFlags::RDONLY);
+                let opened = directory.open_file(number);
                 return match opened {
                     Ok(fd) => Ok((number, fd, false)),
-                    // Whoever removed the last name has dropped the data.
-                    Err(error) if error.errno() == Some(libc::ENOENT) && content.has_name => {
+                    Err(error) if error.errno() == Some(libc::ENOENT) => {
                         Err(io::Error::from_raw_os_error(libc::EIO)).step("find the local file")
                     }
                     Err(error) => Err(error),
                 };
             }
             DataPlace::None => self.make(place, content.size)?,
-            DataPlace::BelowOnly if how.truncate => directory.create(OFlags::RDONLY)?,
+            DataPlace::BelowOnly if how.truncate => directory.take()?,
             DataPlace::BelowOnly => contents::copy_in(place, self.number, content.size, interrupted)?,
             DataPlace::Packed(_) => return Err(Errno::IO.into()),
         };
@@ -134,10 +138,10 @@ impl OpenNode {
 
     /// Makes a local file that is one hole of `size` bytes.
     fn make(&self, Place { directory, .. }: Place<'_>, size: u64) -> io::Result<(u64, OwnedFd)> {
+        let (number, fd) = directory.take()?;
         if size == 0 {
-            return directory.create(OFlags::RDONLY);
+            return Ok((number, fd));
         }
-        let (number, fd) = directory.create(OFlags::RDWR)?;
         let sized = rustix::fs::ftruncate(&fd, size).and_then(|()| rustix::fs::futimens(&fd, &times_with(UNWRITTEN)));
         if let Err(error) = sized {
             directory.remove(number);
@@ -161,20 +165,40 @@ impl OpenNode {
         Ok(())
     }
 
-    /// Ends a handle that may write. The last one leaves size and time in the tree.
-    pub fn end_writing(&self, place: Place<'_>) {
+    /// Ends a handle that may write. The last one leaves size and time in the tree. If a program may have the file mapped, the kernel
+    /// goes on as one more handle: returns true if so.
+    pub fn end_writing(&self, place: Place<'_>) -> bool {
         let mut using = self.using.lock();
-        if using.writers == 1 {
-            if !using.unlinked
-                && let Err(error) = using.settle(place, self.number, true)
-            {
-                tracing::warn!(%error, node = self.number.0, "size and time of a closed file were not noted");
-            }
-            if let Some(local) = &mut using.local {
-                local.writing = None;
-            }
+        let is_last = using.writers == 1;
+        if is_last && !using.unlinked && using.is_bypassed && !using.is_alone() {
+            using.is_mapped = true;
+            return true;
+        }
+        if is_last {
+            using.end(place, self.number);
         }
         using.writers -= 1;
+        false
+    }
+
+    /// Looks whether a file without handles that write is still mapped. Returns true if it was so far, and is not any more. The
+    /// kernel's handle is to be released then.
+    pub fn is_unmapped_now(&self, place: Place<'_>) -> bool {
+        let mut using = self.using.lock();
+        if !using.is_mapped || !(using.unlinked || using.is_alone()) {
+            return false;
+        }
+        using.is_mapped = false;
+        if using.writers == 1 {
+            using.end(place, self.number);
+        }
+        using.writers -= 1;
+        true
+    }
+
+    /// Whether the kernel has a handle of the file.
+    pub fn is_mapped(&self) -> bool {
+        self.using.lock().is_mapped
     }
 
     /// Returns the number of the local file.
@@ -197,28 +221,49 @@ impl OpenNode {
             return Ok(false);
         }
         tree.set_place(self.number, DataPlace::BelowOnly)?;
-        directory.remove(number);
+        directory.drop_file(number, None);
         Ok(true)
     }
 
-    /// Returns the descriptor for reading.
-    pub fn reading_fd(&self) -> io::Result<Arc<OwnedFd>> {
-        let using = self.using.lock();
-        Ok(Arc::clone(&using.local.as_ref().ok_or(Errno::IO)?.fd))
+    /// Notes that the last name may be gone. Drops the data if nobody has the file open.
+    pub fn unlinked(&self, Place { tree, directory }: Place<'_>) {
+        // Whoever makes the local file now drops it at the last close, without a wait here.
+        let making = self.making.try_lock();
+        let mut using = self.using.lock();
+        let content = tree.content(self.number);
+        using.unlinked = content.is_none_or(|content| !content.has_name);
+        if using.unlinked
+            && making.is_some()
+            && using.local.is_none()
+            && let Some(DataPlace::Replica(number)) = content.map(|content| content.place)
+        {
+            directory.drop_file(number, None);
+        }
     }
 
-    /// Returns the descriptor for writing, which is opened at the first need. Nobody but this agent may use it.
-    pub fn writing_fd(&self, directory: &LocalDirectory) -> io::Result<Arc<OwnedFd>> {
-        let mut using = self.using.lock();
-        let local = using.local.as_mut().ok_or(Errno::IO)?;
-        if local.writing.is_none() {
-            local.writing = Some(Arc::new(directory.open_file(local.number, OFlags::RDWR)?));
-        }
-        Ok(Arc::clone(local.writing.as_ref().expect("just opened")))
+    /// Returns the descriptor of the local file, for reading and writing.
+    pub fn fd(&self) -> io::Result<Arc<OwnedFd>> {
+        Ok(Arc::clone(&self.using.lock().local.as_ref().ok_or(Errno::IO)?.fd))
     }
 }
 
 impl NodeUse {
+    /// Whether nobody but this agent has the local file open or mapped. Descriptors and mappings of the kernel count.
+    fn is_alone(&self) -> bool {
+        let alone = |local: &LocalFile| lease::probe(local.fd.as_fd(), Nobody::Uses).unwrap_or(false);
+        self.local.as_ref().is_none_or(alone)
+    }
+
+    /// Settles a file that nobody can write any more, unless its last name is gone.
+    fn end(&mut self, place: Place<'_>, node: NodeNumber) {
+        self.is_bypassed = false;
+        if !self.unlinked
+            && let Err(error) = self.settle(place, node, true)
+        {
+            tracing::warn!(%error, node = node.0, "size and time of a closed file were not noted");
+        }
+    }
+
     /// Marks the local file as unwritten: the tree has its size, and the time that counts.
     pub fn mark(&mut self) -> io::Result<()> {
         if let Some(local) = &self.local {
