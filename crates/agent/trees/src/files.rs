@@ -32,7 +32,8 @@ use std::sync::atomic::Ordering;
 
 use concurrency::Mutex;
 use data_store::{FileState, OpenData, OpenHow, Overlay, RemovalObserver, Residency};
-use delegation::{Contents, DataPlace, DelegatedTree, NodeNumber};
+use delegation::{Contents, DataPlace, DelegatedTree, NodeNumber, NotedContent};
+use global_store::posix::lease;
 use types::Step;
 
 pub use opening::FilesReport;
@@ -85,9 +86,15 @@ impl Shared {
         if !self.table.leave(open) {
             return self.look_again(open);
         }
-        let Some(local) = open.using.lock().local.take() else { return };
-        if self.tree.content(open.number).is_none_or(|content| !content.has_name) {
-            self.directory.drop_file(local.number, Arc::into_inner(local.fd));
+        let (local, content) = (open.using.lock().local.take(), self.tree.content(open.number));
+        match (local, content) {
+            (_, Some(content)) if content.has_name => {}
+            (Some(local), _) => self.directory.drop_file(local.number, Arc::into_inner(local.fd)),
+            // The last name went while an open looked for the file and did not find it any more.
+            (None, Some(NotedContent { place: DataPlace::Replica(number), .. })) => {
+                self.directory.drop_file(number, None);
+            }
+            (None, _) => {}
         }
     }
 
@@ -125,10 +132,13 @@ impl Shared {
 
 impl TreeFiles {
     /// Opens the data directory of a tree, which is made if it is absent. What a killed agent's programs have written comes into
-    /// the tree, and local files that no node refers to are removed. A directory is open once at a time.
+    /// the tree, and local files that no node refers to are removed. A directory is open once at a time. The process ignores SIGIO from
+    /// then on.
     ///
     /// Errors: those of the directory and of the tree's log.
     pub fn open(directory: &Path, tree: DelegatedTree) -> io::Result<(TreeFiles, FilesReport)> {
+        // An open that meets the question whether a file is mapped sends it.
+        lease::ignore_signals();
         let (directory, found) = LocalDirectory::open(directory)?;
         let report = opening::agree(&directory, found, &tree)?;
         let (table, mapped) = (OpenNodes::new(), Mutex::default());

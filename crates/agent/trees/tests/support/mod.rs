@@ -1,5 +1,7 @@
 //! A delegated tree on a scratch directory, over a global store in memory.
 
+#![allow(dead_code, reason = "each test takes what it needs")]
+
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::io;
