@@ -34,6 +34,8 @@ pub(super) struct LocalDirectory {
     fd: OwnedFd,
     /// Whether files were made whose names are not synced yet.
     has_new_names: AtomicBool,
+    /// Held while names are synced.
+    syncing: Mutex<()>,
     /// Called before each removal.
     pub removals: OnceLock<RemovalObserver>,
     /// Files that there are.
@@ -87,6 +89,7 @@ impl LocalDirectory {
             path: path.to_owned(),
             fd,
             has_new_names: AtomicBool::new(true),
+            syncing: Mutex::default(),
             removals: OnceLock::new(),
             count: AtomicU64::new(numbers.len() as u64),
             ready: Mutex::default(),
@@ -192,6 +195,8 @@ impl LocalDirectory {
 
     /// Makes the names of all files durable that were made before.
     pub fn sync_names(&self) -> io::Result<()> {
+        // Another sync may have begun for these names, and not ended.
+        let _syncing = self.syncing.lock();
         if !self.has_new_names.swap(false, Ordering::AcqRel) {
             return Ok(());
         }

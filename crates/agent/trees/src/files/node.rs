@@ -41,7 +41,7 @@ pub(super) struct NodeUse {
     pub writers: u32,
     /// Whether the kernel may have written without the agent, and may have mapped the file, since nobody could.
     pub is_bypassed: bool,
-    /// Whether the file may still be mapped, although the last handle that could write was closed.
+    /// Whether the file may still be mapped, although the last handle that could write was closed. Also if the log did not take its size.
     is_mapped: bool,
     /// Whether the last name is gone.
     pub unlinked: bool,
@@ -170,12 +170,10 @@ impl OpenNode {
     pub fn end_writing(&self, place: Place<'_>) -> bool {
         let mut using = self.using.lock();
         let is_last = using.writers == 1;
-        if is_last && !using.unlinked && using.is_bypassed && !using.is_alone() {
+        let may_be_mapped = is_last && !using.unlinked && using.is_bypassed && !using.is_alone();
+        if may_be_mapped || is_last && !using.end(place, self.number) {
             using.is_mapped = true;
             return true;
-        }
-        if is_last {
-            using.end(place, self.number);
         }
         using.writers -= 1;
         false
@@ -188,10 +186,10 @@ impl OpenNode {
         if !using.is_mapped || !(using.unlinked || using.is_alone()) {
             return false;
         }
-        using.is_mapped = false;
-        if using.writers == 1 {
-            using.end(place, self.number);
+        if using.writers == 1 && !using.end(place, self.number) {
+            return false;
         }
+        using.is_mapped = false;
         using.writers -= 1;
         true
     }
@@ -254,14 +252,16 @@ impl NodeUse {
         self.local.as_ref().is_none_or(alone)
     }
 
-    /// Settles a file that nobody can write any more, unless its last name is gone.
-    fn end(&mut self, place: Place<'_>, node: NodeNumber) {
-        self.is_bypassed = false;
+    /// Settles a file that nobody can write any more, unless its last name is gone. Returns false if the log does not take that now.
+    fn end(&mut self, place: Place<'_>, node: NodeNumber) -> bool {
         if !self.unlinked
             && let Err(error) = self.settle(place, node, true)
         {
-            tracing::warn!(%error, node = node.0, "size and time of a closed file were not noted");
+            tracing::warn!(%error, node = node.0, "size and time of a closed file cannot be noted now");
+            return false;
         }
+        self.is_bypassed = false;
+        true
     }
 
     /// Marks the local file as unwritten: the tree has its size, and the time that counts.
