@@ -48,9 +48,8 @@ pub const CALLERS_MAX: usize = 256;
 pub const CALLER_AGE: Duration = Duration::from_secs(1);
 /// Names at which a node may be in the global store. More than those of a file: steps that were not synced leave some.
 pub const NAMES_BELOW_MAX: usize = 4096;
-/// Nodes that an apply begins in one round at least. The log is synced once a round.
-pub const ROUND_NODES: usize = 256;
-/// Nodes that an apply begins in one round for each that it works on at once, so that threads seldom wait for the last.
+/// Nodes that an apply begins in one round for each that it works on at once. The log is synced once a round, and threads seldom
+/// wait for the last. At a few milliseconds a request, a round is short enough for the store's client to know new files still.
 pub const ROUND_NODES_OF_A_THREAD: usize = 32;
 /// Jobs among which a thread looks for one in a directory where no other works.
 pub const JOBS_LOOKED_AT: usize = 64;

@@ -48,9 +48,10 @@ fn visible(below: &Below) -> BTreeSet<(usize, usize)> {
 
 #[test]
 fn strict_names_appear_in_the_order_of_their_files_and_others_in_any() {
-    for strict in [true, false] {
+    // With one thread each name is looked at before the next.
+    for (width, strict) in [(6, true), (1, false)] {
         let bed = TempTree::new();
-        let below = Below { width: 6, strict, ..Below::new(&bed.path("below")) };
+        let below = Below { width, strict, ..Below::new(&bed.path("below")) };
         let tree = world(&below);
         let (last, out_of_order) = (RefCell::new(BTreeSet::new()), Cell::new(0));
         let look = |_| {
@@ -58,7 +59,8 @@ fn strict_names_appear_in_the_order_of_their_files_and_others_in_any() {
             let most = now.last().copied();
             let before = most.map_or(0, |(one, two)| one * FILES + two + 1);
             out_of_order.set(out_of_order.get() + usize::from(before != now.len()));
-            assert!(last.borrow().is_subset(&now));
+            // A directory that changes meanwhile may be read in part.
+            assert!(!strict || last.borrow().is_subset(&now));
             last.replace(now);
         };
         below.apply_by(&tree, |request| tree.apply(&ApplyRequest { progress: &look, ..*request }));

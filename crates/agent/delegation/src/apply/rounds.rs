@@ -29,7 +29,7 @@ pub(super) fn spread(numbers: &mut [NodeNumber], directory: impl Fn(NodeNumber) 
 impl Run<'_> {
     /// Number of nodes that one round begins.
     pub(super) fn round_nodes(&self) -> usize {
-        limits::ROUND_NODES.max(limits::ROUND_NODES_OF_A_THREAD * self.request.width)
+        limits::ROUND_NODES_OF_A_THREAD * self.request.width.max(1)
     }
 
     /// Brings nodes to their places. None is a directory of another.
@@ -38,18 +38,19 @@ impl Run<'_> {
         let mut created = Vec::new();
         loop {
             let mut jobs = Vec::new();
-            while jobs.len() < self.round_nodes()
+            // Those of the last round get their names first: the store's client still knows them.
+            for number in std::mem::take(&mut created) {
+                let job = self.begin(number);
+                self.take_up(number, job, &mut jobs);
+            }
+            let most = jobs.len() + self.round_nodes();
+            while jobs.len() < most
                 && let Some(number) = todo.pop_front()
             {
                 if !self.may_begin() {
                     todo.clear();
                     break;
                 }
-                let job = self.begin(number);
-                self.take_up(number, job, &mut jobs);
-            }
-            // Those of the last round get their names, while others are created.
-            for number in std::mem::take(&mut created) {
                 let job = self.begin(number);
                 self.take_up(number, job, &mut jobs);
             }
