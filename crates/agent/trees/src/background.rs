@@ -5,6 +5,7 @@ use std::sync::{Arc, Weak};
 
 use concurrency::Instant;
 use config::{Policy, StageOut};
+use delegation::Cleaning;
 
 use crate::limits;
 use crate::open_tree::{Applying, OpenTree};
@@ -27,6 +28,7 @@ fn run(trees: &Weak<Trees>) {
             {
                 tracing::error!(%error, "the names of a delegated tree are not durable");
             }
+            tree.clean();
             let policy = trees.policy_of(&tree);
             let waits = matches!(policy.stage_out, StageOut::Manual | StageOut::Exit);
             if tree.is_due() && !waits {
@@ -52,6 +54,17 @@ fn apply(tree: &OpenTree, policy: &Policy) {
 }
 
 impl OpenTree {
+    /// Cleans the log, up to a bound.
+    fn clean(&self) {
+        for _ in 0..limits::CLEAN_STEPS {
+            match self.tree.clean() {
+                Ok(Cleaning::Progress) => {}
+                Ok(Cleaning::Idle) => return,
+                Err(error) => return tracing::warn!(%error, "the name log of a delegated tree could not be cleaned"),
+            }
+        }
+    }
+
     /// Notes what has changed since the last look. Returns whether the tree is to be applied now.
     fn is_due(&self) -> bool {
         let (end, is_pending) = (self.tree.log().end(), self.tree.pending_len() > 0);

@@ -24,3 +24,5 @@ pub const BEGIN_RESERVES: u64 = 2;
 pub const EVICT_RESERVES: u64 = 2;
 /// Files that are dropped before the room is looked at again.
 pub const EVICTED_AT_ONCE: usize = 64;
+/// Steps of cleaning a log between two syncs at most.
+pub const CLEAN_STEPS: usize = 2000;

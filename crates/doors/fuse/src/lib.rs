@@ -29,7 +29,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use agent::Agent;
-use fuse_protocol::{Notifier, RequestCounts, SessionEnd, ThreadCounts};
+use fuse_protocol::{Notifier, Opcode, RequestCounts, SessionEnd, ThreadCounts};
 
 pub use door::Door;
 pub use only_user::OnlyUser;
@@ -98,6 +98,22 @@ impl MountedAgent {
     /// Returns the numbers of the kernel's requests, which go on counting.
     pub fn requests(&self) -> Arc<RequestCounts> {
         self.session.requests()
+    }
+
+    /// Returns a counter of the requests that made, removed or moved a name, whatever became of them.
+    pub fn name_changes(&self) -> impl Fn() -> u64 + Send + Sync + use<> {
+        const KINDS: [Opcode; 8] = [
+            Opcode::Create,
+            Opcode::Mkdir,
+            Opcode::Mknod,
+            Opcode::Symlink,
+            Opcode::Link,
+            Opcode::Unlink,
+            Opcode::Rmdir,
+            Opcode::Rename2,
+        ];
+        let requests = self.session.requests();
+        move || requests.all().iter().filter(|(kind, _)| KINDS.contains(kind)).map(|(_, count)| count).sum()
     }
 
     /// Makes the kernel forget what it trusts of files that were held exclusively and are so no more. Comes after the end of the

@@ -63,3 +63,5 @@ pub const SILENCE: Duration = Duration::from_secs(10);
 
 /// Descriptors for which the agent's table has room from its start, 8 bytes each.
 pub const TABLE_SLOTS: u64 = 65_536;
+/// Names made, removed or moved one by one in the global store from which the end of a run says what delegation would do.
+pub const NAMES_TOLD: u64 = 1000;

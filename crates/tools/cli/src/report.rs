@@ -44,6 +44,8 @@ pub struct Directory {
     pub counters: Status,
     /// Counters of windows; absent if none were served.
     pub windows: Option<WindowStatus>,
+    /// Names made, removed or moved while nothing was delegated; absent if there were few, or if new directories were.
+    pub undelegated: Option<u64>,
     /// Files that did not reach the global store.
     pub stuck: Vec<StuckFile>,
 }
@@ -78,6 +80,7 @@ impl Directory {
             stuck: stuck.collect(),
             counters,
             windows: None,
+            undelegated: None,
         }
     }
 
@@ -112,6 +115,11 @@ impl Directory {
             ));
         }
         parts.extend(self.windows.iter().flat_map(crate::window::troubles));
+        if let Some(names) = self.undelegated {
+            parts.push(format!(
+                "{names} names were made, removed or moved in the global store one by one: --policy delegate=new answers them from memory"
+            ));
+        }
         if c.errors > 0 {
             parts.push(format!("{} stage-outs failed and were tried again{}", c.errors, last_failure(c)));
         }

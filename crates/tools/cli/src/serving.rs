@@ -295,6 +295,10 @@ fn cannot_open(place: &Place, error: &OpenError) -> Failure {
 
 pub struct Serving {
     pub place: Place,
+    /// Returns how many names programs have made, removed or moved.
+    pub name_changes: Box<dyn Fn() -> u64 + Send>,
+    /// Whether new directories are delegated where no directory's policy says otherwise.
+    pub delegates: bool,
     pub cache: Arc<dyn DataStore>,
     ended: Arc<AtomicBool>,
     pub asked: Arc<Ending>,
@@ -345,6 +349,7 @@ impl Prepared {
             let forget = move || session.upgrade().into_iter().for_each(|session| session.forget_exclusive());
             trees.observe_returns(Box::new(forget));
         }
+        let name_changes = Box::new(session.name_changes());
         let ended = Arc::new(AtomicBool::new(false));
         let flag = Arc::clone(&ended);
         let dir = self.place.dir.clone();
@@ -361,7 +366,8 @@ impl Prepared {
         started.map_err(|e| Failure::io("start a thread", &e))?;
         let Prepared { place, cache, server, alive, .. } = self;
         let left = AtomicBool::default();
-        Ok(Serving { place, cache, ended, asked, left, agent, control, server, _alive: alive })
+        let delegates = agent.policies().base().delegate == Delegate::New;
+        Ok(Serving { place, name_changes, delegates, cache, ended, asked, left, agent, control, server, _alive: alive })
     }
 }
 

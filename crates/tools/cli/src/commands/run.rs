@@ -24,7 +24,7 @@ use crate::server::NamesAt;
 use crate::serving::{self, How, Serving};
 use crate::signals::Signals;
 use crate::supervise::{Lingered, Supervised};
-use crate::{heap, log, lower, open_files, preload, privilege};
+use crate::{heap, limits, log, lower, open_files, preload, privilege};
 
 /// Runs the command. Returns the command's exit status, or 75 if data could not be drained.
 pub fn run(args: &RunArgs) -> Result<u8, Failure> {
@@ -225,7 +225,9 @@ fn finish(
         let counters = counters(serving, file.is_some()).unwrap_or_default();
         let windows = serving.windows();
         let directory = Directory::new(&place.dir, &place.burst_buffer, counters, &stuck, outcome.took);
-        directories.push(Directory { windows, ..directory });
+        let names = (serving.name_changes)();
+        let undelegated = (!serving.delegates && names >= limits::NAMES_TOLD).then_some(names);
+        directories.push(Directory { windows, undelegated, ..directory });
     }
     let ended = outcome.report(args, file, (drained, !undrained), directories);
     // The report comes first: stopping may wait for a store again.

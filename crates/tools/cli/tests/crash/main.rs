@@ -5,6 +5,7 @@
 //! round that was played.
 
 mod campaign;
+mod delegated;
 mod holder;
 mod ledger;
 #[path = "../mounted/mod.rs"]
@@ -106,12 +107,12 @@ fn the_agent_may_die_at_a_later_passage_of_a_fault_point_and_a_new_mount_goes_on
 
 /// Plays deaths of one kind at random moments, until enough acknowledged records were judged and enough deaths came
 /// in time.
-fn play_random(door: Door, seed: u64, death: fn(usize) -> Death) {
+fn play_random(door: Door, seed: u64, rules: &[&'static [&'static str]], death: fn(usize) -> Death) {
     let seed = campaign::seed() + seed;
     let (mut chance, mut campaign) = (Chance::new(seed), Campaign::begin(RECORDS_MIN));
     while let Some(round) = campaign.next() {
         let afterwards = chance.of(&[Afterwards::Recover, Afterwards::MountAgain]);
-        let (after, rules) = (chance.below(70) as usize, chance.of(&RULES));
+        let (after, rules) = (chance.below(70) as usize, chance.of(rules));
         let round = Round { door, death: death(after), afterwards, rules, seed: seed + 100 * round };
         let played = round.play().unwrap_or_else(|why| panic!("{why}"));
         campaign.judged(played.records, played.killed);
@@ -120,9 +121,9 @@ fn play_random(door: Door, seed: u64, death: fn(usize) -> Death) {
 
 /// Plays random deaths of the agent and of programs, alone and together.
 fn play_all_at_random(door: Door) {
-    play_random(door, 3, Death::OfAgent);
-    play_random(door, 4, Death::OfProgram);
-    play_random(door, 5, Death::OfAll);
+    play_random(door, 3, &RULES, Death::OfAgent);
+    play_random(door, 4, &RULES, Death::OfProgram);
+    play_random(door, 5, &RULES, Death::OfAll);
 }
 
 #[test] // S14, S27

@@ -1,0 +1,36 @@
+//! Crashes while programs work in directories that are delegated.
+
+use delegation::fault::{APPLY_POINTS, POINTS};
+
+use super::*;
+
+const DELEGATED: [&[&str]; 1] = [&["delegate=new"]];
+/// Points that need more names than these stories have. The crate's own tests reach them.
+const ELSEWHERE: [&str; 7] =
+    ["names.cut", "names.copied", "names.settled", "names.deleted", "names.cleaned", "apply.parked", "apply.removed"];
+
+#[test] // S71
+fn the_agent_may_die_at_every_fault_point_of_delegated_directories() {
+    in_private_namespace_within(NAMESPACE_BOUND, || {
+        let ways = [Afterwards::Recover, Afterwards::MountAgain].into_iter().cycle();
+        let points = POINTS.iter().chain(APPLY_POINTS).copied().filter(|name| !ELSEWHERE.contains(name));
+        let hit = |(name, afterwards): &(&'static str, Afterwards)| {
+            SEEDS.iter().any(|seed| {
+                let death = Death::AtPoint(name, 1 + *seed as u32 % 7);
+                let (rules, seed) = (DELEGATED[0], *seed);
+                let round = Round { door: Door::Kernel, death, afterwards: *afterwards, rules, seed };
+                round.play().unwrap_or_else(|why| panic!("{why}")).hit
+            })
+        };
+        let missed: Vec<_> = points.zip(ways).filter(|one| !hit(one)).collect();
+        assert!(missed.is_empty(), "never reached, so nothing is proved: {missed:?}");
+    });
+}
+
+#[test] // S71
+fn agent_and_programs_may_die_at_any_moment_in_delegated_directories() {
+    in_private_namespace_within(campaign::bound(NAMESPACE_BOUND, 2), || {
+        play_random(Door::Kernel, 6, &DELEGATED, Death::OfAgent);
+        play_random(Door::Kernel, 7, &DELEGATED, Death::OfAll);
+    });
+}
