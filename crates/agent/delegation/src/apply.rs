@@ -34,7 +34,7 @@ mod removing;
 mod request;
 mod rounds;
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -75,6 +75,8 @@ struct Run<'a> {
     has_all: bool,
     /// Pending nodes by identity in the store.
     owners: HashMap<Identity, NodeNumber>,
+    /// Names that files without names have in the store, for others to take.
+    vacated: BTreeMap<NodeName, Identity>,
     directories: HashMap<NodeNumber, Arc<Inode>>,
     /// Directories that are known to be where they belong.
     settled: HashSet<NodeNumber>,
@@ -130,6 +132,7 @@ impl Run<'_> {
             order: Vec::new(),
             has_all: false,
             owners: HashMap::new(),
+            vacated: BTreeMap::new(),
             directories,
             settled: HashSet::from([NodeNumber::ROOT]),
             seeking: HashSet::new(),

@@ -138,6 +138,28 @@ fn a_small_file_costs_four_calls_of_the_seam_and_the_write_at_any_width() {
 }
 
 #[test]
+fn files_that_replace_others_take_their_names_without_a_moment_between() {
+    let bed = TempTree::new();
+    let (below, tree) = (Below { width: 4, ..Below::new(&bed.path("below")) }, open(Medium::default(), 64 << 10));
+    let root = tree.root().unwrap();
+    (0..100).for_each(|number| drop(file(&tree, &root, &number.to_string(), 1)));
+    assert_eq!(below.apply(&tree).stuck, []);
+    for number in 0..100 {
+        let (new, old) = (format!("{number}.new"), number.to_string());
+        file(&tree, &root, &new, 2);
+        tree.rename(&ALICE, (&root, OsStr::new(&new)), (&root, OsStr::new(&old)), 0).unwrap();
+    }
+    calls_of(&below);
+    let report = below.apply(&tree);
+    assert_eq!((report.applied, report.removed), (101, 100));
+    // One name is tried, looked at and taken; one is looked for and not removed.
+    let calls = calls_of(&below);
+    let count = |call: &str| calls.iter().filter(|other| **other == call).count();
+    assert_eq!((count("rename_hidden"), count("lookup"), count("remove")), (200, 200, 0), "{calls:?}");
+    assert_equal(&below, &tree, "in the end");
+}
+
+#[test]
 fn a_name_that_somebody_else_makes_below_is_kept_and_reported() {
     let bed = TempTree::new();
     let (below, tree) = (Below::new(&bed.path("below")), open(Medium::default(), 64 << 10));

@@ -114,6 +114,9 @@ impl Run<'_> {
         let item = Item::new(pending, state);
         if let Some(identity) = &item.identity {
             self.owners.insert(identity.clone(), pending.number);
+            if item.is_tombstone() && !item.is_directory() {
+                self.vacated.extend(item.names.iter().map(|name| (name.clone(), identity.clone())));
+            }
         }
         self.order.push(pending.number);
         self.items.insert(pending.number, item);

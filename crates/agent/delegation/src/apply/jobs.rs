@@ -38,6 +38,8 @@ pub(super) struct Settling {
     /// Names at which the node is, or may be.
     pub at: Vec<Place>,
     pub wanted: Vec<Place>,
+    /// Wanted names that a file without a name may have in the store, which it loses.
+    pub vacated: Vec<(NodeName, Identity)>,
     /// The node, if it is known to be at all names of `at`.
     pub inode: Option<Arc<Inode>>,
     /// Whether it has its content and attributes.
@@ -145,8 +147,12 @@ impl Hands {
                 Some(from) => {
                     touched.push(from.1.parent);
                     let flags = RenameFlags::NOREPLACE.bits();
-                    self.rename_at(&state.creator, (&from.0, &from.1), (&place.0, &place.1), flags)
-                        .inspect(|()| fault::point("apply.renamed"))
+                    let renamed = match self.rename_at(&state.creator, (&from.0, &from.1), (&place.0, &place.1), flags)
+                    {
+                        Err(error) if error.errno() == Some(libc::EEXIST) => self.replace(settling, from, place, error),
+                        renamed => renamed,
+                    };
+                    renamed.inspect(|()| fault::point("apply.renamed"))
                 }
                 None => changing(&state.creator, &|caller| {
                     self.store.namespace.link(caller, &inode, &place.0, os(&place.1))
@@ -168,6 +174,18 @@ impl Hands {
             self.finish(&inode, state, settling.doubtful)?;
         }
         Ok(Outcome::Settled(inode, touched))
+    }
+
+    /// Renames over a file that is to be removed. Errors: `taken` if somebody else has the name.
+    fn replace(&self, settling: &Settling, from: &Place, to: &Place, taken: io::Error) -> io::Result<()> {
+        let Some((_, victim)) = settling.vacated.iter().find(|(name, _)| *name == to.1) else { return Err(taken) };
+        match self.lookup_at((&to.0, &to.1)) {
+            Ok(found) if found.inode.identity() == victim => {
+                self.rename_at(&settling.state.creator, (&from.0, &from.1), (&to.0, &to.1), 0)
+            }
+            Err(error) if !is_absent(&error) => Err(error),
+            _ => Err(taken),
+        }
     }
 
     fn remove(&self, removal: &Removal) -> io::Result<Outcome> {

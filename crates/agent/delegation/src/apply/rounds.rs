@@ -130,7 +130,10 @@ impl Run<'_> {
         let item = self.item(number);
         let inode = inode.filter(|_| is_known);
         let (dressed, doubtful) = (item.dressed, item.doubtful);
-        Ok(Some(Job::Settle(Settling { state, identity, at, wanted, inode, dressed, doubtful })))
+        let is_plain = !item.is_directory();
+        let vacated = state.names.iter().filter_map(|name| self.vacated.get_key_value(name).filter(|_| is_plain));
+        let vacated = vacated.map(|(name, identity)| (name.clone(), identity.clone())).collect();
+        Ok(Some(Job::Settle(Settling { state, identity, at, wanted, vacated, inode, dressed, doubtful })))
     }
 
     /// Whether the store may have a directory that was not found: it is in one that is being looked for.
