@@ -51,6 +51,8 @@ pub const NAMES_BELOW_MAX: usize = 4096;
 /// Nodes that an apply begins in one round for each that it works on at once. The log is synced once a round, and threads seldom
 /// wait for the last. At a few milliseconds a request, a round is short enough for the store's client to know new files still.
 pub const ROUND_NODES_OF_A_THREAD: usize = 32;
+/// Nodes that an apply begins in one round at most. While those of one round get their names, others are created.
+pub const ROUND_NODES_MAX: usize = 1024;
 /// Jobs among which a thread looks for one in a directory where no other works.
 pub const JOBS_LOOKED_AT: usize = 64;
 /// Nodes after which an apply syncs the store and records that it has them.
