@@ -119,7 +119,7 @@ impl<'a> Stage<'a> {
     fn set(round: &'a Round) -> Stage<'a> {
         let mut cluster = Cluster::without_server(PROGRAMS as usize);
         for number in 0..PROGRAMS {
-            first_files(&cluster.data.join(format!("program-{number}")), round.seed + number);
+            first_files(&cluster.data.join(format!("program-{number}")), round.seed + number).expect("the first files");
         }
         let point = match round.when {
             When::AtPoint(point) => Some(point),
