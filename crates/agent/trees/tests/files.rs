@@ -26,7 +26,7 @@ fn kernel(data: &dyn OpenData) -> File {
 
 /// Makes the store have all of a node.
 fn apply(bed: &Bed, number: delegation::NodeNumber) {
-    let copy = BelowCopy { identity: Identity::new(vec![7]).ok(), names: Vec::new() };
+    let copy = BelowCopy { identity: Identity::new(vec![7]).ok(), names: Vec::new(), doubtful: false };
     let pending = bed.tree.pending(None, 100).into_iter().find(|pending| pending.number == number).unwrap();
     assert_eq!(bed.tree.applied(pending, BelowState::At(copy.into())).unwrap(), Applied::Done);
 }
