@@ -37,6 +37,12 @@ impl FilesBelow for NothingBelow {
     fn space(&self) -> io::Result<FileSystemSpace> {
         Ok(FileSystemSpace::default())
     }
+
+    fn new_place(&self) -> DataPlace {
+        DataPlace::None
+    }
+
+    fn return_place(&self, _: DataPlace) {}
 }
 
 struct Same;

@@ -33,7 +33,7 @@ use crate::limits;
 use crate::log::NameLog;
 use crate::rules::{self, Dress};
 use crate::state::{
-    BelowState, Credentials, LogRecord, Moment, NodeKind, NodeName, NodeNumber, NodeState, Transaction,
+    BelowState, Credentials, DataPlace, LogRecord, Moment, NodeKind, NodeName, NodeNumber, NodeState, Transaction,
 };
 use crate::tree::Tree;
 
@@ -56,6 +56,12 @@ pub trait FilesBelow: Send + Sync {
 
     /// Returns how much space there is.
     fn space(&self) -> io::Result<FileSystemSpace>;
+
+    /// Chooses the place of the data of a regular file that is about to be made.
+    fn new_place(&self) -> DataPlace;
+
+    /// Takes back the place of a file that was not made.
+    fn return_place(&self, place: DataPlace);
 }
 
 /// How inode numbers are made of node numbers.

@@ -19,6 +19,7 @@
 mod contents;
 mod directory;
 mod handle;
+mod keeper;
 pub mod limits;
 mod node;
 mod opening;
@@ -65,7 +66,7 @@ pub struct FilesUsage {
 
 struct Shared {
     tree: DelegatedTree,
-    directory: LocalDirectory,
+    directory: Arc<LocalDirectory>,
     table: OpenNodes,
     /// Files of which the kernel has, or had, a handle: the longest unseen first.
     mapped: Mutex<VecDeque<NodeNumber>>,
@@ -89,10 +90,10 @@ impl Shared {
         let (local, content) = (open.using.lock().local.take(), self.tree.content(open.number));
         match (local, content) {
             (_, Some(content)) if content.has_name => {}
-            (Some(local), _) => self.directory.drop_file(local.number, Arc::into_inner(local.fd)),
+            (Some(local), _) => self.directory.drop_file(local.number),
             // The last name went while an open looked for the file and did not find it any more.
             (None, Some(NotedContent { place: DataPlace::Replica(number), .. })) => {
-                self.directory.drop_file(number, None);
+                self.directory.drop_file(number);
             }
             (None, _) => {}
         }
@@ -140,9 +141,27 @@ impl TreeFiles {
         // An open that meets the question whether a file is mapped sends it.
         lease::ignore_signals();
         let (directory, found) = LocalDirectory::open(directory)?;
+        let directory = Arc::new(directory);
         let report = opening::agree(&directory, found, &tree)?;
         let (table, mapped) = (OpenNodes::new(), Mutex::default());
         Ok((TreeFiles { shared: Arc::new(Shared { tree, directory, table, mapped }) }, report))
+    }
+
+    /// Chooses the place of a new file's data, which the tree then logs with the file; [`DataPlace::None`] if none is ready.
+    pub fn new_place(&self) -> DataPlace {
+        self.shared.directory.reserve().map_or(DataPlace::None, DataPlace::Replica)
+    }
+
+    /// Takes back the place of a file that was not made.
+    pub fn return_place(&self, place: DataPlace) {
+        if let DataPlace::Replica(number) = place {
+            self.shared.directory.return_reserved(number);
+        }
+    }
+
+    /// Ends the use of the directory, which may be removed then.
+    pub fn close(&self) {
+        self.shared.directory.close();
     }
 
     /// Calls `tell` with the number of each local file that is about to be removed. Only the first observer counts.
@@ -201,7 +220,7 @@ impl TreeFiles {
         if let Some(open) = self.shared.opened(node) {
             let mut using = open.using.lock();
             if using.local.is_some() {
-                return using.mark();
+                return using.mark(self.shared.place());
             }
         }
         match self.shared.tree.content(node).map(|content| content.place) {

@@ -19,7 +19,7 @@ pub const UNMARKED_MAX: usize = 4096;
 /// Applies of one tree that is to be given back while programs go on changing it.
 pub const GIVE_BACK_TRIES: usize = 16;
 /// Free room below which no directory becomes a tree, in reserves of the policy.
-pub const BEGIN_RESERVES: u64 = 2;
+pub const BEGIN_RESERVES: u64 = 1;
 /// Free room below which local data is dropped that the global store has, in reserves of the policy.
 pub const EVICT_RESERVES: u64 = 2;
 /// Files that are dropped before the room is looked at again.

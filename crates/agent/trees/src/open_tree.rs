@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use concurrency::{Instant, Mutex};
+use concurrency::{Instant, Mutex, RwLock};
 use config::Policy;
 use delegation::{
     ApplyProgress, ApplyReport, ApplyRequest, BelowState, Contents, DataPlace, DelegatedTree, DelegationSettings,
@@ -82,12 +82,14 @@ impl Applying<'_> {
 struct StoreBelow {
     namespace: Arc<dyn Namespace>,
     /// Taken away at the end of the tree, which holds this.
-    tree: Mutex<Option<DelegatedTree>>,
+    tree: RwLock<Option<(DelegatedTree, TreeFiles)>>,
 }
 
 impl FilesBelow for StoreBelow {
     fn open(&self, node: NodeNumber, access: Access) -> io::Result<Box<dyn StoreFile>> {
-        let state = self.tree.lock().as_ref().and_then(|tree| tree.state(node)).ok_or(Errno::STALE)?;
+        // The tree asks for places under its own lock.
+        let tree = self.tree.read().as_ref().map(|(tree, _)| tree.share()).ok_or(Errno::STALE)?;
+        let state = tree.state(node).ok_or(Errno::STALE)?;
         let BelowState::At(copy) = &state.below else { return Err(Errno::NOENT.into()) };
         let identity = copy.identity.as_ref().ok_or(Errno::NOENT)?;
         let found = self.namespace.find(identity, "".as_ref(), KnownSince::InUse)?.ok_or(Errno::NOENT)?;
@@ -96,6 +98,14 @@ impl FilesBelow for StoreBelow {
 
     fn space(&self) -> io::Result<FileSystemSpace> {
         self.namespace.space()
+    }
+
+    fn new_place(&self) -> DataPlace {
+        self.tree.read().as_ref().map_or(DataPlace::None, |(_, files)| files.new_place())
+    }
+
+    fn return_place(&self, place: DataPlace) {
+        self.tree.read().iter().for_each(|(_, files)| files.return_place(place));
     }
 }
 
@@ -146,7 +156,7 @@ impl OpenTree {
         totals: &Arc<Totals>,
     ) -> io::Result<OpenTree> {
         let log = delegation::log::MountedLogDirectory::new(directory.join(LOG))?;
-        let below = Arc::new(StoreBelow { namespace: Arc::clone(namespace), tree: Mutex::new(None) });
+        let below = Arc::new(StoreBelow { namespace: Arc::clone(namespace), tree: RwLock::new(None) });
         let settings = DelegationSettings {
             log_file_bytes: limits::LOG_FILE_BYTES,
             root_ino: root.ino(),
@@ -158,11 +168,11 @@ impl OpenTree {
         if let Some(damage) = &report.damage {
             tracing::error!(?damage, tree = %directory.display(), "the name log of a delegated tree is damaged");
         }
-        *below.tree.lock() = Some(tree.share());
         let (files, found) = TreeFiles::open(&directory.join(DATA), tree.share())?;
         for node in &found.lost {
             tracing::error!(node = node.0, tree = %directory.display(), "the data of a file is lost");
         }
+        *below.tree.write() = Some((tree.share(), files.clone()));
         let root = Arc::new(root);
         let store = StoreTree { namespace: Arc::clone(namespace), root: Arc::clone(&root), agent: record.mark.clone() };
         let pending = (tree.pending_len() > 0).then(Instant::now);
@@ -237,7 +247,8 @@ impl OpenTree {
 
     /// Ends the use of the tree, whose directory in the burst buffer may be removed then.
     pub fn close(&self) {
-        *self.below.tree.lock() = None;
+        *self.below.tree.write() = None;
+        self.files.close();
     }
 }
 

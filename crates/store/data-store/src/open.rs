@@ -18,6 +18,8 @@ pub struct OpenHow {
     /// `O_WRONLY` with `O_APPEND`: each write goes to the end, also one that the kernel makes without the agent. No
     /// shared mapping is possible.
     pub appends: bool,
+    /// `O_RDWR`: the program may map the file shared and write it so, also after the close.
+    pub may_map: bool,
     /// `O_TRUNC`: the content is discarded.
     pub truncate: bool,
     /// The caller created the file just now, empty.

@@ -96,8 +96,15 @@ impl Names for DelegatedTree {
         let (shared, mode) = (&self.shared, new.mode);
         let slot = match name {
             Some(name) => {
-                let place = (directory, name.as_bytes());
-                make_named((shared, &mut *inner), (caller, creator), place, (NodeKind::File, mode), |_| {})?
+                let (place, data) = ((directory, name.as_bytes()), shared.below.new_place());
+                let made =
+                    make_named((shared, &mut *inner), (caller, creator), place, (NodeKind::File, mode), |state| {
+                        state.data = data;
+                    });
+                if made.is_err() {
+                    shared.below.return_place(data);
+                }
+                made?
             }
             None => make_unnamed(&mut inner, (caller, creator), directory, (mode, !new.exclusive))?,
         };

@@ -11,7 +11,7 @@ use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 use types::{ByteRange, Step};
 
-use super::directory::{UNWRITTEN, times_with};
+use super::directory::{LocalFile, UNWRITTEN, times_with};
 use super::limits::COPY_BYTES;
 use super::node::Place;
 use super::{Shared, TreeHandle};
@@ -25,7 +25,7 @@ impl Contents for LocalContents {
         let handle = TreeHandle::open(&self.0, node, &how, &|| false)?;
         // A write that is not noted yet may be missing in the copy.
         handle.open.using.lock().copied = true;
-        let fd = handle.open.fd()?;
+        let fd = handle.open.fd(self.0.place())?;
         copy_out(&fd, into)
     }
 }
@@ -103,23 +103,25 @@ fn copy_out(fd: &OwnedFd, into: &dyn StoreFile) -> io::Result<()> {
     Ok(())
 }
 
-/// Copies a file that only the global store has into a new local one, of which the log knows nothing yet. Returns its number.
+/// Copies a file that only the global store has into a new local one, of which the log knows nothing yet. Returns that one.
 pub(super) fn copy_in(
     Place { tree, directory }: Place<'_>,
     node: NodeNumber,
     size: u64,
     interrupted: &dyn Fn() -> bool,
-) -> io::Result<(u64, OwnedFd)> {
+) -> io::Result<LocalFile> {
     let inode = tree.inode(node).ok_or(Errno::NOENT)?;
     let from = tree.anchor(&inode)?.open(Access::Read).step("open the file in the global store")?;
-    let (number, fd) = directory.take()?;
-    let copied = copy_from(&*from, &fd, size, interrupted)
-        .and_then(|()| rustix::fs::futimens(&fd, &times_with(UNWRITTEN)).map_err(io::Error::from));
+    let file = directory.take()?;
+    let copied = directory.open_file(file.number).and_then(|fd| {
+        copy_from(&*from, &fd, size, interrupted)?;
+        Ok(rustix::fs::futimens(&fd, &times_with(UNWRITTEN))?)
+    });
     if let Err(error) = copied {
-        directory.remove(number);
+        directory.remove(file.number);
         return Err(error);
     }
-    Ok((number, fd))
+    Ok(file)
 }
 
 fn copy_from(from: &dyn StoreFile, into: &OwnedFd, size: u64, interrupted: &dyn Fn() -> bool) -> io::Result<()> {

@@ -1,21 +1,24 @@
 //! The directory of one tree's local files. Each file is named by its number, which no other content ever had.
 
+use std::collections::HashMap;
 use std::fs::DirBuilder;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use concurrency::Mutex;
 use data_store::RemovalObserver;
 use global_store::posix::lease::{self, Nobody};
+use global_store::posix::reopen_as_path;
 use rustix::fs::{AtFlags, Dir, Mode, OFlags, Stat, Timespec, Timestamps, UTIME_OMIT};
 use rustix::io::Errno;
 use types::{Step, Timestamp, Version};
 
-use super::limits::READY_MAX;
+use super::keeper::{self, Chore};
+use super::limits::{READY_FILLED, READY_LOW, READY_MAX};
 
 /// Time of the last write of a local file that nobody has written since it was settled. Programs never see it.
 pub(super) const UNWRITTEN: Timestamp = Timestamp { seconds: 1, nanos: 0 };
@@ -40,8 +43,33 @@ pub(super) struct LocalDirectory {
     pub removals: OnceLock<RemovalObserver>,
     /// Files that there are.
     count: AtomicU64,
+    /// Files that are about to be dropped.
+    dropping: AtomicU64,
     /// Empty files that count as unwritten. Nobody else has them open or mapped.
-    ready: Mutex<Vec<(u64, OwnedFd)>>,
+    ready: Mutex<Vec<LocalFile>>,
+    /// Ready files whose numbers nodes have got, and which are about to be opened.
+    reserved: Mutex<HashMap<u64, LocalFile>>,
+    /// Held while files are made ready. True: the directory is not used any more.
+    closed: Mutex<bool>,
+    /// Whether files are going to be made ready.
+    is_filling: AtomicBool,
+}
+
+/// An open local file.
+#[derive(Clone)]
+pub(super) struct LocalFile {
+    pub number: u64,
+    /// Open without the right to read or write (`O_PATH`), so that it stands in no lease's way.
+    pub path: Arc<OwnedFd>,
+    /// Whether nobody could write since the file was made.
+    pub is_new: bool,
+}
+
+impl LocalFile {
+    /// Returns the attributes of the file.
+    pub fn stat(&self) -> io::Result<Stat> {
+        Ok(rustix::fs::fstat(&self.path)?)
+    }
 }
 
 fn name_of(number: u64) -> String {
@@ -92,7 +120,11 @@ impl LocalDirectory {
             syncing: Mutex::default(),
             removals: OnceLock::new(),
             count: AtomicU64::new(numbers.len() as u64),
+            dropping: AtomicU64::new(0),
             ready: Mutex::default(),
+            reserved: Mutex::default(),
+            closed: Mutex::new(false),
+            is_filling: AtomicBool::new(false),
         };
         Ok((directory, numbers))
     }
@@ -104,26 +136,84 @@ impl LocalDirectory {
 
     /// Number of files that have the data of a node.
     pub fn len(&self) -> u64 {
-        self.count.load(Ordering::Relaxed).saturating_sub(self.ready.lock().len() as u64)
+        let unused = self.ready.lock().len() as u64 + self.dropping.load(Ordering::Relaxed);
+        self.count.load(Ordering::Relaxed).saturating_sub(unused)
     }
 
-    /// Returns an empty file that counts as unwritten, open for reading and writing: one that was emptied, or a new one.
-    pub fn take(&self) -> io::Result<(u64, OwnedFd)> {
-        let ready = self.ready.lock().pop();
+    /// Returns an empty file that counts as unwritten: one that was made ready, or a new one.
+    pub fn take(self: &Arc<LocalDirectory>) -> io::Result<LocalFile> {
+        let ready = self.take_ready();
         ready.map_or_else(|| self.create(), Ok)
     }
 
-    fn create(&self) -> io::Result<(u64, OwnedFd)> {
+    fn take_ready(self: &Arc<LocalDirectory>) -> Option<LocalFile> {
+        let (file, left) = {
+            let mut ready = self.ready.lock();
+            (ready.pop(), ready.len())
+        };
+        if left < READY_LOW && !self.is_filling.swap(true, Ordering::AcqRel) {
+            keeper::give(Chore::Fill(Arc::clone(self)));
+        }
+        file
+    }
+
+    /// Chooses the file of a node that is about to be made; `None` if there is none ready. [`claim`](LocalDirectory::claim) or
+    /// [`return_reserved`](LocalDirectory::return_reserved) follows.
+    pub fn reserve(self: &Arc<LocalDirectory>) -> Option<u64> {
+        let file = self.take_ready()?;
+        let number = file.number;
+        self.reserved.lock().insert(number, file);
+        Some(number)
+    }
+
+    /// Returns a file that was reserved under this number.
+    pub fn claim(&self, number: u64) -> Option<LocalFile> {
+        self.reserved.lock().remove(&number)
+    }
+
+    /// Takes back a file that was reserved for a node that was not made.
+    pub fn return_reserved(&self, number: u64) {
+        self.reserved.lock().remove(&number).into_iter().for_each(|file| self.ready.lock().push(file));
+    }
+
+    /// Makes files until there are enough ready ones, unless the directory is not used any more.
+    pub fn fill(&self) {
+        self.is_filling.store(false, Ordering::Release);
+        let closed = self.closed.lock();
+        while !*closed && self.ready.lock().len() < READY_FILLED {
+            match self.create() {
+                Ok(file) => self.ready.lock().push(file),
+                // Who needs a file makes one, and is told.
+                Err(_) => return,
+            }
+        }
+    }
+
+    /// Ends the use of the directory: nothing is made in it any more.
+    pub fn close(&self) {
+        *self.closed.lock() = true;
+        self.ready.lock().clear();
+    }
+
+    fn create(&self) -> io::Result<LocalFile> {
         let number = NEXT_NUMBER.fetch_add(1, Ordering::AcqRel);
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let fd = rustix::fs::openat(&self.fd, name_of(number), flags, Mode::RUSR | Mode::WUSR)?;
         self.count.fetch_add(1, Ordering::Relaxed);
-        if let Err(error) = rustix::fs::futimens(&fd, &times_with(UNWRITTEN)) {
+        let marked = rustix::fs::futimens(&fd, &times_with(UNWRITTEN)).map_err(io::Error::from);
+        let path = marked.and_then(|()| reopen_as_path(fd.as_fd()));
+        if path.is_err() {
             self.remove(number);
-            return Err(error.into());
         }
         self.has_new_names.store(true, Ordering::Release);
-        Ok((number, fd))
+        Ok(LocalFile { number, path: Arc::new(path?), is_new: true })
+    }
+
+    /// Finds a file.
+    pub fn find(&self, number: u64) -> io::Result<LocalFile> {
+        let flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let path = rustix::fs::openat(&self.fd, name_of(number), flags, Mode::empty())?;
+        Ok(LocalFile { number, path: Arc::new(path), is_new: false })
     }
 
     /// Opens a file for reading and writing.
@@ -151,13 +241,28 @@ impl LocalDirectory {
         }
     }
 
-    /// Drops a file of which nobody will ask any more, under its number. It is emptied and kept for a next one, or removed.
-    pub fn drop_file(&self, number: u64, fd: Option<OwnedFd>) {
+    /// Drops a file of which nobody will ask any more, under its number. Nobody waits for that, unless too many do.
+    pub fn drop_file(self: &Arc<LocalDirectory>, number: u64) {
+        drop(self.claim(number));
+        self.dropping.fetch_add(1, Ordering::Relaxed);
+        if !keeper::give(Chore::Drop(Arc::clone(self), number)) {
+            self.drop_waiting(number);
+        }
+    }
+
+    /// Drops a file that has waited for that.
+    pub fn drop_waiting(&self, number: u64) {
+        self.drop_now(number);
+        self.dropping.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Empties a file for a next node, or removes it.
+    fn drop_now(&self, number: u64) {
         if let Some(tell) = self.removals.get() {
             tell(Version(number));
         }
         if self.ready.lock().len() < READY_MAX
-            && let Ok(fd) = fd.map_or_else(|| self.open_file(number), Ok)
+            && let Ok(fd) = self.open_file(number)
             // A mapping outlives the last close. Whoever has one would see the next file, and write it.
             && lease::probe(fd.as_fd(), Nobody::Uses).unwrap_or(false)
             && let Ok(emptied) = self.empty(number, fd)
@@ -169,19 +274,19 @@ impl LocalDirectory {
     }
 
     /// Empties a file and gives it a new number. The old one may stand in what a crash of the machine leaves of the log.
-    fn empty(&self, number: u64, fd: OwnedFd) -> io::Result<(u64, OwnedFd)> {
+    fn empty(&self, number: u64, fd: OwnedFd) -> io::Result<LocalFile> {
         rustix::fs::ftruncate(&fd, 0)?;
         rustix::fs::futimens(&fd, &times_with(UNWRITTEN))?;
         let new = NEXT_NUMBER.fetch_add(1, Ordering::AcqRel);
         rustix::fs::renameat(&self.fd, name_of(number), &self.fd, name_of(new))?;
         self.has_new_names.store(true, Ordering::Release);
-        let again = self.open_file(new);
-        if again.is_err() {
+        let path = reopen_as_path(fd.as_fd());
+        if path.is_err() {
             self.remove(new);
         }
         // Ext4 writes back a file that was cut to nothing at its next close (`auto_da_alloc`). That is this one.
         drop(fd);
-        Ok((new, again?))
+        Ok(LocalFile { number: new, path: Arc::new(path?), is_new: true })
     }
 
     /// Removes a file that the kernel has no registration of. One that cannot be removed stays until the tree is opened again.
@@ -217,46 +322,71 @@ impl LocalDirectory {
 mod tests {
     use super::*;
 
+    fn open(path: &Path) -> (Arc<LocalDirectory>, Vec<u64>) {
+        let (directory, found) = LocalDirectory::open(path).unwrap();
+        (Arc::new(directory), found)
+    }
+
+    fn files_in(path: &Path) -> usize {
+        std::fs::read_dir(path).unwrap().count()
+    }
+
     #[test]
     fn a_number_is_given_once_also_after_a_clock_that_went_back() {
         let dir = tempfile::tempdir().unwrap();
-        let (directory, none) = LocalDirectory::open(dir.path()).unwrap();
+        let (directory, none) = open(dir.path());
         assert!(none.is_empty());
-        let numbers: Vec<u64> = (0..3).map(|_| directory.take().unwrap().0).collect();
+        let mut numbers: Vec<u64> = (0..3).map(|_| directory.take().unwrap().number).collect();
+        numbers.sort_unstable();
         assert!(numbers.windows(2).all(|pair| pair[0] < pair[1]));
+        directory.close();
         let future = numbers[2] + (1000 << COUNT_BITS);
         std::fs::write(dir.path().join(name_of(future)), b"").unwrap();
         std::fs::write(dir.path().join("another file"), b"").unwrap();
-        let (directory, mut found) = LocalDirectory::open(dir.path()).unwrap();
-        found.sort();
-        assert_eq!(found, [numbers.clone(), vec![future]].concat());
-        assert!(directory.take().unwrap().0 > future);
+        let (directory, found) = open(dir.path());
+        assert!(numbers.iter().chain([&future]).all(|number| found.contains(number)));
+        assert!(directory.take().unwrap().number > future);
         assert!(numbers.iter().all(|number| number & NUMBER_BIT != 0));
-        assert_eq!(directory.len(), 5);
+        directory.close();
     }
 
     #[test]
     fn a_dropped_file_is_used_again_under_another_number_unless_somebody_has_it() {
         let dir = tempfile::tempdir().unwrap();
-        let (directory, _) = LocalDirectory::open(dir.path()).unwrap();
-        let (number, fd) = directory.take().unwrap();
-        rustix::io::pwrite(&fd, b"secret", 0).unwrap();
-        let inode = rustix::fs::fstat(&fd).unwrap().st_ino;
-        directory.drop_file(number, Some(fd));
+        let (directory, _) = open(dir.path());
+        let number = directory.create().unwrap().number;
+        std::fs::write(dir.path().join(name_of(number)), b"secret").unwrap();
+        let inode = directory.stat(number).unwrap().unwrap().st_ino;
+        directory.drop_now(number);
         assert_eq!((directory.len(), directory.stat(number).unwrap().is_none()), (0, true));
-        let (again, fd) = directory.take().unwrap();
-        let stat = rustix::fs::fstat(&fd).unwrap();
+        let again = directory.take().unwrap();
+        let stat = again.stat().unwrap();
         assert_eq!((stat.st_ino, stat.st_size, mtime_of(&stat)), (inode, 0, UNWRITTEN));
-        assert!(again > number && directory.stat(again).unwrap().unwrap().st_ino == inode);
-        let held = directory.open_file(again).unwrap();
-        directory.drop_file(again, Some(fd));
-        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+        assert!(again.number > number && directory.stat(again.number).unwrap().unwrap().st_ino == inode);
+        directory.close();
+        let held = directory.open_file(again.number).unwrap();
+        directory.drop_now(again.number);
+        assert!(directory.stat(again.number).unwrap().is_none() && directory.ready.lock().is_empty());
         drop(held);
-        let many: Vec<_> = (0..READY_MAX + 3).map(|_| directory.take().unwrap()).collect();
-        many.into_iter().for_each(|(number, fd)| directory.drop_file(number, Some(fd)));
-        assert_eq!((std::fs::read_dir(dir.path()).unwrap().count(), directory.len()), (READY_MAX, 0));
-        drop(directory);
-        assert_eq!(LocalDirectory::open(dir.path()).unwrap().1.len(), READY_MAX);
+    }
+
+    #[test]
+    fn files_are_made_ready_up_to_a_bound_until_the_directory_is_closed() {
+        let dir = tempfile::tempdir().unwrap();
+        let (directory, _) = open(dir.path());
+        directory.fill();
+        assert_eq!((directory.len(), files_in(dir.path())), (0, READY_FILLED));
+        let number = directory.reserve().unwrap();
+        directory.return_reserved(number);
+        assert_eq!(directory.reserve(), Some(number));
+        assert!(directory.claim(number).is_some_and(|file| file.is_new) && directory.claim(number).is_none());
+        let many: Vec<_> = (0..READY_MAX + 3).map(|_| directory.create().unwrap()).collect();
+        many.into_iter().for_each(|file| directory.drop_now(file.number));
+        assert_eq!(directory.ready.lock().len(), READY_MAX);
+        directory.close();
+        directory.fill();
+        assert!(directory.reserve().is_none());
+        std::fs::remove_dir_all(dir.path()).unwrap();
     }
 
     #[test]

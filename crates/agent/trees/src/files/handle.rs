@@ -1,7 +1,7 @@
 //! One open file description of a delegated tree.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use config::Policy;
@@ -10,7 +10,6 @@ use data_store::{
     WriteWhere,
 };
 use delegation::NodeNumber;
-use global_store::posix::reopen_as_path;
 use rustix::fs::{FallocateFlags, SeekFrom};
 use rustix::io::{Errno, IoSlice, ReadWriteFlags};
 use types::{ByteRange, Step, Timestamp, Version};
@@ -27,6 +26,8 @@ pub(super) struct TreeHandle {
     policy: Arc<Policy>,
     /// Whether the handle is counted as one that may write.
     writes: bool,
+    /// Whether the program may map the file and write it so.
+    may_map: bool,
     version: Version,
 }
 
@@ -41,7 +42,7 @@ impl TreeHandle {
         let (shared, open) = (Arc::clone(shared), shared.table.enter(node));
         let (policy, version) = (Arc::clone(&how.policy), Version(0));
         // From here on, an error releases the file.
-        let mut handle = TreeHandle { shared, open, policy, writes: false, version };
+        let mut handle = TreeHandle { shared, open, policy, writes: false, may_map: how.may_map, version };
         handle.open.prepare(handle.shared.place(), how, interrupted)?;
         handle.version = handle.open.version()?;
         if how.write || how.truncate {
@@ -62,7 +63,7 @@ impl TreeHandle {
         if !self.writes {
             return Err(Errno::BADF.into());
         }
-        self.open.fd()
+        self.open.fd(self.shared.place())
     }
 
     /// Appends in one call, so that no append of the kernel comes in between. Returns how much found room.
@@ -93,7 +94,7 @@ impl TreeHandle {
 
     /// Makes everything survive a crash of the machine: the content, its name here, and what the tree says of the file.
     fn sync_all(&self, data_only: bool) -> io::Result<()> {
-        let fd = self.open.fd()?;
+        let fd = self.open.fd(self.shared.place())?;
         let synced = if data_only { rustix::fs::fdatasync(&fd) } else { rustix::fs::fsync(&fd) };
         synced.map_err(io::Error::from).step("sync the local file")?;
         self.shared.directory.sync_names()?;
@@ -108,7 +109,7 @@ impl OpenData for TreeHandle {
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        read_full(&self.open.fd()?, buffer, offset).step("read the local file")
+        read_full(&self.open.fd(self.shared.place())?, buffer, offset).step("read the local file")
     }
 
     fn read_in_place(&self, range: ByteRange, wanted: InPlaceAs) -> Option<InPlace> {
@@ -116,7 +117,7 @@ impl OpenData for TreeHandle {
             return None;
         }
         // Errors are reported by an ordinary read.
-        let fd = self.open.fd().ok()?;
+        let fd = self.open.fd(self.shared.place()).ok()?;
         let size = rustix::fs::fstat(&fd).ok()?.st_size as u64;
         Some(InPlace::File(fd, size.saturating_sub(range.start).min(range.len()) as usize))
     }
@@ -146,7 +147,7 @@ impl OpenData for TreeHandle {
     }
 
     fn seek(&self, offset: u64, what: SeekFor) -> io::Result<u64> {
-        let fd = self.open.fd()?;
+        let fd = self.open.fd(self.shared.place())?;
         let from = match what {
             SeekFor::End => return Ok(rustix::fs::fstat(&fd)?.st_size as u64),
             SeekFor::Data => SeekFrom::Data(offset),
@@ -180,12 +181,11 @@ impl OpenData for TreeHandle {
 impl Passthrough for TreeHandle {
     /// Without the right to read or write, the descriptor stands in no lease's way.
     fn backing(&self) -> Option<Arc<OwnedFd>> {
-        let fd = self.open.fd().ok()?;
-        reopen_as_path(fd.as_fd()).ok().map(Arc::new)
+        self.open.path()
     }
 
     fn begin(&self) -> bool {
-        if self.writes {
+        if self.may_map {
             self.open.using.lock().is_bypassed = true;
         }
         true

@@ -11,6 +11,12 @@ pub const TABLE_PARTS: usize = 16;
 /// Emptied local files, with their descriptors, that are kept for the next ones. A directory tree that is removed gives them back
 /// faster than programs ask for new ones.
 pub const READY_MAX: usize = 256;
+/// Ready local files of a tree below which more are made.
+pub const READY_LOW: usize = 32;
+/// Ready local files of a tree after that: as many as a program makes in some milliseconds.
+pub const READY_FILLED: usize = 96;
+/// Files that may wait to be dropped or made ready. A program that is faster does it itself.
+pub const CHORES_MAX: usize = 4096;
 /// Closed files that are looked at, whether they are still mapped, when one more may be. With two, their list grows only by those that
 /// are.
 pub const MAPPED_LOOKS: usize = 2;

@@ -18,7 +18,7 @@ use rustix::io::Errno;
 use types::{HasErrno, Step, Timestamp, Version};
 
 use super::contents;
-use super::directory::{LocalDirectory, UNWRITTEN, mtime_of, times_with};
+use super::directory::{LocalDirectory, LocalFile, UNWRITTEN, mtime_of, times_with};
 use super::limits;
 
 /// A regular file while somebody has it open. All its handles share one descriptor.
@@ -37,6 +37,8 @@ pub(super) struct OpenNode {
 #[derive(Default)]
 pub(super) struct NodeUse {
     pub local: Option<LocalFile>,
+    /// The local file, open for reading and writing, once that was needed.
+    fd: Option<Arc<OwnedFd>>,
     /// Handles that may write, and one for the kernel while `is_mapped`.
     pub writers: u32,
     /// Whether the kernel may have written without the agent, and may have mapped the file, since nobody could.
@@ -51,20 +53,11 @@ pub(super) struct NodeUse {
     pub copied: bool,
 }
 
-/// The local file of an open file.
-pub(super) struct LocalFile {
-    pub number: u64,
-    /// Open for reading and writing.
-    pub fd: Arc<OwnedFd>,
-    /// Whether nobody could write since the file was made.
-    is_new: bool,
-}
-
 /// The tree and the local files to which an open file belongs.
 #[derive(Clone, Copy)]
 pub(super) struct Place<'a> {
     pub tree: &'a DelegatedTree,
-    pub directory: &'a LocalDirectory,
+    pub directory: &'a Arc<LocalDirectory>,
 }
 
 impl OpenNode {
@@ -84,8 +77,8 @@ impl OpenNode {
         if self.using.lock().local.is_some() {
             return Ok(());
         }
-        let (number, fd, is_new) = self.find_or_make(place, how, interrupted)?;
-        self.using.lock().local = Some(LocalFile { number, fd: Arc::new(fd), is_new });
+        let file = self.find_or_make(place, how, interrupted)?;
+        self.using.lock().local = Some(file);
         Ok(())
     }
 
@@ -101,21 +94,18 @@ impl OpenNode {
         }
     }
 
-    fn find_or_make(
-        &self,
-        place: Place<'_>,
-        how: &OpenHow,
-        interrupted: &dyn Fn() -> bool,
-    ) -> io::Result<(u64, OwnedFd, bool)> {
+    fn find_or_make(&self, place: Place<'_>, how: &OpenHow, interrupted: &dyn Fn() -> bool) -> io::Result<LocalFile> {
         let Place { tree, directory } = place;
         let content = tree.content(self.number).ok_or(Errno::NOENT)?;
-        let (number, fd) = match content.place {
+        let file = match content.place {
             // Whoever dropped the last handle after the last name has dropped the data.
             DataPlace::Replica(_) if !content.has_name => return Err(Errno::NOENT.into()),
             DataPlace::Replica(number) => {
-                let opened = directory.open_file(number);
-                return match opened {
-                    Ok(fd) => Ok((number, fd, false)),
+                if let Some(file) = directory.claim(number) {
+                    return Ok(file);
+                }
+                return match directory.find(number) {
+                    Ok(file) => Ok(file),
                     Err(error) if error.errno() == Some(libc::ENOENT) => {
                         Err(io::Error::from_raw_os_error(libc::EIO)).step("find the local file")
                     }
@@ -127,27 +117,30 @@ impl OpenNode {
             DataPlace::BelowOnly => contents::copy_in(place, self.number, content.size, interrupted)?,
             DataPlace::Packed(_) => return Err(Errno::IO.into()),
         };
-        match tree.set_place(self.number, DataPlace::Replica(number)) {
-            Ok(()) => Ok((number, fd, true)),
+        match tree.set_place(self.number, DataPlace::Replica(file.number)) {
+            Ok(()) => Ok(file),
             Err(error) => {
-                directory.remove(number);
+                directory.remove(file.number);
                 Err(error)
             }
         }
     }
 
     /// Makes a local file that is one hole of `size` bytes.
-    fn make(&self, Place { directory, .. }: Place<'_>, size: u64) -> io::Result<(u64, OwnedFd)> {
-        let (number, fd) = directory.take()?;
+    fn make(&self, Place { directory, .. }: Place<'_>, size: u64) -> io::Result<LocalFile> {
+        let file = directory.take()?;
         if size == 0 {
-            return Ok((number, fd));
+            return Ok(file);
         }
-        let sized = rustix::fs::ftruncate(&fd, size).and_then(|()| rustix::fs::futimens(&fd, &times_with(UNWRITTEN)));
+        let sized = directory.open_file(file.number).and_then(|fd| {
+            rustix::fs::ftruncate(&fd, size)?;
+            Ok(rustix::fs::futimens(&fd, &times_with(UNWRITTEN))?)
+        });
         if let Err(error) = sized {
-            directory.remove(number);
-            return Err(error.into());
+            directory.remove(file.number);
+            return Err(error);
         }
-        Ok((number, fd))
+        Ok(file)
     }
 
     /// Counts a handle that may write. From now on, each write shows in the time of the local file.
@@ -157,7 +150,7 @@ impl OpenNode {
             let local = using.local.as_mut().ok_or(Errno::IO)?;
             if !std::mem::take(&mut local.is_new) {
                 using.settle(place, self.number, false)?;
-                using.mark()?;
+                using.mark(place)?;
             }
             (using.noted, using.copied) = (None, false);
         }
@@ -170,7 +163,7 @@ impl OpenNode {
     pub fn end_writing(&self, place: Place<'_>) -> bool {
         let mut using = self.using.lock();
         let is_last = using.writers == 1;
-        let may_be_mapped = is_last && !using.unlinked && using.is_bypassed && !using.is_alone();
+        let may_be_mapped = is_last && !using.unlinked && using.is_bypassed && !using.is_alone(place);
         if may_be_mapped || is_last && !using.end(place, self.number) {
             using.is_mapped = true;
             return true;
@@ -183,7 +176,7 @@ impl OpenNode {
     /// kernel's handle is to be released then.
     pub fn is_unmapped_now(&self, place: Place<'_>) -> bool {
         let mut using = self.using.lock();
-        if !using.is_mapped || !(using.unlinked || using.is_alone()) {
+        if !using.is_mapped || !(using.unlinked || using.is_alone(place)) {
             return false;
         }
         if using.writers == 1 && !using.end(place, self.number) {
@@ -219,7 +212,7 @@ impl OpenNode {
             return Ok(false);
         }
         tree.set_place(self.number, DataPlace::BelowOnly)?;
-        directory.drop_file(number, None);
+        directory.drop_file(number);
         Ok(true)
     }
 
@@ -235,21 +228,34 @@ impl OpenNode {
             && using.local.is_none()
             && let Some(DataPlace::Replica(number)) = content.map(|content| content.place)
         {
-            directory.drop_file(number, None);
+            directory.drop_file(number);
         }
     }
 
     /// Returns the descriptor of the local file, for reading and writing.
-    pub fn fd(&self) -> io::Result<Arc<OwnedFd>> {
-        Ok(Arc::clone(&self.using.lock().local.as_ref().ok_or(Errno::IO)?.fd))
+    pub fn fd(&self, place: Place<'_>) -> io::Result<Arc<OwnedFd>> {
+        self.using.lock().fd(place)
+    }
+
+    /// Returns a descriptor of the local file that stands in no lease's way.
+    pub fn path(&self) -> Option<Arc<OwnedFd>> {
+        self.using.lock().local.as_ref().map(|local| Arc::clone(&local.path))
     }
 }
 
 impl NodeUse {
+    fn fd(&mut self, Place { directory, .. }: Place<'_>) -> io::Result<Arc<OwnedFd>> {
+        if self.fd.is_none() {
+            let number = self.local.as_ref().ok_or(Errno::IO)?.number;
+            self.fd = Some(Arc::new(directory.open_file(number)?));
+        }
+        Ok(Arc::clone(self.fd.as_ref().expect("just opened")))
+    }
+
     /// Whether nobody but this agent has the local file open or mapped. Descriptors and mappings of the kernel count.
-    fn is_alone(&self) -> bool {
-        let alone = |local: &LocalFile| lease::probe(local.fd.as_fd(), Nobody::Uses).unwrap_or(false);
-        self.local.as_ref().is_none_or(alone)
+    fn is_alone(&mut self, place: Place<'_>) -> bool {
+        let alone = |fd: Arc<OwnedFd>| lease::probe(fd.as_fd(), Nobody::Uses);
+        self.local.is_none() || self.fd(place).and_then(alone).unwrap_or(false)
     }
 
     /// Settles a file that nobody can write any more, unless its last name is gone. Returns false if the log does not take that now.
@@ -265,18 +271,18 @@ impl NodeUse {
     }
 
     /// Marks the local file as unwritten: the tree has its size, and the time that counts.
-    pub fn mark(&mut self) -> io::Result<()> {
+    pub fn mark(&mut self, Place { directory, .. }: Place<'_>) -> io::Result<()> {
         if let Some(local) = &self.local {
-            rustix::fs::futimens(&local.fd, &times_with(UNWRITTEN))?;
+            directory.mark(local.number)?;
         }
         self.noted = None;
         Ok(())
     }
 
     /// Brings size and time of what was written into the tree. `ends`: the last handle that may write is being closed.
-    pub fn settle(&mut self, Place { tree, .. }: Place<'_>, node: NodeNumber, ends: bool) -> io::Result<()> {
-        let Some(local) = &self.local else { return Ok(()) };
-        let stat = rustix::fs::fstat(&local.fd)?;
+    pub fn settle(&mut self, at: Place<'_>, node: NodeNumber, ends: bool) -> io::Result<()> {
+        let (Some(local), tree) = (&self.local, at.tree) else { return Ok(()) };
+        let stat = local.stat()?;
         let Some(content) = tree.content(node) else { return Ok(()) };
         let found = (stat.st_size as u64, mtime_of(&stat));
         let is_equal = found == (content.size, content.mtime);
@@ -301,7 +307,7 @@ impl NodeUse {
         }
         (self.noted, self.copied) = (Some(found), false);
         if ends && mtime != found.1 {
-            self.mark()?;
+            self.mark(at)?;
         }
         Ok(())
     }
@@ -309,7 +315,7 @@ impl NodeUse {
     /// Returns what `stat` must show; `None` if the tree says it.
     pub fn overlay(&self, content: &NotedContent) -> io::Result<Option<Overlay>> {
         let Some(local) = self.local.as_ref().filter(|_| self.writers > 0) else { return Ok(None) };
-        let stat = rustix::fs::fstat(&local.fd)?;
+        let stat = local.stat()?;
         let mtime = self.shown_mtime(&stat, content);
         let (size, blocks, ctime) = (stat.st_size as u64, stat.st_blocks as u64, content.ctime.max(mtime_shown(&stat)));
         Ok(Some(Overlay { ahead: true, size, blocks, mtime, ctime, below: None }))
