@@ -27,7 +27,7 @@ quick: bootstrap ## the workspace's own tests only
 
 # Of the tests those are left out there that need another kernel, a tmpfs with extended attributes, which 6.1 has not, a terminal, or more
 # time than emulation leaves.
-OLD_KERNEL_TESTS = fuse fuse-protocol agent/lib window/ wire/ config/ types/ relay/ relay-server/ transport/ cli/bin cli/run cli/mount cli/publish \
+OLD_KERNEL_TESTS = fuse fuse-protocol agent/lib window/ wire/ config/ types/ relay/ relay-server/ transport/ cli/bin cli/run cli/mount \
 	cli/refusals cli/rules cli/start cli/words cli/damage cli/differential catalogue/condense catalogue/files catalogue/model \
 	catalogue/exhaustion global-store/contract global-store/lib models/global file-cache/at_once \
 	file-cache/batches file-cache/descriptors file-cache/failures file-cache/full file-cache/lib file-cache/machine_crash file-cache/memory \

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # POSIX conformance: pjdfstest in an accelerated directory, compared with the same run in the plain directory, on the
 # disk's file system and on tmpfs, where all goes through, where the burst buffer has no room, where the kernel passes nothing
-# through, where files take others' places, and through a server that has the names. Failures that stand in pjdfstest.expected, each with its clause of
+# through, in a delegated directory, and through a server that has the names. Failures that stand in pjdfstest.expected, each with its clause of
 # docs/semantics.md, are allowed: at most one in a hundred, none in the calls that matter most, and one that passes fails the run.
 #
 #   tests/suites/pjdfstest.sh [CASE...]        FOREBAY_PLAIN=1 compares the plain directory with itself
 #
-# Clauses: S1, S48, S53, S71
+# Clauses: S1, S48, S71
 cd "$(dirname "$0")" || exit 1
 . ./report.sh
 . ./accelerated.sh
@@ -132,7 +132,6 @@ if [ -z "${FOREBAY_PLAIN:-}" ]; then
     forebay-test "$scratch/stacked"
   compare_policy agent memory "$scratch/memory/agent" "$scratch/stacked/buffer" cache=both "$@"
 fi
-compare_policy published memory "$scratch/memory/published" "$scratch/memory/publishing" publish=atomic "$@"
 compare_policy delegated memory "$scratch/memory/delegated" "$scratch/memory/delegating" delegate=new "$@"
 compare_names names memory "$scratch/memory/served" "$scratch/memory/server" "$scratch/names" "$@"
 finish

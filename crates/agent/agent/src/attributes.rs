@@ -1,9 +1,8 @@
 //! Attributes of files: reading and changing them.
 
 use std::io;
-use types::HasErrno;
 
-use data_store::{NewTime, OpenData};
+use data_store::NewTime;
 use namespace::{Caller, FileAttributes, FileSystemSpace, Mode};
 
 use crate::agent::Agent;
@@ -42,10 +41,7 @@ impl NewAttributes {
 impl Agent {
     /// Reads a node's attributes in the global store.
     pub(crate) fn stat(&self, node: &Node) -> io::Result<FileAttributes> {
-        let said = self.names.attributes(node.inode());
-        let is_missing = |error: &io::Error| error.errno() == Some(libc::ENOENT);
-        self.check_place(node, said.as_ref().map_or_else(is_missing, |stat| stat.nlink == 0))?;
-        said
+        self.names.attributes(node.inode())
     }
 
     /// Returns a node's attributes: those of the global store, with the replica's newer values in their place.
@@ -132,33 +128,26 @@ impl Agent {
             _ => self.look(node, &mut |_| Ok(()))?,
         }
         if new.uid.is_some() || new.gid.is_some() {
-            let _steady = self.steady(node)?;
             self.as_ours(node, || self.names.set_owner(caller, node.inode(), new.uid, new.gid))?;
         }
         if let Some(mode) = new.mode {
             if mode & 0o6000 != 0 {
                 self.settle_before_privileges(node);
             }
-            let _steady = self.steady(node)?;
             self.as_ours(node, || self.names.set_mode(caller, node.inode(), mode))?;
         }
-        let in_use = match new.size {
-            Some(size) => self.cut_to(node, open, size, new.clear_set_id, interrupted)?,
-            None => None,
-        };
+        if let Some(size) = new.size {
+            self.cut_to(node, open, size, new.clear_set_id, interrupted)?;
+        }
         if new.sets_times() {
             self.set_times(caller, node, new)?;
-            // Must not run while names are held steady.
             self.windows.get().map_or(Ok(()), |windows| windows.keep(node.identity()).map(drop))?;
         }
-        let attributes = self.attributes(node);
-        // The file is kept in use until here, so that another file that takes its place is not truncated again.
-        drop(in_use);
-        attributes
+        self.attributes(node)
     }
 
-    /// Truncates or extends a regular file. Returns a handle that keeps the file in use. Privileges that a truncation
-    /// removes are removed first, and restored if it fails: bytes once cut off could not be restored.
+    /// Truncates or extends a regular file. Privileges that a truncation removes are removed first, and restored if it
+    /// fails: bytes once cut off could not be restored.
     fn cut_to(
         &self,
         node: &Node,
@@ -166,13 +155,13 @@ impl Agent {
         size: u64,
         clear_set_id: bool,
         interrupted: &dyn Fn() -> bool,
-    ) -> io::Result<Option<Box<dyn OpenData>>> {
+    ) -> io::Result<()> {
         if !node.is_regular() {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
         }
         let taken = self.take_privileges_of(node, clear_set_id)?;
         let cut = match open {
-            Some(open) => open.set_len(size).map(|()| None),
+            Some(open) => open.set_len(size),
             None => self.cut(node, size, &mut || {
                 self.data.set_len(&self.anchor(node)?, size, &self.policy_for_change(node)?, interrupted)
             }),
@@ -184,7 +173,6 @@ impl Agent {
     }
 
     fn set_times(&self, caller: &Caller, node: &Node, new: &NewAttributes) -> io::Result<()> {
-        let _steady = self.steady(node)?;
         let mut apply = || self.names.set_times(caller, node.inode(), [new.atime, new.mtime]);
         if !node.is_regular() {
             return apply();

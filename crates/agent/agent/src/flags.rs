@@ -54,7 +54,6 @@ impl Agent {
                 self.settle_below(node)?;
             }
         }
-        let _steady = if sets { self.steady(node)? } else { None };
         self.names.flags(caller, node.inode(), command, &mut argument[..bytes])?;
         Ok(if sets { Vec::new() } else { argument[..bytes].to_vec() })
     }

@@ -18,7 +18,6 @@ mod node;
 mod open_file;
 mod opening;
 mod overlay;
-mod places;
 mod policy_table;
 mod reader;
 mod rename;

@@ -57,10 +57,6 @@ pub const SERVER_ATTACH: Duration = Duration::from_secs(2);
 /// others are noticed within about a second everywhere (`revalidate`).
 pub const PLAIN_S: u64 = 1;
 
-/// Most lookups of one name while other files take its place. Each repetition means that a stage-out has ended in
-/// between.
-pub const LOOKUP_TRIES: usize = 16;
-
 /// Duration after which a call to the global store is shown in the status. A store that is merely slow answers sooner.
 pub const STORE_SLOW: Duration = Duration::from_secs(2);
 

@@ -5,7 +5,6 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
-use types::HasErrno;
 
 use data_store::FileChange;
 use global_store::descriptors;
@@ -15,7 +14,6 @@ use rustix::io::Errno;
 use types::Identity;
 
 use crate::agent::Agent;
-use crate::limits;
 use crate::node::Node;
 
 /// A node and its attributes at the moment of lookup or creation.
@@ -35,22 +33,11 @@ impl Agent {
     }
 
     pub(crate) fn look_up(&self, parent: &Node, name: &OsStr) -> io::Result<FoundNode> {
-        let look = || {
-            let before = self.data.staged_count();
-            let found = self.names.lookup(parent.inode(), name)?;
-            let node = Node::new(found.inode);
-            self.check_place(&node, found.attributes.nlink == 0)?;
-            let attributes = self.overlaid(&node, before, found.attributes)?;
-            Ok(FoundNode { node: Arc::new(node), attributes })
-        };
-        for _ in 1..limits::LOOKUP_TRIES {
-            match look() {
-                // Another file took the name's place between the open and the query for attributes.
-                Err(error) if is_stale(&error) && self.has_published() => {}
-                other => return other,
-            }
-        }
-        look()
+        let before = self.data.staged_count();
+        let found = self.names.lookup(parent.inode(), name)?;
+        let node = Node::new(found.inode);
+        let attributes = self.overlaid(&node, before, found.attributes)?;
+        Ok(FoundNode { node: Arc::new(node), attributes })
     }
 
     /// Finds a file that was open before a restart, as [`Agent::find`] does. `None` also if its identity may be reused:
@@ -109,10 +96,7 @@ impl Agent {
 
     /// Adds a name for a node; a file created without a name gets its first.
     pub fn link(&self, caller: &Caller, node: &Node, parent: &Node, name: &OsStr) -> io::Result<FoundNode> {
-        {
-            let _steady = self.steady(node)?;
-            self.as_ours(node, || self.names.link(caller, node.inode(), parent.inode(), name))?;
-        }
+        self.as_ours(node, || self.names.link(caller, node.inode(), parent.inode(), name))?;
         self.removes(node, false);
         self.changed(node)?;
         self.look_up(parent, name)
@@ -120,7 +104,6 @@ impl Agent {
 
     /// Removes a name of a file that is not a directory. The file's data goes with its last name.
     pub fn unlink(&self, caller: &Caller, parent: &Node, name: &OsStr) -> io::Result<()> {
-        let _steady = self.steady_names();
         let victim = self.look_up(parent, name)?;
         self.loses_a_name(&victim);
         let remove = || self.names.remove(caller, parent.inode(), name, NameKind::File);
@@ -170,10 +153,6 @@ impl Agent {
         let digits = path.file_name().filter(|now| *now != name).and_then(|name| name.as_bytes().strip_prefix(b".nfs"));
         Ok(digits.is_some_and(|digits| digits.len() == 24 && digits.iter().all(u8::is_ascii_hexdigit)))
     }
-}
-
-fn is_stale(error: &io::Error) -> bool {
-    error.errno() == Some(libc::ESTALE)
 }
 
 #[cfg(test)]

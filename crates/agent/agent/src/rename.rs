@@ -12,7 +12,6 @@ use rustix::fs::RenameFlags;
 use types::Shown;
 
 use crate::agent::Agent;
-use crate::names::FoundNode;
 use crate::node::Node;
 
 impl Agent {
@@ -29,28 +28,17 @@ impl Agent {
     ) -> io::Result<()> {
         let flags = RenameFlags::from_bits_retain(flags);
         let replaces = !flags.intersects(RenameFlags::NOREPLACE | RenameFlags::EXCHANGE);
-        let look = || {
-            let source = self.look_up(from.0, from.1)?.node;
-            match self.look_up(to.0, to.1) {
-                Ok(found) => Ok((source, Some(found))),
-                Err(error) if error.errno() == Some(libc::ENOENT) => Ok((source, None)),
-                Err(error) => Err(error),
-            }
+        let source = self.look_up(from.0, from.1)?.node;
+        let target = match self.look_up(to.0, to.1) {
+            Ok(found) => Some(found),
+            Err(error) if error.errno() == Some(libc::ENOENT) => None,
+            Err(error) => return Err(error),
         };
-        let is_file = |found: &Option<FoundNode>| found.as_ref().is_some_and(|found| found.node.is_regular());
-        let mut steady = self.steady_names();
-        let (mut source, mut target) = look()?;
-        if replaces && is_file(&target) && self.must_commit(&source) {
-            // A stage-out may replace the file by another, so the names are looked up again.
-            drop(steady);
-            self.commit_before_replacing(&source, interrupted)?;
-            steady = self.steady_names();
-            if self.has_published() {
-                (source, target) = look()?;
-            }
-        }
         let replaced = target.as_ref().filter(|_| replaces);
         if let Some(target) = replaced.filter(|target| target.node.is_regular()) {
+            if self.must_commit(&source) {
+                self.commit_before_replacing(&source, interrupted)?;
+            }
             self.loses_a_name(target);
         }
         let exchange = flags.contains(RenameFlags::EXCHANGE);
@@ -79,13 +67,11 @@ impl Agent {
         }
         drop(held);
         self.changed(&source)?;
-        let told = match &target {
+        match &target {
             Some(target) if replaces => self.lost_a_name(target, to.1),
             Some(target) => self.changed(&target.node),
             None => Ok(()),
-        };
-        drop(steady);
-        told
+        }
     }
 
     fn must_commit(&self, source: &Node) -> bool {

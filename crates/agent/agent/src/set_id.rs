@@ -47,8 +47,6 @@ impl Agent {
     /// only if `set_id`, for a writer without privilege. Set-group-id without group execution once meant mandatory
     /// locking and stays. On an error, nothing is changed.
     pub(crate) fn take_privileges_of(&self, node: &Node, set_id: bool) -> io::Result<Privileges> {
-        // Like `steady`, which may query the node as well; `stat` below does that.
-        let _steady = self.steady_names();
         let mode = self.stat(node)?.mode & 0o7777;
         let mut kept = mode;
         if set_id {
@@ -79,7 +77,6 @@ impl Agent {
 
     /// Restores privileges after a change that failed, unless the mode was changed by others since.
     pub(crate) fn give_back(&self, node: &Node, taken: Privileges) {
-        let _steady = self.steady_names();
         let mut failed = Ok(());
         if let Some((left, had)) = taken.mode
             && self.stat(node).is_ok_and(|stat| stat.mode & 0o7777 == left)

@@ -67,7 +67,6 @@ impl Agent {
             node.note_capable();
             self.settle_before_privileges(node);
         }
-        let _steady = self.steady(node)?;
         self.as_ours(node, || self.names.set_xattr(caller, node.inode(), name, value, flags))?;
         if clear_set_gid {
             let mode = self.stat(node)?.mode & 0o7777;
@@ -82,7 +81,6 @@ impl Agent {
     /// Removes an attribute.
     pub fn remove_xattr(&self, caller: &Caller, node: &Node, name: &CStr) -> io::Result<()> {
         refuse_hidden(name)?;
-        let _steady = self.steady(node)?;
         self.as_ours(node, || self.names.remove_xattr(caller, node.inode(), name))?;
         self.tell_server(node)
     }

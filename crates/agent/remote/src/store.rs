@@ -58,7 +58,7 @@ impl DataStore for RemoteStore {
         len: u64,
         policy: &Arc<Policy>,
         _interrupted: &dyn Fn() -> bool,
-    ) -> io::Result<Option<Box<dyn OpenData>>> {
+    ) -> io::Result<()> {
         let hint = anchor.path_hint();
         self.inner.begin_write(anchor.identity(), &hint);
         let (identity, hint, text) = (anchor.identity().clone(), hint_of(&hint), self.inner.policy(policy));
@@ -71,7 +71,7 @@ impl DataStore for RemoteStore {
             Err(error) if is_nameless(&error, &**anchor) => {}
             done => self.inner.mates.changed(anchor.identity(), done?, policy.io_timeout),
         }
-        Ok(None)
+        Ok(())
     }
 
     fn set_times(
@@ -149,7 +149,7 @@ impl DataStore for RemoteStore {
             StoreCommand::Pin(identity, pinned) => change(Message::Pin { identity: identity.clone(), pinned })?,
             StoreCommand::SyncAll => self.sync_all()?,
             StoreCommand::ForgetClient(client) => self.inner.tell(Message::Gone { session: *client }),
-            StoreCommand::BeginPublishing | StoreCommand::Shutdown => {}
+            StoreCommand::Shutdown => {}
             StoreCommand::Clean(_) | StoreCommand::Resolve(..) | StoreCommand::Quiesce(_) => {
                 return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
             }

@@ -144,9 +144,9 @@ impl DataStore for TreesData {
         len: u64,
         policy: &Arc<Policy>,
         interrupted: &dyn Fn() -> bool,
-    ) -> io::Result<Option<Box<dyn OpenData>>> {
+    ) -> io::Result<()> {
         match self.holder(anchor.identity())? {
-            Holder::Tree(tree, node) => tree.files.set_len(node, len).map(|()| None),
+            Holder::Tree(tree, node) => tree.files.set_len(node, len),
             Holder::Below(lowered) => {
                 self.below.set_len(&self.anchor_below(lowered, Arc::clone(anchor))?, len, policy, interrupted)
             }

@@ -140,7 +140,6 @@ const RW_CONFLICT: [(&str, bool); 2] = [("invalidate", false), ("disable", true)
 const WRITE_BACK: [(&str, bool); 2] = [("early", true), ("kernel", false)];
 const FSYNC: [(&str, bool); 2] = [("burst-buffer", false), ("global", true)];
 const RENAME: [(&str, bool); 2] = [("commit", true), ("lazy", false)];
-const PUBLISH: [(&str, bool); 2] = [("in-place", false), ("atomic", true)];
 const VERIFY: [(&str, Verify); 2] = [("counts", Verify::Counts), ("full", Verify::Full)];
 const ON_CONFLICT: [(&str, OnConflict); 2] = [("keep", OnConflict::Keep), ("dirty-wins", OnConflict::DirtyWins)];
 
@@ -286,9 +285,6 @@ keys! {
     "rename": "commit|lazy" = "commit",
         "whether a dirty file is staged out before it replaces an existing name",
         words(rename_commits, RENAME);
-    "publish": "in-place|atomic" = "in-place",
-        "how staged-out bytes appear in the global store: written into the file, or all at once as another file that takes its name, once nobody has it open, where that can be done (S53); its replica goes then, and the next open stages it in again",
-        words(publish_atomic, PUBLISH);
     "verify": "counts|full" = "counts",
         "how a stage-out is checked: by bytes written, fsync and a final stat, or by reading back",
         words(verify, VERIFY);

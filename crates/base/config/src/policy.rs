@@ -154,8 +154,6 @@ pub struct Policy {
     pub fsync_global: bool,
     /// `rename`: true for `commit`, false for `lazy`.
     pub rename_commits: bool,
-    /// `publish`: true for `atomic`, false for `in-place`.
-    pub publish_atomic: bool,
     /// `verify`.
     pub verify: Verify,
     /// `revalidate`: how long attributes and a clean replica are used without checking the global copy.
@@ -204,7 +202,6 @@ impl Default for Policy {
             durable_at_close: false,
             fsync_global: false,
             rename_commits: true,
-            publish_atomic: false,
             verify: Verify::Counts,
             revalidate: Duration::from_secs(1),
             negative_timeout: Duration::ZERO,

@@ -113,16 +113,10 @@ impl DataStore for MemoryDataStore {
         Ok(Box::new(MemoryHandle { store: self.clone(), file, write, mark: how.mark }))
     }
 
-    fn set_len(
-        &self,
-        anchor: &Arc<dyn Anchor>,
-        len: u64,
-        _: &Arc<Policy>,
-        _: &dyn Fn() -> bool,
-    ) -> io::Result<Option<Box<dyn OpenData>>> {
+    fn set_len(&self, anchor: &Arc<dyn Anchor>, len: u64, _: &Arc<Policy>, _: &dyn Fn() -> bool) -> io::Result<()> {
         let file = self.file(anchor, len == 0)?;
         self.change(&file, 0, |bytes| bytes.resize(len as usize, 0));
-        Ok(None)
+        Ok(())
     }
 
     fn set_times(
@@ -183,7 +177,7 @@ impl DataStore for MemoryDataStore {
                     return errno(libc::EIO);
                 }
             }
-            StoreCommand::BeginPublishing | StoreCommand::Shutdown | StoreCommand::ForgetClient(_) => {}
+            StoreCommand::Shutdown | StoreCommand::ForgetClient(_) => {}
             _ => return errno(libc::EOPNOTSUPP),
         }
         Ok(CommandOutcome::Done)

@@ -91,11 +91,6 @@ pub trait DataStoreExt: DataStore {
         self.command(StoreCommand::Quiesce(on)).expect("every store can quiesce");
     }
 
-    /// Allows files to take the place of others.
-    fn begin_publishing(&self) {
-        self.command(StoreCommand::BeginPublishing).expect("every store can publish");
-    }
-
     /// Closes the store. Returns false if calls to the global store have not returned.
     fn shutdown(&self) -> bool {
         self.command(StoreCommand::Shutdown).is_ok()

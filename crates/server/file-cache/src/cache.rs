@@ -18,7 +18,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use catalogue::{Catalogue, Change, Durability, Record, State};
-use concurrency::{Mutex, RwLock};
+use concurrency::Mutex;
 use global_store::{Anchor, GlobalStore};
 use types::Identity;
 
@@ -41,17 +41,6 @@ pub(crate) use removals::{Removals, RemovedFile};
 pub(crate) use threads::Threads;
 pub(crate) use throttle::Throttle;
 pub(crate) use withdrawal::{Doubts, is_void};
-
-/// State shared by all files that are published.
-#[derive(Default)]
-pub(crate) struct Places {
-    /// Locked before any gate. Shared by changes of names and attributes, exclusive while a file takes a place.
-    pub(crate) names: RwLock<()>,
-    /// Whether files may take others' places.
-    pub(crate) begun: AtomicBool,
-    /// Whether any file has done so in this process.
-    pub(crate) any: AtomicBool,
-}
 
 /// Small files and growing ones, whose stage-outs wait for others.
 #[derive(Default)]
@@ -106,7 +95,6 @@ pub(crate) struct Inner {
     pub(crate) gathering: Gathering,
     pub(crate) evictions: Evictions,
     pub(crate) quiesced: AtomicBool,
-    pub(crate) places: Places,
     pub(crate) commits: Commits,
     /// Nothing may be changed any more: the process counts as dead.
     pub(crate) dead: AtomicBool,

@@ -1,6 +1,6 @@
 //! Fault points of the file cache ([`faults`]): one after every step that a crash can separate from the next.
 
-/// Every point that the default policies pass, in the order of the steps.
+/// Every point, in the order of the steps.
 pub const POINTS: &[&str] = &[
     "w0.replica",
     "w0.intent",
@@ -33,11 +33,8 @@ pub const POINTS: &[&str] = &[
     "unlink.replica",
 ];
 
-/// Points of a stage-out into a hidden file (`publish.rs`), which only a policy requests.
-pub const PUBLICATION: &[&str] = &["a1.begun", "a2.recorded", "a3.written", "a4.synced", "a5.placed", "a6.synced"];
-
 /// Passes a point.
 pub fn point(name: &'static str) {
-    debug_assert!(POINTS.contains(&name) || PUBLICATION.contains(&name), "{name} is not listed");
+    debug_assert!(POINTS.contains(&name), "{name} is not listed");
     faults::pass(name);
 }

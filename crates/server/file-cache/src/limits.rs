@@ -187,11 +187,6 @@ pub const REPLAY_BYTES_MAX: u64 = 16 << 20;
 /// Units to which file systems truncate access times, in nanoseconds: those of NTFS, of databases, of Lustre, of FAT.
 pub const UNITS_NS: [i128; 7] = [1, 100, 1_000, 1_000_000, 10_000_000, 1_000_000_000, 2_000_000_000];
 
-/// Longest wait of a file that is to take another's place for changes of names, which wait for it meanwhile. It is
-/// longer than a store takes for one change, and shorter than a program notices.
-pub const NAMES_WAIT: Duration = Duration::from_millis(100);
-/// Most such waits before the hidden file is given up: five seconds in which every change of names took too long.
-pub const NAMES_TRIES: usize = 50;
 /// How often a wait for another agent's mark checks whether the file still has a name: the mark stays forever on a
 /// file without one.
 pub const NAME_ASKED: Duration = Duration::from_secs(1);

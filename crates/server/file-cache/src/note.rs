@@ -9,7 +9,6 @@ use types::Identity;
 
 use crate::cache::Inner;
 use crate::clock::wall;
-use crate::residency::NameHold;
 
 impl Inner {
     pub(crate) fn note(&self, identity: &Identity, change: FileChange<'_>) {
@@ -19,7 +18,7 @@ impl Inner {
             FileChange::Names(anchor) => self.note_names(anchor),
             FileChange::Removing => self.note_removing(identity),
             FileChange::Unlinked => {
-                let done = self.gated(identity, false, |file, _| self.unlinked(file, false));
+                let done = self.gated(identity, false, |file, _| self.unlinked(file));
                 if let Err(error) | Ok(Err(error)) = done {
                     tracing::error!(%error, %identity, "could not remove the replica of an unlinked file: the next start removes it");
                 }
@@ -51,10 +50,6 @@ impl Inner {
         if hint != record.hint || named {
             record.hint = hint;
             record.removing &= !named;
-            if named {
-                // The record does not say any more that another file is to take the place.
-                file.live.lock().place = NameHold::Own;
-            }
             // The path is a hint: the durable handle finds the file nevertheless.
             if self.put(&file, record.clone(), Durability::Process).is_ok() {
                 self.update_identity_attribute(&file, &record);

@@ -21,7 +21,7 @@ use crate::global_copy::content::ContentOwner;
 use crate::global_copy::marks;
 use crate::handle::FileHandle;
 use crate::limits::{BLOCK_BYTES, FETCH_TRIES, RACY_SLACK, SMALL_BYTES, WHOLE_FIRST_BYTES};
-use crate::residency::{Body, Compared, File, Live, NameHold};
+use crate::residency::{Body, Compared, File, Live};
 use data_store::OpenHow;
 use global_store::now_of_files;
 
@@ -160,9 +160,6 @@ impl Inner {
     ) -> io::Result<Step> {
         let (kind, in_use, ended, damaged) = {
             let mut live = file.live.lock();
-            if live.place == NameHold::Lost {
-                return os(libc::ESTALE);
-            }
             if live.anchor.is_none() || how.created {
                 live.anchor = Some(Arc::clone(anchor));
             }
@@ -249,9 +246,6 @@ impl Inner {
         let found = anchor.attributes()?;
         let size = found.fingerprint.size;
         if found.links == 0 && !how.created {
-            if self.replica_may_be_gone(&file.identity) {
-                return os(libc::ESTALE);
-            }
             // The file's data is dropped, or will be: there is nothing to keep.
             return self.open_through(file, anchor, how);
         }

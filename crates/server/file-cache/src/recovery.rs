@@ -74,7 +74,6 @@ pub(crate) fn open(mut settings: Settings) -> Result<Arc<Inner>, OpenError> {
         gathering: Default::default(),
         evictions: Default::default(),
         quiesced: AtomicBool::new(false),
-        places: Default::default(),
         commits: Default::default(),
         dead: AtomicBool::new(false),
         notes_reads: AtomicBool::new(false),
@@ -149,7 +148,7 @@ impl Inner {
             }
             let mut doubted = false;
             if record.removing {
-                match self.is_gone(&identity, &record, there) {
+                match self.is_gone(&identity, &record) {
                     Some(true) => {
                         self.forget_removed(&identity, &record)?;
                         continue;
@@ -195,16 +194,14 @@ impl Inner {
 
     /// Returns whether a file is gone whose last name was being removed when the agent died. Returns `None` if the
     /// store did not answer, and may later.
-    fn is_gone(&self, identity: &Identity, record: &Record, has_replica: bool) -> Option<bool> {
+    fn is_gone(&self, identity: &Identity, record: &Record) -> Option<bool> {
         if !self.store.finds_by_identity() {
             return Some(false);
         }
-        let found = self.store.locate(identity, &record.hint, false);
-        let is_gone = found.and_then(|found| Ok(!(has_replica && self.take_hidden_away(record)?) && found.is_none()));
-        let is_gone = is_gone.inspect_err(|error| {
+        let found = self.store.locate(identity, &record.hint, false).inspect_err(|error| {
             tracing::warn!(%error, file = %record.hint.shown(), "could not check whether a file was removed: it is checked later");
         });
-        is_gone.ok()
+        found.ok().map(|found| found.is_none())
     }
 
     /// Resolves the doubt about a removal that the start could not check, after a look at the file now. Returns the
@@ -214,17 +211,13 @@ impl Inner {
             return None;
         }
         let record = file.live.lock().record().cloned()?;
-        let ended = self.take_hidden_away(&record).and_then(|hidden| {
-            let is_gone = is_gone && !hidden;
-            if is_gone {
-                self.unlinked(file, false)?;
-            } else {
-                self.put(file, Record { removing: false, ..record }, Durability::Process)?;
-            }
-            Ok(is_gone)
-        });
+        let ended = if is_gone {
+            self.unlinked(file)
+        } else {
+            self.put(file, Record { removing: false, ..record }, Durability::Process)
+        };
         match ended {
-            Ok(is_gone) => is_gone.then_some(StageOutResult::Nothing),
+            Ok(()) => is_gone.then_some(StageOutResult::Nothing),
             Err(error) => {
                 file.live.lock().removal.doubt();
                 Some(self.note_failure(file, error, None))

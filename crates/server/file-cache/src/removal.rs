@@ -42,7 +42,7 @@ use global_store::Anchor;
 use crate::cache::{Inner, RemovedFile};
 use crate::fault;
 use crate::limits::{BATCH_FILES, REMOVALS_AFTER, REMOVALS_SHARE, REMOVALS_WAIT};
-use crate::residency::{Descriptors, File, NameHold, Removal};
+use crate::residency::{Descriptors, File, Removal};
 
 impl Inner {
     /// Prepares the removal of the last name. A crash of the machine brings back records that the medium still calls
@@ -60,16 +60,12 @@ impl Inner {
                 fault::point("unlink.intent");
                 noted
             }
-            _ => {
-                // The publication is given up, and the record continues to say `removing`.
-                file.live.lock().place = NameHold::Own;
-                Ok(())
-            }
+            _ => Ok(()),
         }
     }
 
-    /// Handles the removal of the last name. `lasts`: the store's medium has it. Gate held.
-    pub(crate) fn unlinked(&self, file: &Arc<File>, lasts: bool) -> io::Result<()> {
+    /// Handles the removal of the last name. Gate held.
+    pub(crate) fn unlinked(&self, file: &Arc<File>) -> io::Result<()> {
         fault::point("unlink.below");
         let (record, version, open, clean_commit) = {
             let mut live = file.live.lock();
@@ -84,7 +80,7 @@ impl Inner {
         if let Some(record) = record {
             // A crash that takes the removal back must find a replica with synced data.
             let holds = record.state != State::Clean && record.synced && file.live.lock().is_whole();
-            let outlives = !lasts && holds && self.store.finds_by_identity();
+            let outlives = holds && self.store.finds_by_identity();
             // An NFS client renames an open file instead, until we close it, and has the removal on the medium.
             let named = |anchor: Arc<dyn Anchor>| anchor.attributes().is_ok_and(|found| found.links > 0);
             let left_over = outlives && self.anchor_of(file, false).ok().flatten().is_some_and(named);

@@ -59,7 +59,7 @@ pub(crate) use fetch::Fetch;
 use file::Tenure;
 pub(crate) use file::{Descriptors, File, Gate, Live, Watched};
 pub(crate) use medium::{Medium, Synced};
-pub(crate) use name::{NameHold, Removal};
+pub(crate) use name::Removal;
 pub(crate) use told::Told;
 pub(crate) use users::Users;
 
@@ -159,7 +159,7 @@ impl Live {
 
     /// Returns whether the replica, not the global copy, is authoritative for the file.
     pub(crate) fn is_ahead(&self) -> bool {
-        self.is_whole() && (self.is_unclean() || (self.is_unlinked() && self.place != NameHold::Lost))
+        self.is_whole() && (self.is_unclean() || self.is_unlinked())
     }
 
     /// Returns whether the replica is missing although only it had the bytes.

@@ -5,12 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use catalogue::State;
-use concurrency::RwLockReadGuard;
 use config::{Atime, Policy};
 use data_store::{
     CommandOutcome, DataStore, DrainProgress, Extensions, FileChange, FileState, LocalIndex, NewTime, OpenData,
-    OpenHow, Overlay, Publication, Residency, StatusScope, StoreCommand, StoreObserver, StoreStatus, Stuck, WindowFile,
-    WindowStore, WindowUsage,
+    OpenHow, Overlay, Residency, StatusScope, StoreCommand, StoreObserver, StoreStatus, Stuck, WindowFile, WindowStore,
+    WindowUsage,
 };
 use global_store::Anchor;
 use types::{ByteRange, Fingerprint, Identity, Timestamp};
@@ -70,13 +69,10 @@ impl DataStore for FileCache {
         len: u64,
         policy: &Arc<Policy>,
         interrupted: &dyn Fn() -> bool,
-    ) -> io::Result<Option<Box<dyn OpenData>>> {
+    ) -> io::Result<()> {
         let how = OpenHow { write: true, truncate: len == 0, policy: Arc::clone(policy), ..OpenHow::default() };
         let handle = self.inner.open_file(anchor, how, interrupted)?;
-        if len > 0 {
-            handle.set_len(len)?;
-        }
-        Ok(Some(Box::new(handle)))
+        if len > 0 { handle.set_len(len) } else { Ok(()) }
     }
 
     fn set_times(
@@ -156,7 +152,6 @@ impl DataStore for FileCache {
             StoreCommand::Resolve(identity, keep) => {
                 return Ok(inner.resolve(identity, keep)?.map_or(CommandOutcome::Done, CommandOutcome::Saved));
             }
-            StoreCommand::BeginPublishing => inner.places.begun.store(true, Ordering::Release),
             StoreCommand::Shutdown if !inner.stop(true) => return os(libc::EBUSY),
             StoreCommand::Shutdown | StoreCommand::ForgetClient(_) => {}
         }
@@ -191,7 +186,7 @@ impl DataStore for FileCache {
     }
 
     fn extensions(&self) -> Extensions<'_> {
-        Extensions { index: Some(self), publication: Some(self), windows: Some(self), ..Extensions::default() }
+        Extensions { index: Some(self), windows: Some(self), ..Extensions::default() }
     }
 }
 
@@ -216,26 +211,6 @@ impl LocalIndex for FileCache {
             StoreObserver::Removals(tell) => _ = self.inner.replicas.before_removal.set(tell),
             StoreObserver::Changes(tell) => _ = self.inner.on_change.set(tell),
         }
-    }
-}
-
-impl Publication for FileCache {
-    fn has_published(&self) -> bool {
-        self.inner.places.any.load(Ordering::Acquire)
-    }
-
-    fn may_have_lost_name(&self, identity: &Identity) -> bool {
-        self.inner.replica_may_be_gone(identity)
-    }
-
-    fn steady_names<'a>(&'a self, wait: &mut dyn FnMut(&mut dyn FnMut())) -> RwLockReadGuard<'a, ()> {
-        // In turn: otherwise readers that come and go without a pause would keep every file from taking its place.
-        let names = &self.inner.places.names;
-        let mut held = names.try_read();
-        if held.is_none() {
-            wait(&mut || held = Some(names.read()));
-        }
-        held.unwrap_or_else(|| names.read())
     }
 }
 

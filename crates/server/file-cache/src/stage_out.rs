@@ -13,7 +13,6 @@ mod finish;
 mod outcome;
 mod pace;
 mod pass;
-mod publish;
 mod schedule;
 
 use std::io;
@@ -112,20 +111,17 @@ fn stuck(state: Residency, error: io::Error) -> StageOutResult {
 }
 
 impl Inner {
-    /// Begins the stage-outs of the files that have no end in `ends` yet. Files for which no descriptors are left are
-    /// postponed: `ends` is cut before the first of them.
-    fn begin_all<'a>(
+    /// Begins the stage-outs of the first files, and returns them with the ends of those that cannot begin. The files
+    /// behind the last end are postponed, because no descriptors are left for them.
+    fn begin_first<'a>(
         &self,
         files: &[&'a Arc<File>],
         patient: bool,
         interrupted: &dyn Fn() -> bool,
-        ends: &mut Vec<Option<StageOutResult>>,
-    ) -> Vec<(usize, StageOutJob<'a>)> {
+    ) -> (Vec<(usize, StageOutJob<'a>)>, Vec<Option<StageOutResult>>) {
         let mut jobs: Vec<(usize, StageOutJob<'a>)> = Vec::new();
+        let mut ends = Vec::new();
         for (index, file) in files.iter().enumerate() {
-            if ends[index].is_some() {
-                continue;
-            }
             file.passed.store(0, Ordering::Relaxed);
             match self.begin_knowing(file, None) {
                 Ok(mut job) => {
@@ -135,35 +131,30 @@ impl Inner {
                     let is_last = descriptors::is_last(&job.replica);
                     let is_first = jobs.is_empty();
                     jobs.push((index, job));
+                    ends.push(None);
                     if is_last && is_first {
                         self.wait_for_descriptors(interrupted);
                     } else if is_last {
-                        ends.truncate(index + 1);
                         break;
                     }
                 }
-                Err(end) if end.lacks_descriptors() && !jobs.is_empty() => {
-                    ends.truncate(index);
-                    break;
-                }
-                Err(end) => ends[index] = Some(end),
+                Err(end) if end.lacks_descriptors() && !jobs.is_empty() => break,
+                Err(end) => ends.push(Some(end)),
             }
         }
-        jobs
+        (jobs, ends)
     }
 
     /// Stages out the first of the files, all if there are descriptors for them. Their drain locks are held. More than
-    /// one file is a batch, which syncs the store once. `patient`: publication may wait until nobody uses the file.
+    /// one file is a batch, which syncs the store once. `patient`: bytes written over in growing files may be left for
+    /// later.
     pub(crate) fn drain_first(
         &self,
         files: &[&Arc<File>],
         patient: bool,
         interrupted: &dyn Fn() -> bool,
     ) -> Vec<StageOutResult> {
-        // First: a long operation must not lie between the look at a global copy and its change.
-        let mut ends: Vec<Option<StageOutResult>> =
-            files.iter().map(|file| self.publish(file, patient, interrupted)).collect();
-        let mut jobs = self.begin_all(files, patient, interrupted, &mut ends);
+        let (mut jobs, mut ends) = self.begin_first(files, patient, interrupted);
         let batch = files.len() > 1;
         // Before the first byte: each batch must hear itself of failed write-backs.
         let ready = if batch && !jobs.is_empty() {

@@ -72,6 +72,23 @@ fn a_signal_ends_the_wait_for_another_nodes_mark() {
     world.open("f", true).write(b"ours", 0).unwrap();
 }
 
+#[test] // S28
+fn who_waits_for_the_mark_of_a_file_that_loses_its_name_looks_the_name_up_again() {
+    let world = World::new();
+    world.store.set_shared(true);
+    world.store.put("f", b"data");
+    world.store.put_mark("f", Some(b"another 7")).unwrap();
+    let (asked, store) = (AtomicU64::new(0), &world.store);
+    let removed = || {
+        if asked.fetch_add(1, Ordering::Relaxed) == 1 {
+            store.unlink("f").unwrap();
+        }
+        false
+    };
+    let refused = world.cache.open(world.anchor("f"), world.how(false), &removed).err().unwrap();
+    assert_eq!(refused.errno(), Some(libc::ESTALE));
+}
+
 /// A profiler's signals come all the time; the copy ends by itself.
 #[test] // S28
 fn a_signal_does_not_end_the_wait_for_a_copy() {

@@ -44,7 +44,7 @@ impl Files {
             }
             Message::Truncate { identity, hint, policy, len } => {
                 let policy = self.policies.get(policy.as_str())?;
-                done(self.data.set_len(&self.anchor(&identity, &hint)?, len, &policy, &|| false).map(drop))
+                done(self.data.set_len(&self.anchor(&identity, &hint)?, len, &policy, &|| false))
             }
             Message::SetTimes { identity, hint, atime, mtime } => self.set_times(&identity, &hint, atime, mtime),
             Message::OwnChange { identity, hint } => {

@@ -29,9 +29,6 @@ pub enum StoreCommand<'a> {
     Quiesce(bool),
     /// Tells a server that nothing more will be asked about the agent with this name.
     ForgetClient(&'a [u8; 16]),
-    /// Allows files to take the place of others. Given once everything that was noted by the identities of files has
-    /// been handled.
-    BeginPublishing,
     /// Closes the store, which must not be used afterwards. Errors: `EBUSY` if calls to the global store have not
     /// returned. Then this process must end, and keeps the burst buffer until it does.
     Shutdown,

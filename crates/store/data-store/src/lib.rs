@@ -26,8 +26,7 @@ pub use open::{
 };
 pub use status::{ServerState, Status, StatusScope, StoreStatus, StuckStatus};
 pub use store::{
-    ChangeObserver, DataStore, Extensions, LocalIndex, Publication, RemovalObserver, StoreObserver, WindowStore,
-    WindowUsage,
+    ChangeObserver, DataStore, Extensions, LocalIndex, RemovalObserver, StoreObserver, WindowStore, WindowUsage,
 };
 
 pub use global_store::Anchor;

@@ -3,7 +3,6 @@
 use std::io;
 use std::sync::Arc;
 
-use concurrency::RwLockReadGuard;
 use config::{Atime, Policy};
 use global_store::Anchor;
 use types::{ByteRange, Fingerprint, Identity, Timestamp, Version};
@@ -27,15 +26,14 @@ pub trait DataStore: Send + Sync {
         how: OpenHow,
         interrupted: &dyn Fn() -> bool,
     ) -> io::Result<Box<dyn OpenData>>;
-    /// Sets the length (`truncate(2)`). Returns a handle, if there is one, that keeps the file in use, so that no other
-    /// file takes its place. Errors: `EINTR` if `interrupted` returns true while the call waits.
+    /// Sets the length (`truncate(2)`). Errors: `EINTR` if `interrupted` returns true while the call waits.
     fn set_len(
         &self,
         anchor: &Arc<dyn Anchor>,
         len: u64,
         policy: &Arc<Policy>,
         interrupted: &dyn Fn() -> bool,
-    ) -> io::Result<Option<Box<dyn OpenData>>>;
+    ) -> io::Result<()>;
     /// Sets times (`utimens`) for a caller with permission: access and modification time. `apply` sets the times of the
     /// global copy as the caller, on this node.
     fn set_times(
@@ -79,8 +77,6 @@ pub trait DataStore: Send + Sync {
 pub struct Extensions<'a> {
     /// Knowledge of the files whose data is on this machine.
     pub index: Option<&'a dyn LocalIndex>,
-    /// Files may take the place of others.
-    pub publication: Option<&'a dyn Publication>,
     /// Write windows.
     pub windows: Option<&'a dyn WindowStore>,
     /// Whether other nodes open the same files through this store. If so, the kernel must revalidate before it uses its
@@ -135,18 +131,6 @@ pub trait LocalIndex {
     fn anchor_of_open(&self, identity: &Identity) -> Option<Arc<dyn Anchor>>;
     /// Adds an observer.
     fn observe(&self, observer: StoreObserver);
-}
-
-/// Files that take the place of others in the global store (policy `publish = atomic`).
-pub trait Publication {
-    /// Returns whether files have taken the place of others since the burst buffer was opened.
-    fn has_published(&self) -> bool;
-    /// Returns whether a file without a name may have lost it because another file took its place.
-    fn may_have_lost_name(&self, identity: &Identity) -> bool;
-    /// Blocks files from taking the place of others while the guard lives. Held during changes of names or attributes
-    /// in the global store. `wait` is called around the wait for a replacement that is under way. Must not be called
-    /// during an open or a stage-out.
-    fn steady_names<'a>(&'a self, wait: &mut dyn FnMut(&mut dyn FnMut())) -> RwLockReadGuard<'a, ()>;
 }
 
 /// Whose records are applied to a file.

@@ -31,7 +31,7 @@ pub fn is_hidden(name: &OsStr) -> bool {
 mod tests {
     use super::*;
 
-    #[test] // S53
+    #[test] // S71
     fn a_hidden_name_is_known_for_one_and_no_other_is() {
         assert_eq!(name("host:1", 7), name("host:1", 7));
         assert_ne!(name("host:1", 7), name("host:2", 7));

@@ -13,7 +13,6 @@ pub mod hidden;
 pub mod limits;
 pub mod posix;
 
-use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -96,12 +95,6 @@ pub trait GlobalStore: Send + Sync {
     fn free_bytes(&self) -> Option<u64> {
         None
     }
-
-    /// Removes a hidden file ([`hidden`]) at a path relative to the root. Returns whether the file existed. A file that
-    /// may not be removed stays, and counts as existing.
-    fn remove_hidden(&self, _path: &Path) -> io::Result<bool> {
-        Ok(false)
-    }
 }
 
 /// A point in time from which write-back errors are collected.
@@ -147,42 +140,6 @@ pub trait Anchor: Send + Sync {
     fn mark(&self) -> io::Result<Option<Vec<u8>>>;
     /// Sets (`Some`) or removes (`None`) the mark. Changes ctime.
     fn set_mark(&self, mark: Option<&[u8]>) -> io::Result<()>;
-    /// Creates a file that is to replace this one, in the same directory under the name `hidden`. A leftover file of
-    /// that name is replaced.
-    ///
-    /// Returns `None` if this file cannot have a successor. It has several names or none, is no longer where it was
-    /// last seen, its directory refuses, or the store cannot replace a file in one step.
-    fn begin_successor(&self, _hidden: &OsStr) -> io::Result<Option<Box<dyn Successor>>> {
-        Ok(None)
-    }
-}
-
-/// Outcome of [`Successor::dress`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Dressed {
-    /// The attributes were already equal.
-    Same,
-    /// The attributes were changed and are now equal.
-    Changed,
-    /// The file cannot have these attributes.
-    Unfit,
-}
-
-/// A new file that is to replace an anchored file: empty, hidden, and removed if dropped before the replacement.
-pub trait Successor: Send + Sync {
-    /// Returns the new file, for writing its data.
-    fn file(&self) -> &dyn StoreFile;
-    /// Copies owner, mode, extended attributes and access time from the file to be replaced. Call after the last write.
-    ///
-    /// Errors: `ENOSPC`, `EDQUOT`, `EIO` if there is no room or the store failed.
-    fn dress(&self) -> io::Result<Dressed>;
-    /// Replaces the other file in one step (rename). Returns false, without a change, if that file has moved or has
-    /// other names too.
-    fn take_place(&mut self) -> io::Result<bool>;
-    /// Returns whether the new file has the name; `None` after an error that leaves this open.
-    fn is_placed(&self) -> Option<bool>;
-    /// Makes the replacement durable.
-    fn sync_name(&self) -> io::Result<()>;
 }
 
 /// An open file of the global store.

@@ -17,11 +17,6 @@ pub const WALK_TRIES: usize = 128;
 /// Bytes of zeros written in one call if a store has no holes: large enough that the number of calls does not matter.
 pub const ZERO_BYTES: usize = 64 * 1024;
 
-/// Most bytes of all names of one file's extended attributes (`XATTR_LIST_MAX`).
-pub const XATTR_LIST_BYTES_MAX: usize = 64 * 1024;
-/// Most bytes of one extended attribute's value (`XATTR_SIZE_MAX`).
-pub const XATTR_VALUE_BYTES_MAX: usize = 64 * 1024;
-
 /// Pauses before a file is opened by handle again after `ENOMEM`. Creating most new files takes far less than the first
 /// pause; one may have to wait for the store's journal.
 pub const HANDLE_PAUSES: [Duration; 6] = [

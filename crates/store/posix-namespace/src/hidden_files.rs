@@ -1,4 +1,4 @@
-//! Hidden files that replacements leave behind (policy `publish = atomic`).
+//! Hidden files that nobody will finish: what a delegated tree left behind whose burst buffer is lost.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -33,8 +33,7 @@ impl PosixNamespace {
     }
 }
 
-/// Removes hidden files, left behind by replacements (policy `publish = atomic`), from a directory that contains
-/// nothing else. Returns whether there were any. Programs do not see these files, so the directory must be removable as
+/// Removes hidden files from a directory that contains nothing else. Returns whether there were any. Programs do not see these files, so the directory must be removable as
 /// if it were empty.
 fn clear_hidden(calls: Store, parent: BorrowedFd<'_>, name: &OsStr) -> io::Result<bool> {
     let (directory, left) = calls.call(StoreCall::List, || -> io::Result<_> {

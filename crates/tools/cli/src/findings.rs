@@ -28,8 +28,7 @@ pub struct Findings {
     pub stale: u64,
     /// Files that were written but not synced when the machine crashed, and whose replica was lost with it.
     pub unsynced: u64,
-    /// Files that were being removed or published when the agent ended (S53). The next start checks whether they are
-    /// gone.
+    /// Files that were being removed when the agent ended. The next start checks whether they are gone.
     pub removed: u64,
     /// Replicas without a record and without unsaved data; removed at the next start.
     pub unknown: u64,

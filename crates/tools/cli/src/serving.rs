@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use agent::control::ControlListener;
 use agent::{Agent, LockScope, PolicyTable, Replayed};
 use config::{Delegate, Lock, Policy, PolicySet};
-use data_store::{DataStore, StoreCommand};
+use data_store::DataStore;
 use file_cache::{FileCache, OpenError, Settings};
 use global_store::GlobalStore;
 use global_store::posix::{PosixStore, StoreOptions};
@@ -59,8 +59,8 @@ pub struct How {
     pub thorough: bool,
     /// Whether new directories are delegated if no policy says otherwise and no other node may look for them.
     pub delegates: bool,
-    /// Whether files keep their identities, whatever policies say. Nodes of a server know files by these.
-    pub in_place: bool,
+    /// Whether this process serves the directory to nodes, which share its data.
+    pub serves_nodes: bool,
     /// Directories whose left windows are given up, once nothing else can be refused.
     pub forget_windows: Vec<PathBuf>,
     pub windows: Option<WindowPlace>,
@@ -164,7 +164,7 @@ fn prepared(
     let failed = |e: io::Error| Failure::io(format_args!("use {}", place.dir.shown()), &e);
     let names: Arc<dyn Namespace> = Arc::new(PosixNamespace::new(store.clone()).map_err(failed)?);
     // Nodes of a server see each other's names at once, so nothing is delegated there.
-    let has_trees = how.server.is_none() && !how.in_place;
+    let has_trees = how.server.is_none() && !how.serves_nodes;
     let trees = has_trees.then(|| open_trees(place, Arc::clone(&names), &policies, how)).transpose()?;
     let (cache, names): (Arc<dyn DataStore>, Arc<dyn Namespace>) = match &trees {
         Some(trees) => (Arc::new(TreesData::new(trees, cache)), Arc::new(TreesNamespace::new(trees))),
@@ -172,16 +172,10 @@ fn prepared(
     };
     let mut agent = Agent::new(Arc::clone(&cache), names, policies).map_err(failed)?;
     // Several nodes share the data.
-    if how.server.is_some() || how.in_place {
+    if how.server.is_some() || how.serves_nodes {
         agent.lock_in_store(&store);
     }
     let alive = windows(place, &agent, how, identity)?;
-    // Not earlier: windows that a killed agent left name files by their identities. So do nodes of a server, even of
-    // one that is gone, since they may come back to another.
-    if !how.in_place && !place.burst_buffer.join(LOCKERS).exists() {
-        let begun = cache.command(StoreCommand::BeginPublishing);
-        begun.map_err(|e| Failure::io("serve its files", &e))?;
-    }
     let (place, server) = (place.clone(), how.server.clone());
     Ok(Prepared { place, cache, agent: Arc::new(agent), trees, server, alive })
 }

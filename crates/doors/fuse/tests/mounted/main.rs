@@ -9,7 +9,6 @@ mod locks;
 mod model;
 mod names;
 mod open_modes;
-mod publish;
 mod rights;
 mod round_trips;
 mod set_id;

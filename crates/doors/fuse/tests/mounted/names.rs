@@ -7,6 +7,7 @@ use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;
 
+use global_store::hidden;
 use rustix::fs::{CWD, FileType, Mode, RenameFlags, makedev, mknodat, renameat_with};
 use testkit::in_private_namespace;
 
@@ -320,6 +321,28 @@ fn permission_taken_away_below_holds_at_the_next_open() {
         // The kernel trusts the old mode for another second.
         fs::set_permissions(stand.below("file"), PermissionsExt::from_mode(0o600)).unwrap();
         as_user(1234, &[], || assert!(File::open(stand.path("file")).is_err()));
+    });
+}
+
+#[test] // S71
+fn hidden_files_are_not_seen_not_made_and_no_reason_to_keep_a_directory() {
+    in_private_namespace(|| {
+        let stand = Stand::new(PASSTHROUGH);
+        let name = hidden::name("a node that died", 7);
+        for directory in ["one", "two", "three"] {
+            fs::create_dir(stand.below(directory)).unwrap();
+            fs::write(stand.below(directory).join(&name), b"a part").unwrap();
+        }
+        assert_eq!(fs::read_dir(stand.path("one")).unwrap().count(), 0);
+        assert_eq!(fs::metadata(stand.path("one").join(&name)).unwrap_err().kind(), ErrorKind::NotFound);
+        fs::create_dir(stand.path("four")).unwrap();
+        assert_eq!(fs::write(stand.path("four").join(&name), b"").unwrap_err().kind(), ErrorKind::PermissionDenied);
+        fs::write(stand.path("two").join("seen"), b"").unwrap();
+        assert_eq!(fs::remove_dir(stand.path("two")).unwrap_err().kind(), ErrorKind::DirectoryNotEmpty);
+        assert!(stand.below("two").join(&name).exists(), "somebody may be writing it");
+        fs::remove_dir(stand.path("one")).unwrap();
+        fs::rename(stand.path("four"), stand.path("three")).unwrap();
+        assert_eq!(fs::read_dir(stand.below("three")).unwrap().count(), 0);
     });
 }
 

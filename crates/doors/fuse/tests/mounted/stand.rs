@@ -195,7 +195,6 @@ fn serve() {
     let (flags, _) = mount::flags_of(below.as_fd()).unwrap();
     let store = PosixStore::new(below, StoreOptions::default()).unwrap();
     let cache = FileCache::open(Settings::new(root.join("burst-buffer"), Arc::new(store.clone()), "test")).unwrap();
-    cache.begin_publishing();
     let rule = std::env::var(RULE).ok();
     let policies = PolicyTable::new(PolicySet::parse(rule.as_deref()).unwrap().apply(Policy::default()));
     let (names, exclusivity) = (PosixNamespace::new(store).unwrap(), Arc::new(Exclusivity::default()));

@@ -279,13 +279,7 @@ impl DataStore for Disk {
         Ok(Box::new(self.open_file(anchor.identity().as_bytes()[0])?))
     }
 
-    fn set_len(
-        &self,
-        _: &Arc<dyn Anchor>,
-        _: u64,
-        _: &Arc<Policy>,
-        _: &dyn Fn() -> bool,
-    ) -> io::Result<Option<Box<dyn OpenData>>> {
+    fn set_len(&self, _: &Arc<dyn Anchor>, _: u64, _: &Arc<Policy>, _: &dyn Fn() -> bool) -> io::Result<()> {
         fails(libc::EOPNOTSUPP)
     }
 

@@ -152,6 +152,6 @@ pub(crate) fn new_place(record: &Record, anchor: &dyn Anchor, links: u64) -> Opt
 
 /// Returns whether the name in `now` differs from that in `hint`, whatever became of the directories. Returns false if
 /// that is not known.
-pub(crate) fn is_renamed(hint: &Path, now: &Path) -> bool {
+fn is_renamed(hint: &Path, now: &Path) -> bool {
     hint.file_name().zip(now.file_name()).is_some_and(|(was, is)| was != is)
 }

@@ -45,7 +45,7 @@ pub(crate) fn wait(
         if looked.is_none_or(|then: Instant| then.elapsed() >= NAME_ASKED) {
             looked = Some(Instant::now());
             if anchor.attributes()?.links == 0 {
-                // The mark is gone with the name. Another file has the name, and the kernel looks that up again.
+                // Nobody removes the mark any more. The kernel looks the name up again, which another file may have.
                 return os(libc::ESTALE);
             }
         }

@@ -6,13 +6,12 @@
 //! 1. `append`: one append at a time, with all that is done to find room for it.
 //! 2. `io`: shared by writes through the agent, exclusive while the file moves out of the burst buffer.
 //! 3. `drain`: one stage-out of the file at a time. Held over I/O on the global store.
-//! 4. `names` (`publish.rs`): shared by changes of names and attributes, exclusive while a file takes another's place.
-//! 5. `gate`: one transition of the file's residency at a time: opens, intents, the ends of copies. Held over commits,
+//! 4. `gate`: one transition of the file's residency at a time: opens, intents, the ends of copies. Held over commits,
 //!    single metadata calls of the global store and the copy of a small file; never over a long copy. A batch holds
 //!    many gates at once; nobody else who holds one waits for another.
-//! 6. the table of files (`cache.rs`).
-//! 7. `dating`: a change past `io`, and the setting back of a time. Held over one call on the replica.
-//! 8. `live`: the fields. Held for moments, over no I/O but the lease probe.
+//! 5. the table of files (`cache.rs`).
+//! 6. `dating`: a change past `io`, and the setting back of a time. Held over one call on the replica.
+//! 7. `live`: the fields. Held for moments, over no I/O but the lease probe.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -25,7 +24,7 @@ use config::{KeepAfter, Policy, StageOut};
 use global_store::{Access, Anchor, StoreFile};
 use types::{Identity, Timestamp, Version};
 
-use super::{Below, Body, Compared, Copies, Medium, NameHold, Removal, Synced, Told, Users, VisibleChangeTime};
+use super::{Below, Body, Compared, Copies, Medium, Removal, Synced, Told, Users, VisibleChangeTime};
 
 /// One version of one file's data.
 pub(crate) struct File {
@@ -109,7 +108,6 @@ pub(crate) struct Live {
     pub(crate) policy: Arc<Policy>,
     pub(super) body: Body,
     pub(crate) removal: Removal,
-    pub(crate) place: NameHold,
     pub(crate) users: Users,
     /// Number of opens for writing and of changes of length or time. A running stage-out compares it.
     pub(crate) changes: u64,
@@ -157,10 +155,6 @@ impl File {
 
     pub(crate) fn try_gate(&self) -> Option<Gate<'_>> {
         self.gate.try_lock().map(|lock| Gate { file: self, _lock: lock })
-    }
-
-    pub(crate) fn try_gate_for(&self, wait: Duration) -> Option<Gate<'_>> {
-        self.gate.try_lock_for(wait).map(|lock| Gate { file: self, _lock: lock })
     }
 
     /// Changes the replica past `io`. Such a change takes precedence over the time of bytes written earlier.

@@ -2,7 +2,7 @@
 
 use catalogue::State;
 
-use super::{Body, Live, NameHold, Removal};
+use super::{Body, Live, Removal};
 
 impl Live {
     /// Panics if the fields contradict each other, or what the crate promises.
@@ -26,8 +26,6 @@ impl Live {
         assert!(self.removal != Removal::Kept || record.is_none(), "a removed file that is kept is counted");
         if let Some(record) = record {
             assert!(!record.damaged || record.state == State::Conflict, "a damaged file is {:?}", record.state);
-            let given_up = self.place == NameHold::GivenUp;
-            assert!(!given_up || record.removing, "a name was given up, and no record says so");
         }
     }
 }

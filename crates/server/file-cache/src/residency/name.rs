@@ -1,18 +1,6 @@
-//! A file's name: whether it was removed, or another file has it.
+//! Whether a file's last name was removed.
 
 use super::Live;
-
-/// Whether a file still has its name, where another file may take it (policy `publish = atomic`).
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum NameHold {
-    /// The file has its name, as far as we are concerned.
-    #[default]
-    Own,
-    /// A successor is being made, and the record says `removing` for that reason alone.
-    GivenUp,
-    /// Another file has the name. Callers that ask for this file must look the name up again.
-    Lost,
-}
 
 /// The removal of the last name through the agent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

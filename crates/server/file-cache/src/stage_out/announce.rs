@@ -114,7 +114,7 @@ impl Inner {
     }
 
     /// Waits until `bytes` may be written at `rate` bytes a second. Errors: `EINTR`.
-    pub(super) fn take_turn_to_write(&self, bytes: u64, rate: u64, interrupted: &dyn Fn() -> bool) -> io::Result<()> {
+    fn take_turn_to_write(&self, bytes: u64, rate: u64, interrupted: &dyn Fn() -> bool) -> io::Result<()> {
         let taken = self.throttle.take(bytes, rate, &|| interrupted() || self.is_dead());
         if taken { Ok(()) } else { os(libc::EINTR) }
     }

@@ -66,27 +66,8 @@ impl Inner {
         free
     }
 
-    /// Stages out those of the files that nobody else is staging out, and returns the others. Files to be published
-    /// come first, each on its own: that takes long, and meanwhile no other file's lock is held.
+    /// Stages out those of the files that nobody else is staging out, and returns the others.
     pub(crate) fn drain_batch(
-        &self,
-        files: &[Arc<File>],
-        patient: bool,
-        interrupted: &dyn Fn() -> bool,
-        tell: &mut dyn FnMut(&Arc<File>, StageOutResult),
-    ) -> Vec<Arc<File>> {
-        let published = |file: &Arc<File>| self.is_published(&file.live.lock());
-        if !files.iter().any(published) {
-            return self.drain_together(files, patient, interrupted, tell);
-        }
-        let (apart, together): (Vec<_>, Vec<_>) = files.iter().cloned().partition(published);
-        let each = apart.iter().map(std::slice::from_ref);
-        let mut skipped: Vec<_> = each.flat_map(|file| self.drain_together(file, patient, interrupted, tell)).collect();
-        skipped.append(&mut self.drain_together(&together, patient, interrupted, tell));
-        skipped
-    }
-
-    fn drain_together(
         &self,
         files: &[Arc<File>],
         patient: bool,

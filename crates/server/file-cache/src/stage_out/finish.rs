@@ -178,7 +178,7 @@ impl Inner {
 
 /// Sets the time of the global copy. Whatever the store reports then is believed, for it may truncate or limit times,
 /// or refuse them. Returns the fingerprint and the time that the store kept; no time if somebody else wrote meanwhile.
-pub(crate) fn date(global: &dyn StoreFile, mtime: Timestamp) -> io::Result<(Fingerprint, Option<Timestamp>)> {
+fn date(global: &dyn StoreFile, mtime: Timestamp) -> io::Result<(Fingerprint, Option<Timestamp>)> {
     let set = || match global.set_mtime(mtime) {
         Err(error) if is_refused(&error) => Ok(()),
         done => done,
@@ -199,6 +199,6 @@ fn is_refused(error: &io::Error) -> bool {
 }
 
 /// Returns whether a store may keep `wanted` as `found`: it may truncate to a coarser unit.
-pub(crate) fn is_time(found: Timestamp, wanted: Timestamp) -> bool {
+fn is_time(found: Timestamp, wanted: Timestamp) -> bool {
     found <= wanted && (found.seconds >= wanted.seconds - COARSE_SECONDS)
 }

@@ -15,12 +15,10 @@ use types::{Identity, Timestamp};
 
 use super::file::PosixFile;
 use super::opened::OpenedForReading;
-use super::{
-    Root, attributes_in_memory, attributes_now_of, attributes_of, locate, proc_link, proc_path, reopen, successor,
-};
+use super::{Root, attributes_in_memory, attributes_now_of, attributes_of, locate, proc_link, proc_path, reopen};
 use crate::calls::StoreCall;
 use crate::limits::{MARK_BYTES_MAX, SYNC_NAME_TRIES};
-use crate::{Access, Anchor, StoreAttributes, StoreFile, Successor};
+use crate::{Access, Anchor, StoreAttributes, StoreFile};
 
 const MARK: &str = "user.forebay.dirty";
 
@@ -254,14 +252,6 @@ impl Anchor for PosixAnchor {
 
     fn set_mark(&self, mark: Option<&[u8]>) -> io::Result<()> {
         self.root.calls.call(StoreCall::Change, || self.set_mark_below(mark))
-    }
-
-    fn begin_successor(&self, hidden: &OsStr) -> io::Result<Option<Box<dyn Successor>>> {
-        self.root.calls.call(StoreCall::Create, || {
-            // If the path is too long for the kernel to report, there is no hint.
-            let begun = successor::begin(&self.root, &self.fd, &self.hint().unwrap_or_default(), hidden)?;
-            Ok(begun.map(|begun| Box::new(begun) as Box<dyn Successor>))
-        })
     }
 }
 

@@ -77,7 +77,7 @@ fn is_alive(fd: &OwnedFd) -> io::Result<bool> {
 
 /// Returns whether an error of `open_beneath` means that the file sought is not at the path. The path is absent, behind
 /// a symbolic link, or on another mount.
-pub(super) fn is_elsewhere(error: &io::Error) -> bool {
+fn is_elsewhere(error: &io::Error) -> bool {
     let errno = error.raw_os_error();
     let gone = matches!(errno, Some(libc::ENOENT | libc::ENOTDIR | libc::ELOOP | libc::EXDEV));
     gone || matches!(errno, Some(libc::EACCES | libc::ENAMETOOLONG | libc::EINVAL))

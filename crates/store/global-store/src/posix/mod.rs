@@ -8,7 +8,6 @@ mod locate;
 mod locking;
 mod opened;
 mod sharing;
-mod successor;
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -63,8 +62,6 @@ struct Root {
     /// Whether this process may open files by their handles.
     opens_handles: bool,
     shared: bool,
-    /// Whether a file replaced by a rename loses its name visibly for those who have it open ([`sharing::replaces`]).
-    replaces: bool,
     /// Whether every change after a `stat` gives the file a new ctime ([`sharing::has_fine_times`]).
     fine_times: bool,
     /// Path of the root that the kernel last reported.
@@ -121,7 +118,7 @@ impl PosixStore {
             None => sharing::is_shared(kind, stat.st_dev)?,
         };
         let opens_handles = handles && readable.as_ref().is_some_and(|fd| opens_handles(fd.as_fd()));
-        let (replaces, fine_times) = (sharing::replaces(kind), sharing::has_fine_times(kind));
+        let fine_times = sharing::has_fine_times(kind);
         let link = RwLock::default();
         let calls = Store::register();
         let identified = Mutex::default();
@@ -133,7 +130,6 @@ impl PosixStore {
             handles,
             opens_handles,
             shared,
-            replaces,
             fine_times,
             link,
             refuses_nothing,
@@ -378,28 +374,6 @@ impl GlobalStore for PosixStore {
 
     fn finds_by_identity(&self) -> bool {
         self.root.opens_handles
-    }
-
-    fn remove_hidden(&self, path: &Path) -> io::Result<bool> {
-        let Some(name) = path.file_name().filter(|name| crate::hidden::is_hidden(name)) else { return Ok(false) };
-        let parent = path.parent().unwrap_or(Path::new(""));
-        self.root.calls.call(StoreCall::Remove, || {
-            let directory = match locate::open_beneath(&self.root, parent, OFlags::PATH | OFlags::DIRECTORY) {
-                Err(error) if locate::is_elsewhere(&error) => return Ok(false),
-                other => other?,
-            };
-            // Look before unlinking: a read-only file system refuses before it checks whether the file exists.
-            match fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW) {
-                Err(Errno::NOENT | Errno::ACCESS) => return Ok(false),
-                found if FileType::from_raw_mode(found?.st_mode) != FileType::RegularFile => return Ok(false),
-                _ => {}
-            }
-            match fs::unlinkat(&directory, name, AtFlags::empty()) {
-                Err(Errno::NOENT) => Ok(false),
-                Err(Errno::PERM | Errno::ACCESS | Errno::ROFS) => Ok(true),
-                other => Ok(other.map(|()| true)?),
-            }
-        })
     }
 }
 

@@ -57,27 +57,6 @@ const SHARED_FUSE: [&str; 25] = [
     "davfs2",
 ];
 
-/// `statfs` types of file systems where a rename over a file is known to be one step that leaves the replaced file
-/// accessible to those who have it open.
-///
-/// NFS clients rename the replaced file first. Clients of SMB and 9p find open files by name.
-const REPLACED: [i64; 9] = [
-    0xEF53,      // ext2, ext3, ext4
-    0x5846_5342, // XFS
-    0x9123_683E, // Btrfs
-    0x0102_1994, // tmpfs
-    0x2FC1_2FC1, // ZFS
-    0xF2F5_2010, // F2FS
-    0xCA45_1A4E, // bcachefs
-    0x0BD0_0BD0, // Lustre
-    0x00C3_6400, // Ceph
-];
-
-/// Returns whether, on this `statfs` type, a file can be replaced in one step that holders of the old file can detect.
-pub(super) fn replaces(kind: i64) -> bool {
-    REPLACED.contains(&kind)
-}
-
 /// `statfs` types of file systems with times fine enough to distinguish each change from an earlier `stat`, since Linux
 /// 6.13.
 const FINE_TIMES: [i64; 4] = [
@@ -217,13 +196,6 @@ mod tests {
         assert_eq!(across(NFS, 61), Err("nfs is mounted with nolock".into()));
         assert_eq!(across(FUSE_MAGIC, 62), Ok(()));
         assert_eq!(across(FUSE_MAGIC, 63), Err("fuse.slowfs is not known to lock across nodes".into()));
-    }
-
-    #[test] // S53
-    fn files_take_others_places_where_that_is_known_to_be_one_step() {
-        const LUSTRE: i64 = 0x0BD0_0BD0;
-        let [nfs, ..] = SHARED;
-        assert!(!replaces(nfs) && replaces(LUSTRE));
     }
 
     #[test]

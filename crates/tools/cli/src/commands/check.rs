@@ -130,7 +130,7 @@ fn print(buffer: &Path, findings: &Findings, repaired: bool) {
         );
     }
     if f.removed > 0 {
-        out!("  {} being removed or published: the next start looks whether they are gone", files_were(f.removed));
+        out!("  {} being removed: the next start looks whether they are gone", files_were(f.removed));
     }
     if f.unsynced > 0 {
         out!(

@@ -34,7 +34,7 @@ pub fn run(args: &ServeArgs) -> Result<u8, Failure> {
     let _ = open_files::raise();
     log::start(&place.burst_buffer);
     privilege::keep_within_quotas();
-    let how = How { rules: args.rules.set(), exclusive: args.exclusive, in_place: true, ..How::default() };
+    let how = How { rules: args.rules.set(), exclusive: args.exclusive, serves_nodes: true, ..How::default() };
     let ours = place.clone();
     let (prepared, cache, store, identity) = signals.unless_asked_to_end(move || {
         let below = lower::open(&ours.dir).map_err(|e| Failure::io(format_args!("use {}", ours.dir.shown()), &e))?;

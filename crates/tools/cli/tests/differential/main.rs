@@ -137,13 +137,6 @@ fn replicas_that_go_once_clean_are_not_missed() {
     in_private_namespace_within(BOUND, || tell_stories(Setting { rules: &["keep_after=delete"], ..DEFAULT }));
 }
 
-#[test] // S53
-fn files_that_take_the_places_of_others_below_are_not_noticed() {
-    in_private_namespace_within(BOUND, || {
-        tell_stories(Setting { rules: &["publish=atomic", "stage_out=manual"], commands: true, ..DEFAULT })
-    });
-}
-
 #[test] // S71
 fn delegated_directories_are_plain_directories() {
     in_private_namespace_within(BOUND, || {
