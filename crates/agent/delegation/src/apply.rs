@@ -31,6 +31,7 @@ mod ordered;
 mod parallel;
 mod placing;
 mod removing;
+mod replacing;
 mod request;
 mod rounds;
 
@@ -234,7 +235,7 @@ impl Run<'_> {
         let known = self.hands.tree.inode(number).and_then(|inode| self.hands.tree.path_of(&inode));
         let path = known.unwrap_or_else(|| self.recorded_path(number));
         let errno = error.errno().unwrap_or(libc::EIO);
-        self.report.stuck.push(StuckNode { path, errno, reason: error.to_string() });
+        self.report.stuck.push(StuckNode { number, path, errno, reason: error.to_string() });
         if self.items.contains_key(&number) {
             self.done(number);
         }

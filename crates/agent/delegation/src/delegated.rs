@@ -4,6 +4,7 @@ mod anchor;
 mod attributes;
 mod cleaning;
 mod content;
+mod disowning;
 mod listing;
 mod names;
 mod opening;

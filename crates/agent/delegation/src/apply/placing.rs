@@ -3,6 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
+use namespace::Inode;
 use rustix::fs::RenameFlags;
 use types::{HasErrno, reported};
 
@@ -16,13 +17,17 @@ use crate::limits;
 use crate::state::{NodeName, NodeNumber};
 
 /// Finding about a wanted name in the store.
-enum Room {
+pub(super) enum Room {
     /// Nothing, now.
     Free,
     /// The node itself.
     Own,
     /// A file of this node, which is not to have the name.
     Replaceable(NodeNumber),
+    /// A file of others, which the caller gives up.
+    GivenUp,
+    /// A directory of others, in which this one is to go on.
+    Joined(Inode),
 }
 
 impl Run<'_> {
@@ -122,7 +127,7 @@ impl Run<'_> {
         Ok(true)
     }
 
-    fn parent_of(&mut self, name: &NodeName) -> io::Result<Arc<namespace::Inode>> {
+    pub(super) fn parent_of(&mut self, name: &NodeName) -> io::Result<Arc<Inode>> {
         self.directory(name.parent)?.ok_or_else(|| reported(libc::ENOENT, "the directory is not in the store"))
     }
 
@@ -152,6 +157,8 @@ impl Run<'_> {
                     self.hands.rename_at(&creator, (&old, from), (&new, to), over)?;
                     self.item_mut(victim).names.retain(|name| name != to);
                 }
+                Room::GivenUp => self.hands.rename_at(&creator, (&old, from), (&new, to), over)?,
+                Room::Joined(theirs) => return self.join(number, from, to, theirs),
             }
         } else {
             renamed?;
@@ -227,11 +234,12 @@ impl Run<'_> {
         if self.item(number).identity.as_ref() == Some(identity) {
             return Ok(Room::Own);
         }
-        let foreign = || reported(libc::EEXIST, "somebody else has made this name in the store");
         if !self.owners.contains_key(identity) {
             self.load_all();
         }
-        let victim = *self.owners.get(identity).ok_or_else(foreign)?;
+        let Some(victim) = self.owners.get(identity).copied() else {
+            return self.room_of_others(number, (&parent, at), found.inode, may_replace);
+        };
         if self.item(victim).state.names.contains(at) {
             return Err(reported(libc::EEXIST, "another node has this name in the store"));
         }

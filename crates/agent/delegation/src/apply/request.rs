@@ -38,6 +38,9 @@ pub struct ApplyRequest<'a> {
     /// tells that all others are there. Files are made under hidden names by many threads. A directory may appear earlier, but not
     /// later than what is in it; directories are removed last. After a node that is stuck no name is changed any more.
     pub strict: bool,
+    /// Whether a node may take its names from files that others have made there. Such a file is lost. A directory of others is
+    /// removed only if it is empty, and a directory of the tree goes on in it: names of both stay.
+    pub replaces: &'a dyn Fn(NodeNumber) -> bool,
     /// Called by the applying thread after each node.
     pub progress: &'a dyn Fn(ApplyProgress),
     /// Asked by the applying thread before each step. Once it has returned true, nothing more is begun.
@@ -47,7 +50,8 @@ pub struct ApplyRequest<'a> {
 impl<'a> ApplyRequest<'a> {
     /// Creates a request that works on one file at a time, tells nobody, and goes on to the end.
     pub fn new(store: &'a Arc<StoreTree>, contents: &'a Arc<dyn Contents>) -> ApplyRequest<'a> {
-        ApplyRequest { store, contents, width: 1, strict: false, progress: &|_| {}, interrupted: &|| false }
+        let (progress, interrupted, replaces) = (&|_| {}, &|| false, &|_| false);
+        ApplyRequest { store, contents, width: 1, strict: false, replaces, progress, interrupted }
     }
 }
 
@@ -65,6 +69,8 @@ pub struct ApplyProgress {
 /// A node that could not be brought to the global store. The node stays pending.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StuckNode {
+    /// The node.
+    pub number: NodeNumber,
     /// Path in the tree, or the last one that was known.
     pub path: PathBuf,
     /// Error of the step that failed.

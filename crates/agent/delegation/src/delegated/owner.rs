@@ -7,6 +7,7 @@ use concurrency::MutexGuard;
 use global_store::Anchor;
 use namespace::Inode;
 use rustix::io::Errno;
+use types::Identity;
 
 use super::DelegatedTree;
 use super::anchor::NodeAnchor;
@@ -142,6 +143,16 @@ impl DelegatedTree {
         let mut inner = self.shared.change();
         inner.is_frozen |= inner.tree.pending_len() == 0;
         inner.is_frozen
+    }
+
+    /// Ends all changes of nodes with names, whatever the global store lacks: they fail with `ESTALE` from then on.
+    pub fn abandon(&self) {
+        self.shared.change().is_frozen = true;
+    }
+
+    /// Returns the identity by which programs' requests name a node.
+    pub fn key(&self, number: NodeNumber) -> Identity {
+        self.shared.key(number)
     }
 
     /// Whether anybody holds an inode or an anchor of the tree. Takes time in proportion to the tree.

@@ -14,6 +14,8 @@ pub(crate) struct Listed<'a> {
     pub cookie: u64,
     pub name: &'a [u8],
     pub member: &'a Member,
+    /// Slot of the node.
+    pub node: u32,
 }
 
 impl Tree {
@@ -45,7 +47,7 @@ impl Tree {
         let directory = self.slots.member(directory).directory().into_iter();
         directory.flat_map(move |directory| directory.positions.after(offset)).map(|(cookie, slot)| {
             let link = self.slots.link(slot);
-            Listed { cookie, name: link.name.as_bytes(), member: self.slots.member(link.node) }
+            Listed { cookie, name: link.name.as_bytes(), member: self.slots.member(link.node), node: link.node }
         })
     }
 
