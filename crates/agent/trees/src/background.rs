@@ -1,5 +1,6 @@
 //! The thread that makes names durable each second and brings trees to the global store.
 
+use std::collections::HashSet;
 use std::io;
 use std::sync::{Arc, Weak};
 
@@ -7,9 +8,11 @@ use concurrency::Instant;
 use config::{Policy, StageOut};
 use delegation::Cleaning;
 
+use crate::applying::Applying;
 use crate::limits;
-use crate::open_tree::{Applying, OpenTree};
+use crate::open_tree::OpenTree;
 use crate::registry::Trees;
+use crate::waiting::is_early;
 
 /// Starts the thread, which ends with the trees.
 pub fn start(trees: &Arc<Trees>) -> io::Result<()> {
@@ -39,14 +42,17 @@ fn run(trees: &Weak<Trees>) {
     }
 }
 
+/// Applies a tree. What could not be brought is told once, and again if the reason is another.
 fn apply(tree: &OpenTree, policy: &Policy) {
-    match tree.apply(&Applying::by(policy), None) {
-        Ok(report) => {
-            for stuck in report.stuck.iter().filter(|stuck| stuck.errno != libc::EBUSY) {
-                tracing::warn!(path = %stuck.path.display(), reason = stuck.reason, "could not bring a name to the global store");
-            }
+    let before: HashSet<_> = tree.waiting().into_iter().map(|node| (node.number, node.errno)).collect();
+    // The outcome is noted.
+    let _ = tree.apply(&Applying::by(policy), None);
+    for stuck in tree.waiting() {
+        let is_new = !is_early(stuck.errno) && !before.contains(&(stuck.number, stuck.errno));
+        if is_new {
+            let path = tree.recorded_path.join(&stuck.path);
+            tracing::warn!(path = %path.display(), reason = stuck.reason, "could not bring a name to the global store");
         }
-        Err(error) => tracing::warn!(%error, "could not bring a delegated tree to the global store"),
     }
     let mut changes = tree.changes.lock();
     // What stays is tried again after the same time.

@@ -10,6 +10,7 @@ use config::Delegate;
 use namespace::{Caller, Found, Inode};
 use types::Step;
 
+use crate::holder::Holder;
 use crate::limits;
 use crate::mark;
 use crate::open_tree::OpenTree;
@@ -47,7 +48,7 @@ impl Trees {
         let id = format!("{:016x}", u64::from_le_bytes(random));
         let directory = self.settings.directory.join(&id);
         let path = namespace.path_of(&inode).unwrap_or_default();
-        let mark = format!("{id} of {} with {}", self.settings.agent, directory.display());
+        let mark = Holder::mark(&id, &self.settings.agent, &directory);
         let record = TreeRecord { identity: inode.identity().clone(), path, mark };
         std::fs::create_dir_all(&directory).step("make the directory of a delegated tree")?;
         let begun = record

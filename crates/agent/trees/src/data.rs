@@ -2,24 +2,24 @@
 
 use std::cell::RefCell;
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use config::{Atime, Policy};
 use data_store::{
-    CommandOutcome, DataStore, DrainProgress, Extensions, FileChange, FileState, LocalIndex, OpenData, OpenHow,
-    Overlay, Residency, StatusScope, StoreCommand, StoreObserver, StoreStatus, Stuck, WindowFile, WindowStore,
-    WindowUsage,
+    CommandOutcome, DataStore, DrainProgress, Extensions, FileChange, FileState, Keep, LocalIndex, OpenData, OpenHow,
+    Overlay, StatusScope, StoreCommand, StoreObserver, StoreStatus, Stuck, WindowFile, WindowStore, WindowUsage,
 };
-use delegation::{ApplyProgress, NodeNumber, StuckNode};
+use delegation::{ApplyProgress, NodeNumber};
 use global_store::Anchor;
 use namespace::{AnchorFor, Inode};
 use rustix::io::Errno;
 use types::{ByteRange, Fingerprint, Identity, NewTime, Timestamp};
 
-use crate::open_tree::{Applying, OpenTree};
+use crate::applying::Applying;
+use crate::open_tree::OpenTree;
 use crate::registry::Trees;
+use crate::waiting::{Told, failure, is_early};
 
 /// A data store with delegated trees.
 pub struct TreesData {
@@ -59,7 +59,6 @@ impl TreesData {
         let mut stuck = Vec::new();
         let (mut done, progress) = (0, RefCell::new(progress));
         for tree in trees {
-            let path = self.trees.path_of(&tree);
             let tell = |now: ApplyProgress| {
                 let (files_done, files_left) = (done + now.nodes_done as u64, now.nodes_left as u64);
                 progress.borrow_mut()(DrainProgress { files_done, files_left, bytes_left: now.bytes_left });
@@ -67,46 +66,33 @@ impl TreesData {
             let how = Applying { progress: &tell, interrupted, ..Applying::by(&self.trees.policy_of(&tree)) };
             let outcome =
                 if gives { self.trees.give_back(&tree, &how, true) } else { tree.apply(&how, None).map(Some) };
+            let mut left = Vec::new();
             match outcome {
                 Ok(None) => {}
                 Ok(Some(report)) => {
                     done += (report.applied + report.removed) as u64;
-                    stuck.extend(report.stuck.iter().map(|node| self.stuck(&tree, &path, node)));
-                    if report.interrupted {
-                        stuck.push(self.stuck(&tree, &path, &failure(&Errno::INTR.into())));
-                    }
+                    left = report.stuck;
+                    left.extend(report.interrupted.then(|| failure(&Errno::INTR.into())));
                 }
-                Err(error) => stuck.push(self.stuck(&tree, &path, &failure(&error))),
+                Err(error) => left.push(failure(&error)),
             }
+            stuck.extend(self.trees.told_of(&tree, left).into_iter().map(Told::stuck));
         }
         stuck
     }
 
-    fn stuck(&self, tree: &OpenTree, root: &std::path::Path, node: &StuckNode) -> Stuck {
-        Stuck {
-            path_hint: root.join(&node.path),
-            identity: tree.identity.clone(),
-            state: Residency::Dirty,
-            orphaned: false,
-            reason: node.reason.clone(),
-            errno: node.errno,
-            replica: tree.directory().to_owned(),
-        }
-    }
-
-    /// Returns the trees that could not be opened, as far as a drain is concerned.
-    fn unopened(&self) -> Vec<Stuck> {
-        let all = self.trees.unopened.lock();
-        let told = all.iter().map(|(record, error)| Stuck {
-            path_hint: record.path.clone(),
-            identity: record.identity.clone(),
-            state: Residency::Failed,
-            orphaned: false,
-            reason: error.to_string(),
-            errno: error.raw_os_error().unwrap_or(libc::EIO),
-            replica: self.trees.settings.directory.clone(),
+    /// Ends what waits in a tree. `None` if the identity is none of a tree's.
+    fn resolve(&self, identity: &Identity, keep: Keep) -> Option<io::Result<CommandOutcome>> {
+        let saved = self.trees.resolve_unopened(identity, keep).or_else(|| {
+            if let Some(tree) = self.trees.named(identity) {
+                return Some(self.trees.resolve(&tree, NodeNumber::ROOT, keep));
+            }
+            match self.holder(identity) {
+                Ok(Holder::Tree(tree, node)) => Some(self.trees.resolve(&tree, node, keep)),
+                _ => None,
+            }
         });
-        told.collect()
+        saved.map(|saved| saved.map(|path| path.map_or(CommandOutcome::Done, CommandOutcome::Saved)))
     }
 }
 
@@ -119,10 +105,6 @@ enum Holder {
 
 fn identity_below<'a>(lowered: &'a Option<Arc<Inode>>, identity: &'a Identity) -> &'a Identity {
     lowered.as_ref().map_or(identity, |inode| inode.identity())
-}
-
-fn failure(error: &io::Error) -> StuckNode {
-    StuckNode { path: PathBuf::new(), errno: error.raw_os_error().unwrap_or(libc::EIO), reason: error.to_string() }
 }
 
 impl DataStore for TreesData {
@@ -204,11 +186,14 @@ impl DataStore for TreesData {
     }
 
     fn command(&self, command: StoreCommand<'_>) -> io::Result<CommandOutcome> {
+        if let StoreCommand::Resolve(identity, keep) = command
+            && let Some(outcome) = self.resolve(identity, keep)
+        {
+            return outcome;
+        }
         let identity = match &command {
             StoreCommand::StageIn(anchor, _) => Some(anchor.identity()),
-            StoreCommand::Evict(identity) | StoreCommand::Pin(identity, _) | StoreCommand::Resolve(identity, _) => {
-                Some(*identity)
-            }
+            StoreCommand::Evict(identity) | StoreCommand::Pin(identity, _) => Some(*identity),
             _ => None,
         };
         if identity.is_some_and(|identity| matches!(self.holder(identity), Ok(Holder::Tree(..)))) {
@@ -235,7 +220,7 @@ impl DataStore for TreesData {
     ) -> Vec<Stuck> {
         let Some(identity) = identity else {
             let mut stuck = self.apply(self.trees.all(), true, progress, interrupted);
-            stuck.extend(self.unopened());
+            stuck.extend(self.trees.told_unopened().into_iter().map(Told::stuck));
             stuck.extend(self.below.drain(None, progress, interrupted));
             return stuck;
         };
@@ -264,7 +249,11 @@ impl DataStore for TreesData {
                 counters.dirty += waiting;
                 counters.delegated_trees += 1;
                 counters.waiting_names += waiting;
+                let mut left = tree.waiting();
+                left.retain(|node| !is_early(node.errno));
+                self.trees.told_of(&tree, left).into_iter().for_each(|told| told.show(counters));
             }
+            self.trees.told_unopened().into_iter().for_each(|told| told.show(counters));
         }
         status
     }

@@ -33,11 +33,13 @@ use std::sync::atomic::Ordering;
 
 use concurrency::Mutex;
 use data_store::{FileState, OpenData, OpenHow, Overlay, RemovalObserver, Residency};
-use delegation::{Contents, DataPlace, DelegatedTree, NodeNumber, NotedContent};
+use delegation::{Contents, DataPlace, DelegatedTree, NodeNumber, NodeState, NotedContent};
 use global_store::posix::lease;
 use types::Step;
 
+pub(crate) use directory::name_of as local_name;
 pub use opening::FilesReport;
+pub(crate) use opening::is_unsettled;
 
 use contents::LocalContents;
 use directory::LocalDirectory;
@@ -233,6 +235,14 @@ impl TreeFiles {
     pub fn unlinked(&self, node: NodeNumber) {
         let open = self.shared.table.enter(node);
         open.unlinked(self.shared.place());
+        self.shared.leave(&open);
+    }
+
+    /// Drops the data of a node that the tree has dropped. Programs that have the file open keep it until they close it.
+    pub fn dropped(&self, state: &NodeState) {
+        let DataPlace::Replica(number) = state.data else { return };
+        let open = self.shared.table.enter(state.number);
+        open.dropped(self.shared.place(), number);
         self.shared.leave(&open);
     }
 

@@ -7,10 +7,13 @@
 // Locks, clocks and threads are those of the crate `concurrency` (clippy.toml); tests may take the system's.
 #![cfg_attr(not(test), deny(clippy::disallowed_types, clippy::disallowed_methods))]
 
+mod applying;
 mod background;
 mod beginning;
 mod data;
 mod files;
+mod holder;
+mod left;
 pub mod limits;
 mod mark;
 mod names;
@@ -18,9 +21,16 @@ mod open_tree;
 mod probe;
 mod record;
 mod registry;
+mod resolve;
 mod room;
+mod saving;
+mod unopened;
+mod waiting;
 
 pub use data::TreesData;
 pub use files::{FilesReport, FilesUsage, TreeFiles};
+pub use holder::Holder;
+pub use left::{LeftTree, left};
 pub use names::TreesNamespace;
 pub use registry::{Trees, TreesSettings};
+pub use unopened::is_of_tree;

@@ -26,3 +26,7 @@ pub const EVICT_RESERVES: u64 = 2;
 pub const EVICTED_AT_ONCE: usize = 64;
 /// Steps of cleaning a log between two syncs at most.
 pub const CLEAN_STEPS: usize = 2000;
+/// Names of one tree of which it is remembered why they could not be brought to the global store.
+pub const STUCK_KEPT: usize = 1000;
+/// Entries of a status list at most, as of other files.
+pub const STUCK_LISTED: usize = 1000;

@@ -13,7 +13,9 @@ use types::{HasErrno, Step, Timestamp, reported};
 use crate::limits;
 
 /// Extended attribute of a delegated directory, which says whose it is.
-const MARK: &CStr = c"user.forebay.delegated";
+pub(crate) const MARK: &CStr = c"user.forebay.delegated";
+/// Reason of what cannot be brought to a directory that has lost the mark.
+pub const NOT_OURS: &str = "the directory is not marked as ours any more";
 /// `XATTR_CREATE`: nobody else has set the mark.
 const CREATE: u32 = 1;
 
@@ -21,6 +23,15 @@ const CREATE: u32 = 1;
 pub fn set(namespace: &dyn Namespace, directory: &Inode, value: &str) -> io::Result<()> {
     let set = namespace.set_xattr(&Caller::own(), directory, MARK, value.as_bytes(), CREATE);
     set.step("mark a delegated directory")
+}
+
+/// Sets the mark of a directory that may have it. Errors: `EEXIST` with the holder if the mark is another's.
+pub fn set_again(namespace: &dyn Namespace, directory: &Inode, value: &str) -> io::Result<()> {
+    match get(namespace, directory)? {
+        Some(mark) if mark == value => Ok(()),
+        Some(mark) => Err(reported(libc::EEXIST, &format!("the directory is delegated to {mark}"))),
+        None => set(namespace, directory, value),
+    }
 }
 
 /// Removes the mark of a directory.

@@ -16,7 +16,8 @@ use rustix::fs::{FileType, RenameFlags};
 use rustix::io::Errno;
 use types::{HasErrno, Identity, NewTime};
 
-use crate::open_tree::{Applying, OpenTree};
+use crate::applying::Applying;
+use crate::open_tree::OpenTree;
 use crate::registry::Trees;
 
 /// A namespace with delegated trees.

@@ -2,29 +2,28 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use concurrency::{Instant, Mutex, RwLock};
-use config::Policy;
 use delegation::{
-    ApplyProgress, ApplyReport, ApplyRequest, BelowState, Contents, DataPlace, DelegatedTree, DelegationSettings,
-    FilesBelow, NodeKind, NodeNumber, NodeState, StoreTree,
+    BelowState, DataPlace, DelegatedTree, DelegationSettings, FilesBelow, NodeKind, NodeNumber, NodeState, StoreTree,
 };
 use durable::sync_directory;
 use global_store::{Access, StoreFile};
 use namespace::{AnchorFor, Caller, FileAttributes, FileSystemSpace, Inode, KnownSince, Names, Namespace};
 use rustix::io::Errno;
-use types::{Identity, Step};
+use types::{HasErrno, Identity, Step};
 
 use crate::files::TreeFiles;
 use crate::limits;
 use crate::record::TreeRecord;
+use crate::waiting::Waiting;
 
 /// Names in the directory of a tree.
-const LOG: &str = "log";
-const DATA: &str = "data";
+pub(crate) const LOG: &str = "log";
+pub(crate) const DATA: &str = "data";
 
 /// A delegated tree.
 pub struct OpenTree {
@@ -38,8 +37,12 @@ pub struct OpenTree {
     pub identity: Identity,
     directory: PathBuf,
     below: Arc<StoreBelow>,
-    store: Arc<StoreTree>,
-    totals: Arc<Totals>,
+    pub(crate) store: Arc<StoreTree>,
+    pub(crate) totals: Arc<Totals>,
+    /// Path of the directory below the accelerated directory, as the record has it.
+    pub(crate) recorded_path: PathBuf,
+    /// What could not be brought to the global store.
+    pub(crate) waiting: Mutex<Waiting>,
     /// Whether the directory's own name survives a crash of the machine.
     named: AtomicBool,
     /// Sequence up to which the log survives a crash of the machine.
@@ -59,23 +62,6 @@ pub(crate) struct ChangeTimes {
     pub moved: Instant,
     /// When the first change was seen that the global store lacks; `None`: it has all.
     pub pending: Option<Instant>,
-}
-
-/// How a tree is applied, as [`ApplyRequest`] says.
-#[derive(Clone, Copy)]
-pub struct Applying<'a> {
-    pub width: usize,
-    pub strict: bool,
-    pub progress: &'a dyn Fn(ApplyProgress),
-    pub interrupted: &'a dyn Fn() -> bool,
-}
-
-impl Applying<'_> {
-    /// Follows a policy, tells nobody, and goes on to the end.
-    pub fn by(policy: &Policy) -> Applying<'static> {
-        let (width, strict) = (policy.name_streams, policy.delegate_strict);
-        Applying { width, strict, progress: &|_| {}, interrupted: &|| false }
-    }
 }
 
 /// Files of the global store, as a tree asks for them.
@@ -120,32 +106,6 @@ pub(crate) struct Totals {
     pub busy_us: AtomicU64,
 }
 
-/// Contents of files that nobody writes meanwhile.
-struct Whole {
-    tree: DelegatedTree,
-    totals: Arc<Totals>,
-    files: TreeFiles,
-    contents: Arc<dyn Contents>,
-}
-
-impl Whole {
-    fn check(&self, node: NodeNumber) -> io::Result<()> {
-        if self.files.is_written_to(node) { Err(Errno::BUSY.into()) } else { Ok(()) }
-    }
-}
-
-impl Contents for Whole {
-    fn write(&self, node: NodeNumber, data: DataPlace, into: &dyn StoreFile) -> io::Result<()> {
-        self.check(node)?;
-        self.contents.write(node, data, into)?;
-        self.check(node)?;
-        let bytes = self.tree.state(node).map_or(0, |state| state.size);
-        self.totals.files.fetch_add(1, Ordering::Relaxed);
-        self.totals.bytes.fetch_add(bytes, Ordering::Relaxed);
-        Ok(())
-    }
-}
-
 impl OpenTree {
     /// Opens the tree in `directory` of the burst buffer, or begins one there.
     pub fn open(
@@ -181,6 +141,7 @@ impl OpenTree {
         let (named, synced) = (AtomicBool::new(!report.is_new), AtomicU64::new(0));
         let totals = Arc::clone(totals);
         let (identity, store) = (record.identity.clone(), Arc::new(store));
+        let (recorded_path, waiting) = (record.path.clone(), Mutex::default());
         Ok(OpenTree {
             tree,
             files,
@@ -190,6 +151,8 @@ impl OpenTree {
             below,
             store,
             totals,
+            recorded_path,
+            waiting,
             named,
             synced,
             changes,
@@ -199,26 +162,21 @@ impl OpenTree {
     }
 
     /// Directory of the tree in the burst buffer.
-    pub fn directory(&self) -> &std::path::Path {
+    pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// Brings what the global store lacks there, as far as that is possible now: all, or only one node and the directories above.
-    pub fn apply(&self, how: &Applying<'_>, only: Option<NodeNumber>) -> io::Result<ApplyReport> {
-        self.files.settle_all()?;
-        let began = Instant::now();
-        let (tree, totals) = (self.tree.share(), Arc::clone(&self.totals));
-        let contents: Arc<dyn Contents> =
-            Arc::new(Whole { tree, totals, files: self.files.clone(), contents: self.files.contents() });
-        let Applying { width, strict, progress, interrupted } = *how;
-        let request =
-            ApplyRequest { width, strict, progress, interrupted, ..ApplyRequest::new(&self.store, &contents) };
-        let report = match only {
-            Some(node) => self.tree.apply_node(node, &request),
-            None => self.tree.apply(&request),
-        };
-        self.totals.busy_us.fetch_add(began.elapsed().as_micros() as u64, Ordering::Relaxed);
-        Ok(report)
+    /// Name of the tree in commands, as that of its directory.
+    pub fn id(&self) -> Identity {
+        id_of(&self.directory)
+    }
+
+    /// Whether the tree's directory is not in the global store any more.
+    pub fn is_gone(&self) -> bool {
+        match self.store.namespace.attributes(&self.root) {
+            Ok(found) => found.nlink == 0,
+            Err(error) => matches!(error.errno(), Some(libc::ENOENT | libc::ESTALE)),
+        }
     }
 
     /// Makes everything that was done so far survive a crash of the machine.
@@ -262,6 +220,12 @@ impl OpenTree {
         Ok(true)
     }
 
+    /// Ends the delegation, whatever the global store lacks.
+    pub fn abandon(&self) {
+        self.tree.abandon();
+        self.returned.store(true, Ordering::Release);
+    }
+
     /// Whether the tree was given back.
     pub fn is_returned(&self) -> bool {
         self.returned.load(Ordering::Acquire)
@@ -288,6 +252,13 @@ impl OpenTree {
         self.lowered.lock().insert(node, Arc::clone(&inode));
         Ok(Some(inode))
     }
+}
+
+/// Returns the name in commands of the tree in this directory.
+pub(crate) fn id_of(directory: &Path) -> Identity {
+    let name = directory.file_name().unwrap_or_default();
+    let id = name.to_str().and_then(Identity::from_hex);
+    id.unwrap_or_else(|| Identity::new(*b"unnamed").expect("7 bytes"))
 }
 
 /// Returns the state of a directory that becomes the root of a tree.

@@ -11,15 +11,16 @@ use concurrency::{Mutex, RwLock};
 use config::Policy;
 use data_store::RemovalObserver;
 use delegation::{ApplyReport, NodeNumber, node_of_key};
-use namespace::{Inode, KnownSince, Namespace};
+use namespace::{Inode, Namespace};
 use rustix::io::Errno;
-use types::{Identity, Step, reported};
+use types::{Identity, Step};
 
+use crate::applying::Applying;
 use crate::background;
 use crate::limits;
 use crate::mark::{self, UnmarkedDirectories};
-use crate::open_tree::{Applying, OpenTree, Totals};
-use crate::record::TreeRecord;
+use crate::open_tree::{OpenTree, Totals};
+use crate::unopened::Unopened;
 
 /// Policy of a path below the accelerated directory.
 pub type PolicyOf = Box<dyn Fn(&Path) -> Arc<Policy> + Send + Sync>;
@@ -60,8 +61,8 @@ pub struct Trees {
     pub(crate) unmarked: UnmarkedDirectories,
     /// Whether no directory becomes a tree any more.
     pub(crate) quiet: AtomicBool,
-    /// Trees of the burst buffer that could not be opened, with the reason.
-    pub(crate) unopened: Mutex<Vec<(TreeRecord, io::Error)>>,
+    /// Trees of the burst buffer that could not be opened.
+    pub(crate) unopened: Mutex<Vec<Unopened>>,
 }
 
 #[derive(Default)]
@@ -97,46 +98,6 @@ impl Trees {
             background::start(&trees)?;
         }
         Ok(trees)
-    }
-
-    fn open_left(&self, directory: PathBuf) -> io::Result<()> {
-        let Some(record) = TreeRecord::read(&directory)? else {
-            // Nothing was logged yet: the record comes first.
-            return std::fs::remove_dir_all(&directory).step("remove what is left of a delegated tree");
-        };
-        match self.open_recorded(&directory, &record) {
-            Ok(None) => std::fs::remove_dir_all(&directory).step("remove what is left of a delegated tree"),
-            Ok(Some(tree)) => {
-                self.add(tree);
-                Ok(())
-            }
-            Err(error) => {
-                tracing::error!(%error, path = %record.path.display(), "a delegated tree cannot be opened");
-                self.unopened.lock().push((record, error));
-                Ok(())
-            }
-        }
-    }
-
-    /// Opens a tree, if anything of it is left: one without a mark was about to begin or to be given back.
-    fn open_recorded(&self, directory: &Path, record: &TreeRecord) -> io::Result<Option<OpenTree>> {
-        let namespace = &self.settings.namespace;
-        let root = namespace.find(&record.identity, &record.path, KnownSince::Restart)?;
-        let root = root.ok_or_else(|| reported(libc::ENOENT, "the directory of a delegated tree is gone"))?;
-        let is_ours = mark::get(&**namespace, &root)?.as_deref() == Some(&record.mark);
-        let tree = OpenTree::open(namespace, directory.to_owned(), record, root, &self.totals)?;
-        match (is_ours, tree.tree.pending_len()) {
-            (true, _) => Ok(Some(tree)),
-            (false, 0) => {
-                tree.close();
-                Ok(None)
-            }
-            (false, waiting) => {
-                tree.close();
-                let why = format!("the directory is not marked as ours any more, and {waiting} names wait for it");
-                Err(reported(libc::EBUSY, &why))
-            }
-        }
     }
 
     /// Sets the callback for the end of a delegation. Only the first counts.
@@ -204,9 +165,14 @@ impl Trees {
         Ok(Some(ApplyReport::default()))
     }
 
+    /// Makes the kernel forget what it trusts of trees that are not held exclusively any more.
+    pub(crate) fn tell_return(&self) {
+        self.returns.get().into_iter().for_each(|tell| tell());
+    }
+
     /// Lets others have a tree that was given back.
     fn let_go(&self, tree: &Arc<OpenTree>) -> io::Result<()> {
-        self.returns.get().into_iter().for_each(|tell| tell());
+        self.tell_return();
         let done = mark::remove(&*self.settings.namespace, &tree.root).and_then(|()| self.end(tree));
         done.inspect_err(|error| tracing::warn!(%error, "a delegated tree could not be given back"))
     }
@@ -268,6 +234,11 @@ impl Trees {
     /// Returns the path of a tree's root below the accelerated directory, as far as known.
     pub(crate) fn path_of(&self, tree: &OpenTree) -> PathBuf {
         self.settings.namespace.path_of(&tree.root).unwrap_or_default()
+    }
+
+    /// Returns the path of a tree's root as last known, if it is gone as well.
+    pub(crate) fn last_path_of(&self, tree: &OpenTree) -> PathBuf {
+        if tree.is_gone() { tree.recorded_path.clone() } else { self.path_of(tree) }
     }
 
     /// Returns the policy of a tree.

@@ -18,7 +18,7 @@ use crate::server::ServerArgs;
 use crate::window::WindowArgs;
 
 pub use files::{DrainArgs, PolicyCommand, StageArgs, StageCommand};
-pub use left::{CheckArgs, CleanArgs, RecoverArgs};
+pub use left::{CheckArgs, CleanArgs, RecoverArgs, UndelegateArgs};
 pub use serve::ServeArgs;
 
 /// The whole command line.
@@ -57,6 +57,9 @@ pub enum Command {
     /// Drain an accelerated directory and end its acceleration
     #[command(after_help = "Example: forebay umount /scratch/project")]
     Umount(UmountArgs),
+    /// End the delegation of a directory whose holder does not come back
+    #[command(after_help = "Example: forebay undelegate /scratch/project/results")]
+    Undelegate(UndelegateArgs),
     /// Show what is accelerated, what is cached and what is still to be drained
     #[command(after_help = "Example: forebay status /scratch/project --json")]
     Status(StatusArgs),
@@ -253,7 +256,7 @@ pub enum KeepArg {
 /// `forebay resolve`
 #[derive(Debug, Args)]
 pub struct ResolveArgs {
-    /// File in conflict, or that failed; for one that is gone from the directory the identity that `status` shows
+    /// File in conflict, or that failed, or a delegated directory with such names; for one that is gone the identity that `status` shows
     pub path: PathBuf,
     /// Which copy stays
     #[arg(long, value_enum)]

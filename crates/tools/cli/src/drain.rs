@@ -137,12 +137,19 @@ pub fn plain(reason: &str) -> &str {
 /// Returns whether a file's data exists where it is said to be. A path that is not absolute is a server's; the server
 /// reports it if it was lost.
 fn is_there(replica: &Path) -> bool {
-    replica.is_relative() || replica.is_file()
+    !is_none(replica) && (replica.is_relative() || replica.exists())
+}
+
+/// Whether something has no data that could be kept: it was removed.
+pub fn is_none(replica: &Path) -> bool {
+    replica.as_os_str().is_empty()
 }
 
 /// Prints where a file's data is, or that it is missing.
 pub fn tell_data(replica: &Path) {
-    if is_there(replica) {
+    if is_none(replica) {
+        // What waits is a removal.
+    } else if is_there(replica) {
         say!("    data: {}", replica.shown());
     } else {
         say!(

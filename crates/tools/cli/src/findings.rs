@@ -12,7 +12,7 @@ use types::{Identity, Shown};
 use crate::drain::{plain, resolve_words};
 use crate::exit::{self, Failure};
 use crate::limits::LISTED_MAX;
-use crate::{forget, served, shell};
+use crate::{delegated, forget, served, shell};
 
 /// Directory of the catalogue in a burst buffer.
 pub const CATALOGUE: &str = "catalogue";
@@ -34,6 +34,10 @@ pub struct Findings {
     pub unknown: u64,
     /// Directories in which windows of killed agents may hold writes that are not in the burst buffer yet.
     pub windows: Vec<PathBuf>,
+    /// Delegated directories.
+    pub trees: u64,
+    /// Files and directories of these of which the global store lacks changes.
+    pub waiting: u64,
     /// Problems that have cost data, or may.
     pub problems: Vec<String>,
     /// The first [`LISTED_MAX`] files that wait for a decision: the file, the reason, and the command to decide.
@@ -49,6 +53,7 @@ pub fn look(buffer: &Path) -> Result<Findings, Failure> {
         Ok(left) => findings.windows = left,
         Err(error) => findings.problems.push(format!("its windows: {error}{}", forget::words(buffer, &error))),
     }
+    look_at_trees(buffer, &mut findings);
     let mut files = replicas(buffer, &mut findings);
     if file_cache::is_damaged(buffer) {
         findings.problems.push(format!("its superblock is missing or damaged: {}", mend(buffer)));
@@ -81,6 +86,16 @@ pub fn look(buffer: &Path) -> Result<Findings, Failure> {
         }
     }
     Ok(findings)
+}
+
+fn look_at_trees(buffer: &Path, findings: &mut Findings) {
+    let left = delegated::left(buffer).unwrap_or_else(|error| {
+        findings.problems.push(format!("its delegated directories: {error}"));
+        Vec::new()
+    });
+    findings.trees = left.len() as u64;
+    findings.waiting = left.iter().map(|tree| tree.waiting).sum();
+    findings.problems.extend(left.iter().filter_map(|tree| delegated::problem(tree, buffer)));
 }
 
 /// Returns whether the first start was interrupted before the place could hold anything; the next start creates the
@@ -174,7 +189,7 @@ fn decision(buffer: &Path, dir: &Path, identity: &Identity, record: &Record, the
 /// Returns the number of files in a burst buffer without an agent that are not in the global store.
 pub fn undrained(buffer: &Path) -> Result<u64, Failure> {
     let findings = look(buffer)?;
-    Ok(findings.dirty + findings.stuck)
+    Ok(findings.dirty + findings.stuck + findings.waiting)
 }
 
 fn replicas(buffer: &Path, findings: &mut Findings) -> BTreeMap<String, PathBuf> {

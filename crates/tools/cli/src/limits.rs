@@ -65,3 +65,5 @@ pub const SILENCE: Duration = Duration::from_secs(10);
 pub const TABLE_SLOTS: u64 = 65_536;
 /// Names made, removed or moved one by one in the global store from which the end of a run says what delegation would do.
 pub const NAMES_TOLD: u64 = 1000;
+/// Mounts of ours over one directory that a look below takes away at most, in a mount namespace of its own.
+pub const HIDDEN_MOUNTS_MAX: usize = 16;

@@ -287,12 +287,13 @@ impl Link {
             let decide = orphaned || matches!(item.state.as_str(), "conflict" | "failed" | "damaged");
             let file = item.identity.as_ref().map_or_else(|| dir.join(&item.path), PathBuf::from);
             // The data may be another user's, where this process cannot look.
-            let words = || drain::resolve_words(&file, orphaned, true, None);
+            let data = item.replica.as_deref().filter(|replica| !drain::is_none(replica));
+            let words = || drain::resolve_words(&file, orphaned, data.is_some(), None);
             Left {
                 path: &item.path,
                 state: &item.state,
                 reason: item.error.as_deref().unwrap_or("in use"),
-                data: item.replica.as_deref().map(|replica| (replica, false)),
+                data: data.map(|replica| (replica, false)),
                 resolve: decide.then(words),
             }
         });

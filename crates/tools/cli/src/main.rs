@@ -6,6 +6,7 @@ mod burst_buffer;
 mod channel;
 mod commands;
 mod dead;
+mod delegated;
 mod doctor;
 mod drain;
 mod ending;
@@ -57,6 +58,7 @@ fn dispatch(command: Command) -> Result<ExitCode, Failure> {
         Command::Mount(args) => commands::mount::run(args),
         Command::Serve(args) => commands::serve::run(args),
         Command::Umount(args) => commands::umount::run(args),
+        Command::Undelegate(args) => commands::undelegate::run(args),
         Command::Status(args) => commands::status::run(args),
         Command::Stage(command) => commands::stage::run(command),
         Command::Drain(args) => commands::stage::drain(args),

@@ -19,11 +19,12 @@ use global_store::GlobalStore;
 use global_store::posix::{PosixStore, StoreOptions};
 use namespace::Namespace;
 use posix_namespace::PosixNamespace;
-use trees::{Trees, TreesData, TreesNamespace, TreesSettings};
+use trees::{Trees, TreesData, TreesNamespace};
 use types::Shown;
 
 use placement::served::{directory_of, remember_directory};
 
+use crate::delegated;
 use crate::drain::{self, Requests};
 use crate::ending::{Ending, stop_listening};
 use crate::exit::{self, Failure, reason, say};
@@ -39,9 +40,6 @@ use crate::window::{WHERE, WindowPlace};
 
 /// The file in a burst buffer that keeps the directories' rules.
 const POLICIES: &str = "policies.toml";
-
-/// The directory in a burst buffer that keeps delegated trees.
-const TREES: &str = "trees";
 
 /// Directory of the client recovery records in a server's burst buffer.
 pub const LOCKERS: &str = "lockers";
@@ -73,7 +71,7 @@ pub struct Prepared {
     pub place: Place,
     pub cache: Arc<dyn DataStore>,
     pub agent: Arc<Agent>,
-    trees: Option<Arc<Trees>>,
+    pub trees: Option<Arc<Trees>>,
     server: Option<ServerAt>,
     alive: Option<Alive>,
 }
@@ -165,7 +163,7 @@ fn prepared(
     let names: Arc<dyn Namespace> = Arc::new(PosixNamespace::new(store.clone()).map_err(failed)?);
     // Nodes of a server see each other's names at once, so nothing is delegated there.
     let has_trees = how.server.is_none() && !how.serves_nodes;
-    let trees = has_trees.then(|| open_trees(place, Arc::clone(&names), &policies, how)).transpose()?;
+    let trees = has_trees.then(|| delegated::open(place, Arc::clone(&names), &policies, !how.idle)).transpose()?;
     let (cache, names): (Arc<dyn DataStore>, Arc<dyn Namespace>) = match &trees {
         Some(trees) => (Arc::new(TreesData::new(trees, cache)), Arc::new(TreesNamespace::new(trees))),
         None => (cache, names),
@@ -178,25 +176,6 @@ fn prepared(
     let alive = windows(place, &agent, how, identity)?;
     let (place, server) = (place.clone(), how.server.clone());
     Ok(Prepared { place, cache, agent: Arc::new(agent), trees, server, alive })
-}
-
-/// Opens the delegated trees that an earlier agent left in the burst buffer of a place.
-fn open_trees(
-    place: &Place,
-    names: Arc<dyn Namespace>,
-    policies: &Arc<PolicyTable>,
-    how: &How,
-) -> Result<Arc<Trees>, Failure> {
-    let (policies, remote_wait) = (Arc::clone(policies), policies.base().remote_wait);
-    let settings = TreesSettings {
-        namespace: names,
-        directory: place.burst_buffer.join(TREES),
-        agent: agent_id(),
-        policy: Box::new(move |path| policies.for_path(path)),
-        remote_wait,
-        background: !how.idle,
-    };
-    Trees::open(settings).map_err(|e| Failure::io("open the delegated directories", &e))
 }
 
 /// Applies what killed agents left in windows to the burst buffer. Then serves windows, if asked for.
@@ -315,6 +294,11 @@ impl Prepared {
             self.place.dir.shown()
         );
         (!asked_for).then_some(text)
+    }
+
+    /// Returns notes about delegated directories that could not be opened.
+    pub fn tree_notes(&self) -> Vec<String> {
+        self.trees.as_ref().map_or_else(Vec::new, |trees| delegated::notes(trees, &self.place))
     }
 
     /// Fails if the rules of its directories cannot be stored.

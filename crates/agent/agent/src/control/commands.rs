@@ -156,7 +156,7 @@ impl Commands {
     fn resolve(&self, file: &str, keep: Keep) -> io::Result<serde_json::Value> {
         let identity = match find(&self.agent, Path::new(file)) {
             Ok(node) => self.agent.identity_of(&node)?,
-            Err(error) => Identity::from_hex(file).ok_or(error)?,
+            Err(error) => self.waiting_at(file).or_else(|| Identity::from_hex(file)).ok_or(error)?,
         };
         match self.agent.data().command(StoreCommand::Resolve(&identity, keep)) {
             Ok(CommandOutcome::Saved(path)) => Ok(json!(path)),
@@ -166,6 +166,13 @@ impl Commands {
             }
             Err(error) => Err(error),
         }
+    }
+
+    /// Returns the identity of what waits for a decision under a path that leads nowhere.
+    fn waiting_at(&self, path: &str) -> Option<Identity> {
+        let status = self.agent.data().status(StatusScope::Activity).counters.ok()?;
+        let found = status.stuck.into_iter().find(|one| one.path == path)?;
+        Identity::from_hex(&found.identity)
     }
 
     fn policy(&self, request: &ControlRequest) -> io::Result<serde_json::Value> {

@@ -72,7 +72,8 @@ impl LocalFile {
     }
 }
 
-fn name_of(number: u64) -> String {
+/// Returns the name of the local file with this number.
+pub fn name_of(number: u64) -> String {
     format!("{number:016x}")
 }
 
@@ -265,6 +266,8 @@ impl LocalDirectory {
             && let Ok(fd) = self.open_file(number)
             // A mapping outlives the last close. Whoever has one would see the next file, and write it.
             && lease::probe(fd.as_fd(), Nobody::Uses).unwrap_or(false)
+            // Nor has it a second name, under which it was saved.
+            && rustix::fs::fstat(&fd).is_ok_and(|stat| stat.st_nlink == 1)
             && let Ok(emptied) = self.empty(number, fd)
         {
             self.ready.lock().push(emptied);

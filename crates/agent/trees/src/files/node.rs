@@ -232,6 +232,16 @@ impl OpenNode {
         }
     }
 
+    /// Notes that the tree has dropped the node, whose data is in the local file `number`. Drops that if nobody has it open.
+    pub fn dropped(&self, Place { directory, .. }: Place<'_>, number: u64) {
+        let making = self.making.try_lock();
+        let mut using = self.using.lock();
+        using.unlinked = true;
+        if making.is_some() && using.local.is_none() {
+            directory.drop_file(number, None);
+        }
+    }
+
     /// Returns the descriptor of the local file, for reading and writing.
     pub fn fd(&self, place: Place<'_>) -> io::Result<Arc<OwnedFd>> {
         self.using.lock().fd(place)

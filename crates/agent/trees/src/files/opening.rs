@@ -2,11 +2,12 @@
 
 use std::collections::HashSet;
 use std::io;
+use std::path::Path;
 
 use delegation::{BelowState, DataPlace, DelegatedTree, NodeKind, NodeNumber, NodeState};
 use types::Timestamp;
 
-use super::directory::{LocalDirectory, UNWRITTEN, mtime_of};
+use super::directory::{LocalDirectory, UNWRITTEN, mtime_of, name_of};
 
 /// Findings of an opening of a tree's files.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -46,6 +47,14 @@ pub(super) fn agree(directory: &LocalDirectory, found: Vec<u64>, tree: &Delegate
     report.removed = unused.len();
     unused.into_iter().for_each(|number| directory.remove(number));
     Ok(report)
+}
+
+/// Whether a local file was written since the tree got its size and time. `data`: directory of the local files.
+pub(crate) fn is_unsettled(data: &Path, state: &NodeState) -> bool {
+    let DataPlace::Replica(number) = state.data else { return false };
+    let Ok(stat) = rustix::fs::lstat(data.join(name_of(number))) else { return false };
+    let mtime = mtime_of(&stat);
+    stat.st_size as u64 != state.size || mtime != UNWRITTEN && mtime != Timestamp::from(state.mtime)
 }
 
 /// Brings size and time of a local file into the tree. Returns whether it was written since the tree got them.

@@ -54,3 +54,13 @@ pub struct CleanArgs {
     #[arg(long)]
     pub json: bool,
 }
+
+/// `forebay undelegate`
+#[derive(Debug, Args)]
+pub struct UndelegateArgs {
+    /// Directory that is delegated to an agent which does not come back
+    pub dir: PathBuf,
+    /// End it although the holder may have names and data that the global store lacks
+    #[arg(long)]
+    pub force: bool,
+}

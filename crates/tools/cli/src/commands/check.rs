@@ -119,7 +119,7 @@ fn print(buffer: &Path, findings: &Findings, repaired: bool) {
         f.replicas,
         f.bytes,
         f.clean,
-        f.dirty,
+        f.dirty + f.waiting,
         f.stuck
     );
     if f.stale + f.unknown > 0 && !repaired {
@@ -150,13 +150,16 @@ fn print(buffer: &Path, findings: &Findings, repaired: bool) {
     if f.undecided > f.decisions.len() {
         out!("  and {} more to be decided", f.undecided - f.decisions.len());
     }
+    if f.trees > 0 {
+        out!("  delegated directories: {}; {} names wait for the global store", f.trees, f.waiting);
+    }
     for dir in &f.windows {
         out!(
             "  windows of a killed agent, in {}, may hold writes that are not here yet: the next start brings them",
             dir.shown()
         );
     }
-    if f.dirty > 0 {
+    if f.dirty + f.trees > 0 {
         out!("  to stage out what is dirty: forebay recover {}", shell::word(buffer));
     }
 }

@@ -13,3 +13,4 @@ pub mod serve;
 pub mod stage;
 pub mod status;
 pub mod umount;
+pub mod undelegate;

@@ -113,9 +113,9 @@ fn agent(place: &Place, claim: Option<Claim>, how: &How, started: Option<&Channe
     let device = guest::open_device()?;
     guest::mount_over(place, &device)?;
     let mounted = Mounted(&place.dir);
-    let note = prepared.lock_note();
+    let notes: Vec<_> = prepared.lock_note().into_iter().chain(prepared.tree_notes()).collect();
     let serving = prepared.serve(device)?;
-    note.iter().for_each(|note| tell(started, note));
+    notes.iter().for_each(|note| tell(started, note));
     lost.extend(submounts.put());
     for mount in lost {
         tell(started, &format!("a file system mounted inside is hidden: {mount}"));

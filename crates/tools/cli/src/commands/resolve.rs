@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 
 use agent::control::{ControlRequest, Keep};
-use data_store::{CommandOutcome, DataStore, StatusScope, StoreCommand};
+use data_store::{CommandOutcome, DataStore, StatusScope, StoreCommand, StuckStatus};
 use types::{Identity, Shown};
 
 use crate::args::{KeepArg, ResolveArgs};
@@ -15,6 +15,7 @@ use crate::guest::Place;
 use crate::link::{self, Link, Target};
 use crate::lower;
 use crate::place;
+use crate::privilege;
 use crate::replaced;
 use crate::served;
 use crate::serving::{self, How};
@@ -93,24 +94,47 @@ fn by_agent(mut link: Link, file: &Path, args: &ResolveArgs) -> Result<u8, Failu
 fn by_hand(target: Target, file: &Path, keep: Keep) -> Result<u8, Failure> {
     let below = lower::open(&target.dir).map_err(|e| Failure::io(format_args!("use {}", target.dir.shown()), &e))?;
     let place = Place { dir: target.dir, burst_buffer: target.burst_buffer };
-    let cache = serving::cache_of(&place, below, &How { idle: true, ..How::default() })?;
-    let cache: &dyn DataStore = &cache;
+    privilege::keep_within_quotas();
+    let prepared = serving::prepare(&place, below, &How { idle: true, ..How::default() })?;
+    let cache: &dyn DataStore = &*prepared.cache;
     let wanted = file.to_string_lossy();
-    let status = cache.status(StatusScope::Activity).counters.unwrap_or_default();
-    let stuck = status.stuck.into_iter().find(|one| one.path == wanted || one.identity == wanted);
-    let resolved = stuck.and_then(|one| Identity::from_hex(&one.identity)).map(|identity| {
-        let resolve = StoreCommand::Resolve(&identity, keep);
-        if let CommandOutcome::Saved(path) = cache.command(resolve).map_err(|e| Failure::io("resolve it", &e))? {
-            out!("{}", path.shown());
-        }
-        // Other files may still be stuck; the caller wants to know of this file's own failure.
-        cache.drain_file(&identity, &|| false).map_err(|stuck| Failure::new(exit::UNDRAINED, stuck.reason))
-    });
-    cache.shutdown();
-    match resolved {
-        Some(result) => result.map(|()| 0),
-        None => Err(nothing(&place.dir.join(file)).remedy(drain::advice(&place.burst_buffer))),
+    let mut found = waiting(cache, &wanted);
+    if let Some(trees) = prepared.trees.as_ref().filter(|_| found.is_empty()) {
+        // Which names of delegated directories wait is known after an attempt.
+        trees.apply_all();
+        found = waiting(cache, &wanted);
     }
+    let resolved = found.iter().try_for_each(|identity| decide(cache, identity, keep));
+    cache.shutdown();
+    if found.is_empty() {
+        return Err(nothing(&place.dir.join(file)).remedy(drain::advice(&place.burst_buffer)));
+    }
+    resolved.map(|()| 0)
+}
+
+/// Returns the identities of what waits under a path or an identity, or else of all names that others have made below the path, which
+/// is a delegated directory.
+fn waiting(cache: &dyn DataStore, wanted: &str) -> Vec<Identity> {
+    let stuck = cache.status(StatusScope::Activity).counters.unwrap_or_default().stuck;
+    let identity = |one: &StuckStatus| Identity::from_hex(&one.identity);
+    if let Some(itself) = stuck.iter().find(|one| one.path == wanted || one.identity == wanted) {
+        return identity(itself).into_iter().collect();
+    }
+    let is_below = |one: &&StuckStatus| !wanted.is_empty() && Path::new(&one.path).starts_with(wanted);
+    let decided = stuck.iter().filter(is_below).filter(|one| one.state == "conflict");
+    decided.filter_map(identity).filter(trees::is_of_tree).collect()
+}
+
+fn decide(cache: &dyn DataStore, identity: &Identity, keep: Keep) -> Result<(), Failure> {
+    let resolve = StoreCommand::Resolve(identity, keep);
+    if let CommandOutcome::Saved(path) = cache.command(resolve).map_err(|e| Failure::io("resolve it", &e))? {
+        out!("{}", path.shown());
+    }
+    if trees::is_of_tree(identity) {
+        return Ok(());
+    }
+    // Other files may still be stuck; the caller wants to know of this file's own failure.
+    cache.drain_file(identity, &|| false).map_err(|stuck| Failure::new(exit::UNDRAINED, stuck.reason))
 }
 
 fn nothing(path: &Path) -> Failure {

@@ -131,6 +131,7 @@ fn bring_up(
         let device = guest.device()?;
         let prepared = serving::prepare(place, below, &how)?;
         notes.extend(prepared.lock_note());
+        notes.extend(prepared.tree_notes());
         servings.push(prepared.serve(device)?);
     }
     drop(claim);

@@ -288,7 +288,9 @@ fn print_trouble(status: &Value) {
     let stuck = status["stuck"].as_array().unwrap_or(&none);
     for one in stuck.iter().take(LISTED_MAX) {
         out!("  {} {}: {}", text(&one["state"]), text(&one["path"]).shown(), plain(text(&one["reason"])));
-        out!("    data: {}; {}", text(&one["replica"]).shown(), text(&one["remedy"]));
+        let data = Some(text(&one["replica"])).filter(|data| !data.is_empty());
+        let data = data.map_or(String::new(), |data| format!("data: {}; ", data.shown()));
+        out!("    {data}{}", text(&one["remedy"]));
     }
     if stuck.len() > LISTED_MAX {
         out!("  and {} more that need attention", stuck.len() - LISTED_MAX);

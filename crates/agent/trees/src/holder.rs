@@ -1,0 +1,69 @@
+//! The holder of a delegated directory, as the directory's mark tells.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+
+use crate::mark::MARK;
+
+/// Longest value of a mark that is read, bytes: a host name, a few ids and a path.
+const MARK_BYTES: usize = 8192;
+
+/// The agent to which a directory is delegated.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Holder {
+    /// Name of its machine.
+    pub host: String,
+    /// The tree in its burst buffer.
+    pub tree: PathBuf,
+}
+
+impl Holder {
+    /// Returns the value of a mark: the tree's id, the agent's name, which begins with its host, and the tree's directory.
+    pub(crate) fn mark(id: &str, agent: &str, tree: &Path) -> String {
+        format!("{id} of {agent} with {}", tree.display())
+    }
+
+    fn parse(mark: &str) -> Option<Holder> {
+        let (agent, tree) = mark.split_once(" of ")?.1.split_once(" with ")?;
+        let host = agent.split(' ').next()?.to_owned();
+        Some(Holder { host, tree: tree.into() })
+    }
+
+    /// Returns the holder of a directory of the global store; `None` if it is not delegated. Errors: those of the directory; `EUCLEAN`
+    /// for a mark that cannot be read.
+    pub fn of(directory: impl AsFd) -> io::Result<Option<Holder>> {
+        let mut value = vec![0; MARK_BYTES];
+        let bytes = match rustix::fs::fgetxattr(directory, MARK, &mut value) {
+            Err(Errno::NODATA | Errno::OPNOTSUPP) => return Ok(None),
+            found => found?,
+        };
+        let mark = String::from_utf8_lossy(&value[..bytes]).into_owned();
+        Holder::parse(&mark).map(Some).ok_or_else(|| io::Error::from_raw_os_error(libc::EUCLEAN))
+    }
+
+    /// Ends the delegation of a directory of the global store. What its holder has not brought there waits in its burst buffer.
+    pub fn end(directory: impl AsFd) -> io::Result<()> {
+        Ok(rustix::fs::fremovexattr(directory, MARK)?)
+    }
+
+    /// Returns the burst buffer of the tree.
+    pub fn burst_buffer(&self) -> Option<&Path> {
+        self.tree.parent()?.parent()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mark_tells_the_host_and_the_burst_buffer_of_its_holder() {
+        let mark = Holder::mark("00ff", "node7 0b52-11", Path::new("/nvme/bb of one/trees/00ff"));
+        let holder = Holder::parse(&mark).unwrap();
+        assert_eq!((&*holder.host, holder.burst_buffer().unwrap()), ("node7", Path::new("/nvme/bb of one")));
+        assert_eq!(Holder::parse("something"), None);
+    }
+}

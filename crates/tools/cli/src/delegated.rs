@@ -1,0 +1,64 @@
+//! Delegated directories of a burst buffer: opening them, and what is told of them.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use agent::PolicyTable;
+use namespace::Namespace;
+use trees::{LeftTree, Trees, TreesSettings};
+use types::Shown;
+
+use crate::exit::Failure;
+use crate::guest::Place;
+use crate::serving::agent_id;
+use crate::shell;
+
+/// The directory in a burst buffer that keeps delegated trees.
+const TREES: &str = "trees";
+
+/// Opens the delegated trees that an earlier agent left in the burst buffer of a place. `background`: whether directories may become
+/// trees, and trees are brought to the global store by themselves.
+pub fn open(
+    place: &Place,
+    names: Arc<dyn Namespace>,
+    policies: &Arc<PolicyTable>,
+    background: bool,
+) -> Result<Arc<Trees>, Failure> {
+    let (policies, remote_wait) = (Arc::clone(policies), policies.base().remote_wait);
+    let settings = TreesSettings {
+        namespace: names,
+        directory: place.burst_buffer.join(TREES),
+        agent: agent_id(),
+        policy: Box::new(move |path| policies.for_path(path)),
+        remote_wait,
+        background,
+    };
+    Trees::open(settings).map_err(|e| Failure::io("open the delegated directories", &e))
+}
+
+/// Returns what a start tells of trees that could not be opened.
+pub fn notes(trees: &Trees, place: &Place) -> Vec<String> {
+    let told = trees.notes().into_iter().map(|(path, note)| {
+        let path = place.dir.join(path);
+        let buffer = shell::word(&place.burst_buffer);
+        let note = note.replace("PATH", &shell::word(&path));
+        format!("{}: {note} --burst-buffer {buffer}", path.shown())
+    });
+    told.collect()
+}
+
+/// Looks at the delegated trees of a burst buffer without an agent. `Err`: why that is not possible.
+pub fn left(buffer: &Path) -> Result<Vec<LeftTree>, String> {
+    trees::left(&buffer.join(TREES)).map_err(|error| error.to_string())
+}
+
+/// Describes why a tree that was left cannot be read, and what to do.
+pub fn problem(tree: &LeftTree, buffer: &Path) -> Option<String> {
+    let what = if tree.path == PathBuf::new() { tree.directory.shown() } else { tree.path.shown() };
+    let (id, buffer) = (&tree.id, shell::word(buffer));
+    let problem = tree.problem.as_ref()?;
+    Some(format!(
+        "delegated directory {what}: {problem}; to save its files or give them up: forebay resolve {id} --keep global|both \
+         --burst-buffer {buffer}"
+    ))
+}
