@@ -13,7 +13,8 @@ use testkit::{in_private_namespace, wait_until};
 
 const MARK: &str = "user.forebay.delegated";
 /// Nothing is brought to the global store but by a drain.
-const RULES: [&str; 6] = ["--policy", "delegate=new", "--policy", "stage_out=manual", "--policy", "passthrough_reserve=1%"];
+const RULES: [&str; 6] =
+    ["--policy", "delegate=new", "--policy", "stage_out=manual", "--policy", "passthrough_reserve=1%"];
 
 /// A bench whose global store is also seen at another path, which no agent's mount covers.
 struct Bed {

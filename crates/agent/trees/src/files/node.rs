@@ -238,7 +238,7 @@ impl OpenNode {
         let mut using = self.using.lock();
         using.unlinked = true;
         if making.is_some() && using.local.is_none() {
-            directory.drop_file(number, None);
+            directory.drop_file(number);
         }
     }
 
