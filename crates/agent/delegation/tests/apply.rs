@@ -194,3 +194,54 @@ fn a_name_that_somebody_else_makes_below_is_kept_and_reported() {
     assert!(!bed.path("below/d").exists());
     assert_eq!(tree.pending_len(), 0);
 }
+
+#[test] // S71
+fn a_change_in_a_directory_that_others_have_removed_is_reported_and_the_directory_is_made_again_on_demand() {
+    let bed = TempTree::new();
+    let (below, tree) = (Below::new(&bed.path("below")), open(Medium::default(), 64 << 10));
+    let root = tree.root().unwrap();
+    tree.make(&ALICE, &root, OsStr::new("d"), NewName::Directory(mode(0o777))).unwrap();
+    let directory = tree.lookup(&root, OsStr::new("d")).unwrap().inode;
+    file(&tree, &directory, "changed", 1);
+    file(&tree, &directory, "same", 1);
+    assert_eq!(below.apply(&tree).stuck, []);
+    std::fs::remove_dir_all(bed.path("below/d")).unwrap();
+    let changed = tree.lookup(&directory, OsStr::new("changed")).unwrap().inode;
+    tree.set_mode(&ALICE, &changed, 0o600).unwrap();
+    let stuck = below.apply(&tree).stuck;
+    assert_eq!(
+        stuck.iter().map(|one| (one.path.to_str().unwrap(), one.errno)).collect::<Vec<_>>(),
+        [("d/changed", libc::ENOENT)]
+    );
+    tree.require_again(&tree.with_all_below(tree.number_of(&directory).unwrap())).unwrap();
+    assert_eq!(below.apply(&tree).stuck, []);
+    assert_equal(&below, &tree, "all is there again");
+}
+
+#[test] // S71
+fn a_node_that_is_dropped_leaves_the_store_as_it_is_and_no_hidden_file() {
+    let bed = TempTree::new();
+    let (below, tree) = (Below::new(&bed.path("below")), open(Medium::default(), 64 << 10));
+    let root = tree.root().unwrap();
+    file(&tree, &root, "named", 1);
+    assert_eq!(below.apply(&tree).stuck, []);
+    tree.rename(&ROOT, (&root, OsStr::new("named")), (&root, OsStr::new("taken")), 0).unwrap();
+    tree.make(&ALICE, &root, OsStr::new("d"), NewName::Directory(mode(0o777))).unwrap();
+    let directory = tree.lookup(&root, OsStr::new("d")).unwrap().inode;
+    file(&tree, &directory, "within", 1);
+    std::fs::write(bed.path("below/taken"), "theirs").unwrap();
+    std::fs::write(bed.path("below/d"), "theirs").unwrap();
+    let stuck = below.apply(&tree).stuck;
+    assert_eq!(stuck.len(), 3, "{stuck:?}");
+    for one in stuck.iter().filter(|one| one.errno == libc::EEXIST) {
+        tree.disown(one.number).unwrap();
+        tree.assert_invariants();
+    }
+    assert_eq!(below.apply(&tree).stuck, []);
+    drop(directory);
+    assert_eq!((tree.len(), tree.pending_len()), (1, 0));
+    let mut names: Vec<_> =
+        std::fs::read_dir(bed.path("below")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["d", "named", "taken"]);
+}

@@ -14,7 +14,7 @@ use delegation::{ApplyProgress, NodeNumber};
 use global_store::Anchor;
 use namespace::{AnchorFor, Inode};
 use rustix::io::Errno;
-use types::{ByteRange, Fingerprint, Identity, NewTime, Timestamp};
+use types::{ByteRange, Fingerprint, HasErrno, Identity, NewTime, Timestamp};
 
 use crate::applying::Applying;
 use crate::open_tree::OpenTree;
@@ -115,7 +115,16 @@ impl DataStore for TreesData {
         interrupted: &dyn Fn() -> bool,
     ) -> io::Result<Box<dyn OpenData>> {
         match self.holder(anchor.identity())? {
-            Holder::Tree(tree, node) => tree.files.open_data(node, &how, interrupted),
+            Holder::Tree(tree, node) => {
+                let opened = tree.files.open_data(node, &how, interrupted);
+                match opened {
+                    // The kernel looks the name up again, which may be another's now.
+                    Err(error) if error.errno() == Some(libc::ENOENT) && tree.is_nameless(node) => {
+                        Err(Errno::STALE.into())
+                    }
+                    opened => opened,
+                }
+            }
             Holder::Below(lowered) => self.below.open(self.anchor_below(lowered, anchor)?, how, interrupted),
         }
     }

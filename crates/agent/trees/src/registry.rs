@@ -13,7 +13,7 @@ use data_store::RemovalObserver;
 use delegation::{ApplyReport, NodeNumber, node_of_key};
 use namespace::{Inode, Namespace};
 use rustix::io::Errno;
-use types::{Identity, Step};
+use types::{Identity, Step, reported};
 
 use crate::applying::Applying;
 use crate::background;
@@ -21,6 +21,7 @@ use crate::limits;
 use crate::mark::{self, UnmarkedDirectories};
 use crate::open_tree::{OpenTree, Totals};
 use crate::unopened::Unopened;
+use crate::waiting::failure;
 
 /// Policy of a path below the accelerated directory.
 pub type PolicyOf = Box<dyn Fn(&Path) -> Arc<Policy> + Send + Sync>;
@@ -149,6 +150,7 @@ impl Trees {
         how: &Applying<'_>,
         waits: bool,
     ) -> io::Result<Option<ApplyReport>> {
+        let mut last = ApplyReport::default();
         for _ in 0..limits::GIVE_BACK_TRIES {
             let report = tree.apply(how, None)?;
             if !report.stuck.is_empty() || report.interrupted {
@@ -161,6 +163,12 @@ impl Trees {
                 let ending = concurrency::spawn_joined("give back", move || trees.let_go(&tree))?;
                 return if waits { ending.join().map_or(Ok(None), |ended| ended.map(|()| None)) } else { Ok(None) };
             }
+            last = report;
+        }
+        // Programs go on changing it, or have a file open.
+        if tree.tree.pending_len() > 0 && last.applied + last.removed + last.changed == 0 {
+            let error = reported(libc::EAGAIN, "names wait that were neither brought nor refused");
+            return Ok(Some(ApplyReport { stuck: vec![failure(&error)], ..last }));
         }
         Ok(Some(ApplyReport::default()))
     }

@@ -149,6 +149,11 @@ impl OpenTree {
         Ok(mark::get(&*self.store.namespace, &self.root)?.as_ref() == Some(&self.store.agent))
     }
 
+    /// Whether a node has no name in the tree any more.
+    pub(crate) fn is_nameless(&self, node: NodeNumber) -> bool {
+        self.tree.state(node).is_none_or(|state| state.names.is_empty())
+    }
+
     fn path_in(&self, inode: &Inode) -> Option<PathBuf> {
         namespace::Names::path_of(&self.tree, inode)
     }

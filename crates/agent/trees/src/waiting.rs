@@ -96,6 +96,9 @@ impl Told {
             Residency::Failed => status.failed += 1,
             _ => {}
         }
+        if matches!(self.state, Residency::Conflict | Residency::Failed) {
+            status.dirty = status.dirty.saturating_sub(1);
+        }
         if status.stuck.len() >= limits::STUCK_LISTED {
             return;
         }

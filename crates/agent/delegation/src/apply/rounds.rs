@@ -55,6 +55,8 @@ impl Run<'_> {
                 self.take_up(number, job, &mut jobs);
             }
             if jobs.is_empty() && todo.is_empty() {
+                // Those that have no work for a thread, because their directories were not found.
+                self.settle_contested();
                 break;
             }
             created = self.carry_out_durably(jobs);
