@@ -255,12 +255,14 @@ impl DataStore for TreesData {
                 counters.files += usage.files;
                 counters.open += usage.open;
                 counters.handles += usage.handles;
-                counters.dirty += waiting;
                 counters.delegated_trees += 1;
                 counters.waiting_names += waiting;
                 let mut left = tree.waiting();
                 left.retain(|node| !is_early(node.errno));
-                self.trees.told_of(&tree, left).into_iter().for_each(|told| told.show(counters));
+                let told = self.trees.told_of(&tree, left);
+                let decided = told.iter().filter(|told| told.is_decided()).count() as u64;
+                counters.dirty += waiting.saturating_sub(decided);
+                told.into_iter().for_each(|told| told.show(counters));
             }
             self.trees.told_unopened().into_iter().for_each(|told| told.show(counters));
         }

@@ -88,16 +88,18 @@ impl Told {
         Stuck { path_hint: path, identity, state, orphaned, reason, errno, replica: data }
     }
 
-    /// Adds this to a status. Its name is counted in `waiting_names` already.
+    /// Whether it does not go by itself.
+    pub fn is_decided(&self) -> bool {
+        self.orphaned || matches!(self.state, Residency::Conflict | Residency::Failed)
+    }
+
+    /// Adds this to a status, whose `dirty` is the caller's matter.
     pub fn show(self, status: &mut Status) {
         match self.state {
             _ if self.orphaned => status.orphaned += 1,
             Residency::Conflict => status.conflict += 1,
             Residency::Failed => status.failed += 1,
             _ => {}
-        }
-        if matches!(self.state, Residency::Conflict | Residency::Failed) {
-            status.dirty = status.dirty.saturating_sub(1);
         }
         if status.stuck.len() >= limits::STUCK_LISTED {
             return;

@@ -52,6 +52,11 @@ pub fn left(buffer: &Path) -> Result<Vec<LeftTree>, String> {
     trees::left(&buffer.join(TREES)).map_err(|error| error.to_string())
 }
 
+/// Returns a number of names that wait, in words.
+pub fn names_wait(names: u64) -> String {
+    if names == 1 { "1 name waits".to_owned() } else { format!("{names} names wait") }
+}
+
 /// Describes why a tree that was left cannot be read, and what to do.
 pub fn problem(tree: &LeftTree, buffer: &Path) -> Option<String> {
     let what = if tree.path == PathBuf::new() { tree.directory.shown() } else { tree.path.shown() };

@@ -209,6 +209,30 @@ fn a_directory_that_others_have_removed_is_made_again_with_all_in_it() {
 }
 
 #[test] // S71
+fn a_removal_that_the_store_refuses_can_be_given_up() {
+    in_private_namespace(|| {
+        let bed = Bed::new();
+        let _mounted = bed.mount();
+        bed.ours(["d/sub/file"]);
+        ok(call([Path::new("stage"), "out".as_ref(), "--recursive".as_ref(), "--wait".as_ref(), &bed.path("d")]));
+        bed.theirs(["d/sub/theirs"]);
+        fs::remove_dir_all(bed.path("d/sub")).unwrap();
+        let drained = bed.drain();
+        assert_eq!(drained.code, 75, "{drained:?}");
+        let sub = bed.path("d/sub");
+        has(
+            &drained.err,
+            &["d/sub: conflict: Directory not empty", &format!("forebay resolve {} --keep global\n", sub.display())],
+        );
+        assert!(!drained.err.contains("data:"), "{drained:?}");
+        ok(bed.resolve(&sub, "global"));
+        assert_eq!(fs::read_to_string(sub.join("theirs")).unwrap(), "theirs");
+        assert!(!sub.join("file").exists());
+        ok(bed.umount());
+    });
+}
+
+#[test] // S71
 fn names_wait_while_the_store_refuses_them_and_go_when_it_does_not() {
     in_private_namespace(|| {
         let mut bench = Bench::new();

@@ -19,7 +19,7 @@ use crate::findings::{self, CATALOGUE, Findings, catalogue, look};
 use crate::guest::Place;
 use crate::limits::LISTED_MAX;
 use crate::serving::{self, How};
-use crate::{lower, place, shell};
+use crate::{delegated, lower, place, shell};
 
 /// Checks every burst buffer in the directory. Returns 69 if one has a problem that `--repair` did not fix.
 pub fn run(args: &CheckArgs) -> Result<u8, Failure> {
@@ -151,7 +151,7 @@ fn print(buffer: &Path, findings: &Findings, repaired: bool) {
         out!("  and {} more to be decided", f.undecided - f.decisions.len());
     }
     if f.trees > 0 {
-        out!("  delegated directories: {}; {} names wait for the global store", f.trees, f.waiting);
+        out!("  delegated directories: {}; {} for the global store", f.trees, delegated::names_wait(f.waiting));
     }
     for dir in &f.windows {
         out!(

@@ -10,6 +10,7 @@ use types::Shown;
 
 use crate::args::StatusArgs;
 use crate::count::files;
+use crate::delegated;
 use crate::drain::plain;
 use crate::exit::{self, Failure, out};
 use crate::limits::LISTED_MAX;
@@ -190,9 +191,9 @@ fn print_counts(status: &Value) {
     );
     if n(metric::DELEGATED_TREES) > 0 {
         out!(
-            "  delegated directories: {}; {} names wait for the global store",
+            "  delegated directories: {}; {} for the global store",
             n(metric::DELEGATED_TREES),
-            n(metric::WAITING_NAMES)
+            delegated::names_wait(n(metric::WAITING_NAMES))
         );
     }
     if n(metric::REMOVED) > 0 {

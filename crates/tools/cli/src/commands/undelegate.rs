@@ -38,6 +38,8 @@ pub fn run(args: &UndelegateArgs) -> Result<u8, Failure> {
     };
     let evidence = evidence(&holder);
     may_end(&holder, &evidence, &lexical, args.force)?;
+    // Nobody else sees them, but they keep their directories from being removed.
+    holder.remove_unfinished(&lexical).map_err(|e| failed(&e))?;
     Holder::end(&directory).map_err(|e| failed(&e))?;
     out!("{} is not delegated any more; its holder was {}", args.dir.shown(), named(&holder));
     if !matches!(evidence, Evidence::NothingWaits) {
@@ -86,7 +88,7 @@ fn may_end(holder: &Holder, evidence: &Evidence, dir: &Path, force: bool) -> Res
             let buffer = shell::word(holder.burst_buffer().unwrap_or(&holder.tree));
             refused(
                 exit::UNDRAINED,
-                format!("{dir} is delegated, and nobody serves it: {named}; {names} names wait there"),
+                format!("{dir} is delegated, and nobody serves it: {named}; {} there", delegated::names_wait(*names)),
                 format!("to bring them: forebay recover {buffer}\n  {nevertheless}"),
             )
         }
