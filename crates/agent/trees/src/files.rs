@@ -192,12 +192,17 @@ impl TreeFiles {
         if len == 0 { Ok(()) } else { handle.set_len(len) }
     }
 
-    /// Returns what `stat` must show instead of the tree's size, blocks, mtime and ctime; `None` if the tree says what is true.
+    /// Returns what `stat` must show instead of the tree's size, blocks, mtime and ctime that were read before: the file may have been
+    /// closed since. `None` if the node is gone.
     pub fn overlay(&self, node: NodeNumber) -> io::Result<Option<Overlay>> {
-        let Some(open) = self.shared.opened(node) else { return Ok(None) };
-        let using = open.using.lock();
+        let open = self.shared.opened(node);
+        let using = open.as_ref().map(|open| open.using.lock());
         let Some(content) = self.shared.tree.content(node) else { return Ok(None) };
-        using.overlay(&content)
+        if let Some(written) = using.map_or(Ok(None), |using| using.overlay(&content))? {
+            return Ok(Some(written));
+        }
+        let NotedContent { size, mtime, ctime, .. } = content;
+        Ok(Some(Overlay { ahead: true, size, blocks: size.div_ceil(512), mtime, ctime, below: None }))
     }
 
     /// Brings size and time of what was written into the tree. Needed before the tree's times are set, and before an apply.

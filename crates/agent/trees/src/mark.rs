@@ -82,11 +82,16 @@ impl UnmarkedDirectories {
             }
             concurrency::sleep(limits::MARK_POLL.min(most));
         }
+        self.note(found);
+        Ok(())
+    }
+
+    /// Notes that a directory has no mark.
+    pub fn note(&self, found: &FileAttributes) {
         let mut all = self.0.lock();
         if all.len() >= limits::UNMARKED_MAX {
             all.clear();
         }
         all.insert(found.ino, found.ctime);
-        Ok(())
     }
 }

@@ -1,6 +1,7 @@
 //! The namespace that an agent gets: trees answer for what is in them, the namespace below for the rest.
 
-use std::ffi::{CStr, OsStr};
+use std::cell::Cell;
+use std::ffi::{CStr, OsStr, OsString};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,6 +20,11 @@ use types::{HasErrno, Identity, NewTime};
 use crate::applying::Applying;
 use crate::open_tree::OpenTree;
 use crate::registry::Trees;
+
+thread_local! {
+    /// Directory that this thread has made, by its parent's inode number and its name, until the next lookup.
+    static JUST_MADE: Cell<Option<(u64, OsString)>> = const { Cell::new(None) };
+}
 
 /// A namespace with delegated trees.
 pub struct TreesNamespace(Arc<Trees>);
@@ -101,11 +107,15 @@ impl TreesNamespace {
     }
 
     /// Puts the root of a tree in the place of the directory that it is below.
-    fn instead(&self, found: Found) -> io::Result<Found> {
+    fn instead(&self, found: Found, is_just_made: bool) -> io::Result<Found> {
         if found.inode.kind() != FileType::Directory {
             return Ok(found);
         }
         let Some(tree) = self.0.rooted_at(&found.inode)? else {
+            if is_just_made {
+                self.0.unmarked.note(&found.attributes);
+                return Ok(found);
+            }
             let (own, most) = (&self.0.settings.agent, self.0.settings.remote_wait);
             self.0.unmarked.check(self.below(), (&found.inode, &found.attributes), own, most)?;
             return Ok(found);
@@ -185,7 +195,11 @@ impl Names for TreesNamespace {
     }
 
     fn lookup(&self, parent: &Inode, name: &OsStr) -> io::Result<Found> {
-        let below = |below: &dyn Namespace, parent: &Inode| self.instead(below.lookup(parent, name)?);
+        let below = |below: &dyn Namespace, parent: &Inode| {
+            let is_just_made =
+                JUST_MADE.take().is_some_and(|(directory, made)| directory == parent.ino() && made == name);
+            self.instead(below.lookup(parent, name)?, is_just_made)
+        };
         self.ask(parent, |tree| tree.tree.lookup(parent, name), below)
     }
 
@@ -201,6 +215,7 @@ impl Names for TreesNamespace {
             if matches!(new, NewName::Directory(_)) && self.0.wants(caller, &path.join(name)) {
                 self.0.begin(caller, parent, name);
             }
+            JUST_MADE.set(matches!(new, NewName::Directory(_)).then(|| (parent.ino(), name.to_os_string())));
             Ok(())
         };
         self.ask(parent, |tree| tree.tree.make(caller, parent, name, new), make)

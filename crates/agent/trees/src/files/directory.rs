@@ -137,6 +137,7 @@ impl LocalDirectory {
 
     /// Number of files that have the data of a node.
     pub fn len(&self) -> u64 {
+        let _filling = self.closed.lock();
         let unused = self.ready.lock().len() as u64 + self.dropping.load(Ordering::Relaxed);
         self.count.load(Ordering::Relaxed).saturating_sub(unused)
     }
