@@ -228,6 +228,7 @@ impl DataStore for TreesData {
         interrupted: &dyn Fn() -> bool,
     ) -> Vec<Stuck> {
         let Some(identity) = identity else {
+            self.trees.open_again();
             let mut stuck = self.apply(self.trees.all(), true, progress, interrupted);
             stuck.extend(self.trees.told_unopened().into_iter().map(Told::stuck));
             stuck.extend(self.below.drain(None, progress, interrupted));

@@ -43,11 +43,21 @@ pub fn left(trees: &Path) -> io::Result<Vec<LeftTree>> {
             problem = Some(error.to_string());
             Vec::new()
         });
-        let waiting = waiting_of(&directory, &states);
+        // Of what cannot be read each local file may wait.
+        let waiting = match &problem {
+            Some(_) => waiting_of(&directory, &states).max(local_files(&directory)).max(1),
+            None => waiting_of(&directory, &states),
+        };
         found.push(LeftTree { id: id_of(&directory), directory, path, waiting, problem });
     }
     found.sort_by(|one, other| one.directory.cmp(&other.directory));
     Ok(found)
+}
+
+/// Number of local files with content.
+fn local_files(directory: &Path) -> u64 {
+    let files = std::fs::read_dir(directory.join(DATA)).into_iter().flatten().flatten();
+    files.filter(|file| file.metadata().is_ok_and(|found| found.len() > 0)).count() as u64
 }
 
 /// Returns the states in the log of a tree that is not open, as far as they have a way to its root. Errors: those of the files;

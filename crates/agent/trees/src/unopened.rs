@@ -42,7 +42,8 @@ impl Unopened {
 
     pub fn told(&self) -> Told {
         // Only what lacks its mark alone can be taken up again.
-        let (errno, orphaned) = if self.lacks_mark() { (libc::ESTALE, false) } else { (libc::ENOENT, true) };
+        let errno = self.error.errno().unwrap_or(libc::EIO);
+        let (errno, orphaned) = if self.lacks_mark() { (libc::ESTALE, false) } else { (errno, true) };
         let reason = self.error.to_string();
         Told::new(self.path(), id_of(&self.directory), errno, reason, self.directory.clone(), orphaned)
     }
@@ -104,6 +105,16 @@ impl Trees {
                 tree.close();
                 let why = format!("{}, and {} for it", mark::NOT_OURS, count(waiting as u64));
                 Err(reported(libc::EBUSY, &why))
+            }
+        }
+    }
+
+    /// Tries once more to open those trees that could not be opened.
+    pub(crate) fn open_again(&self) {
+        let all = std::mem::take(&mut *self.unopened.lock());
+        for tree in all {
+            if let Err(error) = self.open_left(tree.directory.clone()) {
+                self.unopened.lock().push(Unopened { error, ..tree });
             }
         }
     }

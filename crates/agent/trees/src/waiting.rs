@@ -55,9 +55,11 @@ fn remedy(state: Residency, errno: i32, (orphaned, there): (bool, bool)) -> Stri
     let by = if orphaned { "IDENTITY" } else { "PATH" };
     let decide = format!("forebay resolve {by} --keep {}", Keep::choices(orphaned, there));
     match (state, errno) {
-        _ if orphaned => {
-            format!("put the directory back if it was moved; else save its files, or give it up: {decide}")
+        (_, libc::ENOENT) if orphaned => {
+            format!("put the directory back if it was moved, and drain; else save its files, or give it up: {decide}")
         }
+        (_, libc::EUCLEAN | libc::EPROTONOSUPPORT) if orphaned => format!("save its files, or give it up: {decide}"),
+        _ if orphaned => format!("mend the reason, and drain; else save its files, or give it up: {decide}"),
         (Residency::Conflict, _) => format!("compare both, then: {decide}"),
         (Residency::Failed, _) => format!("mend the reason, then it is tried again by itself; or decide: {decide}"),
         (_, libc::ENOSPC | libc::EDQUOT) => ROOM.to_owned(),
