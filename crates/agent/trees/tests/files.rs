@@ -263,7 +263,7 @@ fn missing_local_files_are_reported_and_those_of_nobody_removed() {
     assert!(report.removed >= 1);
     assert_eq!((bed.read(kept), bed.read(lost), bed.read(below)), (b"kept".to_vec(), Vec::new(), b"below".to_vec()));
     assert_eq!(bed.stat(&bed.find("lost").0).size, 0);
-    assert_eq!(bed.local_files().len(), 3);
+    assert_eq!(bed.files.usage().files, 3);
 }
 
 #[test]
