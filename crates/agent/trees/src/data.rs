@@ -19,7 +19,8 @@ use types::{ByteRange, Fingerprint, HasErrno, Identity, NewTime, Timestamp};
 use crate::applying::Applying;
 use crate::open_tree::OpenTree;
 use crate::registry::Trees;
-use crate::waiting::{Told, failure, is_early};
+use crate::telling::Notice;
+use crate::waiting::{failure, is_early};
 
 /// A data store with delegated trees.
 pub struct TreesData {
@@ -76,7 +77,7 @@ impl TreesData {
                 }
                 Err(error) => left.push(failure(&error)),
             }
-            stuck.extend(self.trees.told_of(&tree, left).into_iter().map(Told::stuck));
+            stuck.extend(self.trees.told_of(&tree, left).into_iter().map(Notice::stuck));
         }
         stuck
     }
@@ -230,7 +231,7 @@ impl DataStore for TreesData {
         let Some(identity) = identity else {
             self.trees.open_again();
             let mut stuck = self.apply(self.trees.all(), true, progress, interrupted);
-            stuck.extend(self.trees.told_unopened().into_iter().map(Told::stuck));
+            stuck.extend(self.trees.told_unopened().into_iter().map(Notice::stuck));
             stuck.extend(self.below.drain(None, progress, interrupted));
             return stuck;
         };

@@ -16,7 +16,7 @@ use crate::record::TreeRecord;
 pub struct LeftTree {
     /// Name of the tree in commands.
     pub id: Identity,
-    /// Its directory in the burst buffer.
+    /// Directory of the tree in the burst buffer.
     pub directory: PathBuf,
     /// Path of its root below the accelerated directory, as last known.
     pub path: PathBuf,

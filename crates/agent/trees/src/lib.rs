@@ -18,12 +18,14 @@ pub mod limits;
 mod mark;
 mod names;
 mod open_tree;
+mod opening;
 mod probe;
 mod record;
 mod registry;
 mod resolve;
 mod room;
 mod saving;
+mod telling;
 mod unopened;
 mod waiting;
 

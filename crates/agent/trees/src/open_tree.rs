@@ -19,7 +19,7 @@ use types::{HasErrno, Identity, Step};
 use crate::files::TreeFiles;
 use crate::limits;
 use crate::record::TreeRecord;
-use crate::waiting::Waiting;
+use crate::waiting::WaitingNames;
 
 /// Names in the directory of a tree.
 pub(crate) const LOG: &str = "log";
@@ -41,8 +41,8 @@ pub struct OpenTree {
     pub(crate) totals: Arc<Totals>,
     /// Path of the directory below the accelerated directory, as the record has it.
     pub(crate) recorded_path: PathBuf,
-    /// What could not be brought to the global store.
-    pub(crate) waiting: Mutex<Waiting>,
+    /// Nodes that could not be brought to the global store.
+    pub(crate) waiting: Mutex<WaitingNames>,
     /// Whether the directory's own name survives a crash of the machine.
     named: AtomicBool,
     /// Sequence up to which the log survives a crash of the machine.

@@ -14,9 +14,9 @@ use types::{HasErrno, Identity, reported};
 use crate::applying::Applying;
 use crate::mark;
 use crate::open_tree::{DATA, OpenTree};
+use crate::opening::saved_name;
 use crate::registry::Trees;
 use crate::saving::Saving;
-use crate::unopened::saved_name;
 use crate::waiting::is_early;
 
 impl Trees {

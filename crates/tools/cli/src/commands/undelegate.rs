@@ -16,15 +16,15 @@ use crate::exit::{self, Failure, out};
 use crate::limits::HIDDEN_MOUNTS_MAX;
 use crate::{delegated, link, mounts, place, shell};
 
-/// What is known here of a holder.
+/// Knowledge of a holder, as far as this node has it.
 enum Evidence {
-    /// It serves the directory now.
+    /// A process serves the directory now.
     Serves,
     /// Nobody serves its burst buffer, where so many names wait.
     Waits(u64),
-    /// Its burst buffer is here, and nothing waits in it.
+    /// The holder's burst buffer is here, and nothing waits in it.
     NothingWaits,
-    /// Its burst buffer is not here.
+    /// The holder's burst buffer is not here.
     Unknown,
 }
 

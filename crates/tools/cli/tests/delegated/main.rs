@@ -1,4 +1,4 @@
-//! What bad luck gets in delegated directories, as its user meets it.
+//! Delegated directories that meet bad luck, as their user sees it.
 
 #[path = "../common/mod.rs"]
 mod common;
