@@ -22,8 +22,10 @@
 
 mod acting;
 mod below;
+mod clearing;
 mod creating;
 mod dressing;
+mod filling;
 mod finishing;
 mod items;
 mod jobs;
@@ -50,6 +52,7 @@ use types::{HasErrno, Identity};
 use crate::delegated::DelegatedTree;
 use crate::limits;
 use crate::state::{BelowState, NodeName, NodeNumber};
+use filling::Filling;
 use finishing::Unsynced;
 use items::{Item, Progress};
 pub use request::{ApplyProgress, ApplyReport, ApplyRequest, Contents, StoreTree, StuckNode};
@@ -89,6 +92,7 @@ struct Run<'a> {
     contested: Vec<NodeNumber>,
     /// Nodes that have lost a name to another, and have a hidden one now.
     parked: Vec<NodeNumber>,
+    filling: Filling,
     unsynced: Unsynced,
     progress: ApplyProgress,
     report: ApplyReport,
@@ -140,6 +144,7 @@ impl Run<'_> {
             touched: BTreeSet::new(),
             contested: Vec::new(),
             parked: Vec::new(),
+            filling: Filling::default(),
             unsynced: Unsynced::default(),
             progress: ApplyProgress::default(),
             report: ApplyReport::default(),
@@ -155,6 +160,7 @@ impl Run<'_> {
             self.progress.nodes_left += 1;
             self.progress.bytes_left += bytes;
         }
+        self.forget_unseen(order);
         if order.is_empty() || !self.open_syncs() {
             return self.report;
         }
@@ -174,8 +180,9 @@ impl Run<'_> {
         self.report
     }
 
-    /// Brings nodes that have names to the store: directories first, one level after the other.
+    /// Brings nodes that have names to the store: what is in new directories with these, then other directories, one level after the other.
     fn bring_in_any_order(&mut self, order: &[NodeNumber]) {
+        self.fill_new_directories(order);
         let is_living = |number: &NodeNumber| *number != NodeNumber::ROOT && !self.item(*number).is_tombstone();
         let living = order.iter().copied().filter(is_living);
         let (directories, mut others): (Vec<NodeNumber>, Vec<NodeNumber>) =

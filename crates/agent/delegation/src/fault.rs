@@ -18,6 +18,8 @@ pub const APPLY_POINTS: &[&str] = &[
     "apply.logged",
     "apply.begun",
     "apply.created",
+    "apply.filled",
+    "apply.revealed",
     "apply.renamed",
     "apply.linked",
     "apply.unlinked",

@@ -22,6 +22,16 @@ pub trait HiddenFiles: Send + Sync {
         mode: u32,
     ) -> io::Result<(Found, Box<dyn StoreFile>)>;
 
+    /// Creates an empty regular file as [`create_hidden`](HiddenFiles::create_hidden) does, under a name that is not hidden itself: its
+    /// directory is, or one above that. `EEXIST` if the name exists.
+    fn create_within(
+        &self,
+        caller: &Caller,
+        parent: &Inode,
+        name: &OsStr,
+        mode: u32,
+    ) -> io::Result<(Found, Box<dyn StoreFile>)>;
+
     /// Makes something without data under a hidden name. `EEXIST` if the name exists.
     fn make_hidden(&self, caller: &Caller, parent: &Inode, name: &OsStr, new: NewName<'_>) -> io::Result<()>;
 

@@ -8,7 +8,7 @@ use global_store::StoreFile;
 use global_store::calls::StoreCall;
 use global_store::hidden::is_hidden;
 use global_store::posix::reopen_as_path;
-use namespace::{Caller, Found, HiddenFiles, Inode, NameKind, NewMode, NewName, component, with_umask};
+use namespace::{Caller, Found, HiddenFiles, Inode, NameKind, NewMode, NewName, component, plain, with_umask};
 use rustix::fs::{self, Mode, OFlags};
 use rustix::io::Errno;
 
@@ -19,6 +19,26 @@ fn hidden(name: &OsStr) -> Result<&OsStr, Errno> {
     if is_hidden(name) { Ok(name) } else { Err(Errno::INVAL) }
 }
 
+impl PosixNamespace {
+    /// Creates an empty regular file with these permission bits, which nobody sees yet.
+    fn create_at(
+        &self,
+        caller: &Caller,
+        parent: &Inode,
+        name: &OsStr,
+        mode: u32,
+    ) -> io::Result<(Found, Box<dyn StoreFile>)> {
+        let directory = descriptor_of(parent)?;
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let open = |mode| fs::openat(directory, name, flags, Mode::from_raw_mode(mode & 0o7777));
+        let created = self.impersonator.act(caller, judge(NewMode { mode, umask: 0 }, parent), || {
+            self.change(StoreCall::Create, || with_umask(mode, 0, open))
+        })?;
+        let found = self.look_at(reopen_as_path(created.as_fd())?)?;
+        Ok((found, self.store.file_created(created)))
+    }
+}
+
 impl HiddenFiles for PosixNamespace {
     fn create_hidden(
         &self,
@@ -27,23 +47,24 @@ impl HiddenFiles for PosixNamespace {
         name: &OsStr,
         mode: u32,
     ) -> io::Result<(Found, Box<dyn StoreFile>)> {
-        let (directory, name) = (descriptor_of(parent)?, hidden(name)?);
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let open = |mode| fs::openat(directory, name, flags, Mode::from_raw_mode(mode & 0o7777));
-        let create = || {
-            self.impersonator.act(caller, judge(NewMode { mode, umask: 0 }, parent), || {
-                self.change(StoreCall::Create, || with_umask(mode, 0, open))
-            })
-        };
-        let created = match create() {
+        let name = hidden(name)?;
+        match self.create_at(caller, parent, name, mode) {
             Err(error) if error.raw_os_error() == Some(libc::EEXIST) => {
                 self.remove_at(caller, parent, name, NameKind::File)?;
-                create()?
+                self.create_at(caller, parent, name, mode)
             }
-            created => created?,
-        };
-        let found = self.look_at(reopen_as_path(created.as_fd())?)?;
-        Ok((found, self.store.file_created(created)))
+            created => created,
+        }
+    }
+
+    fn create_within(
+        &self,
+        caller: &Caller,
+        parent: &Inode,
+        name: &OsStr,
+        mode: u32,
+    ) -> io::Result<(Found, Box<dyn StoreFile>)> {
+        self.create_at(caller, parent, plain(name)?, mode)
     }
 
     fn make_hidden(&self, caller: &Caller, parent: &Inode, name: &OsStr, new: NewName<'_>) -> io::Result<()> {

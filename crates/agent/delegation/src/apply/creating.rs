@@ -5,11 +5,12 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
+use concurrency::Mutex;
 use global_store::StoreFile;
 use namespace::{Found, Inode, NameKind, NewMode, NewName};
 use types::{HasErrno, reported};
 
-use super::acting::{creating, os};
+use super::acting::{creating, is_hidden_name, os};
 use super::below::is_absent;
 use super::dressing::Dressing;
 use super::{Hands, Run};
@@ -24,7 +25,11 @@ pub(super) struct Creation {
     pub state: Arc<NodeState>,
     /// Directory of the first name.
     pub parent: Arc<Inode>,
-    pub hidden: NodeName,
+    /// Name that it gets: a hidden one, or its own in a directory that nobody sees yet.
+    pub name: NodeName,
+    /// Locked while a name is made in a directory that nobody sees yet: systems make one name of a directory at a time, and who waits for
+    /// that in the system asks for the directory's attributes more often.
+    pub turn: Option<Arc<Mutex<()>>>,
 }
 
 pub(super) fn kind_of(state: &NodeState) -> NameKind {
@@ -55,24 +60,24 @@ impl Run<'_> {
         (item.identity, item.names, item.located) = (None, Vec::new(), true);
         self.touched.insert(target);
         let is_noted = self.note(number, std::slice::from_ref(&hidden))?;
-        Ok(is_noted.then_some(Creation { state, parent, hidden }))
+        Ok(is_noted.then_some(Creation { state, parent, name: hidden, turn: None }))
     }
 
     /// Notes where a new node is.
     pub(super) fn created(&mut self, creation: &Creation, inode: Arc<Inode>) {
-        let (state, hidden) = (&creation.state, creation.hidden.clone());
+        let (state, name) = (&creation.state, creation.name.clone());
         let (number, identity) = (state.number, inode.identity().clone());
         self.owners.insert(identity.clone(), number);
         if state.kind == NodeKind::Directory {
             self.directories.insert(number, Arc::clone(&inode));
         }
         let item = self.item_mut(number);
-        item.dressed = state.kind != NodeKind::Directory;
-        (item.identity, item.names, item.inode) = (Some(identity), vec![hidden], Some(inode));
+        (item.dressed, item.is_made) = (state.kind != NodeKind::Directory, true);
+        (item.identity, item.names, item.inode) = (Some(identity), vec![name], Some(inode));
     }
 
     /// Removes what an earlier creation has left elsewhere.
-    fn remove_leftovers(&mut self, number: NodeNumber, hidden: &NodeName) -> io::Result<()> {
+    pub(super) fn remove_leftovers(&mut self, number: NodeNumber, hidden: &NodeName) -> io::Result<()> {
         let item = self.item(number);
         if item.identity.is_some() {
             return Ok(());
@@ -80,7 +85,7 @@ impl Run<'_> {
         let (names, state) = (item.names.clone(), Arc::clone(&item.state));
         for name in names.iter().filter(|name| *name != hidden) {
             let Some(parent) = self.directory(name.parent)? else { continue };
-            match self.hands.remove_at(&state.creator, (&parent, name), kind_of(&state)) {
+            match self.hands.clear(&state.creator, (&parent, name), kind_of(&state)) {
                 Err(error) if !is_absent(&error) => return Err(error),
                 _ => {}
             }
@@ -90,27 +95,33 @@ impl Run<'_> {
 }
 
 impl Hands {
-    /// Creates a node under its hidden name, which the log has.
+    /// Creates a node under a name that nobody sees, for which the log has all.
     pub(super) fn carry_out(&self, creation: &Creation) -> io::Result<Arc<Inode>> {
-        let Creation { state, parent, hidden } = creation;
+        let Creation { state, parent, .. } = creation;
         let found = match state.kind {
-            NodeKind::File => self.create_file(state, parent, hidden)?,
-            _ => self.make(state, parent, hidden)?,
+            NodeKind::File => self.create_file(creation)?,
+            _ => self.make(creation)?,
         };
         fault::point("apply.created");
         self.store.namespace.identify(&found.inode, &|_| true)?;
-        if state.kind != NodeKind::Directory {
-            let has_acl = self.hands_down_acl(parent)?;
+        let has_acl = self.hands_down_acl(parent)?;
+        if state.kind == NodeKind::Directory {
+            // It hands down what it has got itself, until it gets its attributes.
+            self.acls.lock().insert(found.inode.identity().clone(), has_acl);
+        } else {
             self.dress(&found.inode, state, &found.attributes, Dressing { is_new: true, has_acl })?;
         }
         Ok(Arc::new(found.inode))
     }
 
-    fn create_file(&self, state: &NodeState, parent: &Inode, hidden: &NodeName) -> io::Result<Found> {
-        let files = self.store.namespace.hidden_files();
-        let (found, file) = creating(&state.creator, &|caller| {
-            files.create_hidden(caller, parent, os(hidden), u32::from(state.mode & 0o777))
+    fn create_file(&self, Creation { state, parent, name, turn }: &Creation) -> io::Result<Found> {
+        let (files, mode) = (self.store.namespace.hidden_files(), u32::from(state.mode & 0o777));
+        let turn = turn.as_ref().map(|turn| turn.lock());
+        let (found, file) = creating(&state.creator, &|caller| match is_hidden_name(name) {
+            true => files.create_hidden(caller, parent, os(name), mode),
+            false => files.create_within(caller, parent, os(name), mode),
         })?;
+        drop(turn);
         fault::point("apply.begun");
         self.write(state, &*file)?;
         Ok(found)
@@ -127,23 +138,30 @@ impl Hands {
         Ok(())
     }
 
-    fn make(&self, state: &NodeState, parent: &Inode, hidden: &NodeName) -> io::Result<Found> {
+    fn make(&self, Creation { state, parent, name, turn }: &Creation) -> io::Result<Found> {
         let mode = |mode: u16| NewMode { mode: u32::from(mode & 0o777), umask: 0 };
         let new = match state.kind {
             NodeKind::Directory => NewName::Directory(mode(state.mode | OWNER_WORKS)),
             NodeKind::Symlink => NewName::Symlink(OsStr::from_bytes(&state.target)),
             kind => NewName::Special { kind: kind.file_type(), mode: mode(state.mode), device: state.device },
         };
-        let files = self.store.namespace.hidden_files();
-        let make = || creating(&state.creator, &|caller| files.make_hidden(caller, parent, os(hidden), new));
+        let (below, is_hidden) = (&self.store.namespace, is_hidden_name(name));
+        let make = || {
+            creating(&state.creator, &|caller| match is_hidden {
+                true => below.hidden_files().make_hidden(caller, parent, os(name), new),
+                false => below.make(caller, parent, os(name), new),
+            })
+        };
+        let turn = turn.as_ref().map(|turn| turn.lock());
         match make() {
-            Err(error) if error.errno() == Some(libc::EEXIST) => {
-                self.remove_at(&state.creator, (parent, hidden), kind_of(state))?;
+            Err(error) if is_hidden && error.errno() == Some(libc::EEXIST) => {
+                self.clear(&state.creator, (parent, name), kind_of(state))?;
                 make()?;
             }
             made => made?,
         }
+        drop(turn);
         fault::point("apply.begun");
-        self.lookup_at((parent, hidden))
+        self.lookup_at((parent, name))
     }
 }

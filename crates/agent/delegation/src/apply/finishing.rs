@@ -36,6 +36,11 @@ impl Hands {
         self.dress(inode, state, &below, Dressing::KNOWN)
     }
 
+    /// Brings the attributes of a directory that is in its place.
+    pub(super) fn finish_directory(&self, inode: &Inode, state: &NodeState, how: Dressing) -> io::Result<()> {
+        self.dress(inode, state, &self.store.namespace.attributes(inode)?, how)
+    }
+
     /// Writes the content of a file that the store has, if it may differ.
     fn rewrite(&self, inode: &Inode, state: &NodeState, below: &FileAttributes, doubtful: bool) -> io::Result<bool> {
         let is_equal = below.size == state.size && !doubtful;
@@ -99,9 +104,14 @@ impl Run<'_> {
         true
     }
 
+    /// Whether many nodes wait for a sync of the store.
+    pub(super) fn is_sync_due(&self) -> bool {
+        self.unsynced.brought.len() + self.unsynced.removed.len() >= limits::SYNCED_NODES
+    }
+
     /// Syncs the store if many nodes wait for it.
     pub(super) fn sync_some(&mut self) {
-        if self.unsynced.brought.len() + self.unsynced.removed.len() >= limits::SYNCED_NODES {
+        if self.is_sync_due() {
             self.sync_store();
             // The next point is opened before anything more is changed.
             self.unsynced.point = self.hands.store.namespace.store().sync_point().ok();
@@ -186,7 +196,7 @@ impl Run<'_> {
             };
             return Ok(Some(Job::SetTimes(Arc::new(state), inode)));
         };
-        let (state, inode) = (Arc::clone(&item.state), item.inode.clone());
+        let (state, inode, is_made) = (Arc::clone(&item.state), item.inode.clone(), item.is_made);
         if !self.may_begin() {
             return Ok(None);
         }
@@ -194,7 +204,11 @@ impl Run<'_> {
             NodeNumber::ROOT => Arc::clone(&self.hands.store.root),
             _ => inode.ok_or(io::ErrorKind::NotFound)?,
         };
-        Ok(Some(Job::Finish(state, inode)))
+        let how = match is_made {
+            true => Dressing { is_new: true, has_acl: self.hands.hands_down_acl(&inode)? },
+            false => Dressing::KNOWN,
+        };
+        Ok(Some(Job::Finish(state, inode, how)))
     }
 
     pub(super) fn depth(&self, number: NodeNumber) -> usize {

@@ -35,6 +35,8 @@ pub(super) struct Item {
     pub doubtful: bool,
     /// Whether this apply has created the node with all its attributes.
     pub dressed: bool,
+    /// Whether this apply has created the node.
+    pub is_made: bool,
     /// Whether this apply has given a directory its attributes.
     pub is_finished: bool,
     /// Whether the progress of this apply counts the node among those that are left.
@@ -59,6 +61,7 @@ impl Item {
             noted,
             doubtful,
             dressed: false,
+            is_made: false,
             is_finished: false,
             is_left: false,
         }

@@ -11,6 +11,7 @@ use super::Hands;
 use super::acting::{changing, os};
 use super::below::is_absent;
 use super::creating::{Creation, kind_of};
+use super::dressing::Dressing;
 use crate::fault;
 use crate::state::{NodeKind, NodeName, NodeNumber, NodeState};
 
@@ -24,7 +25,7 @@ pub(super) enum Job {
     /// Bring it to its names, and bring content and attributes.
     Settle(Settling),
     /// Give a directory its attributes.
-    Finish(Arc<NodeState>, Arc<Inode>),
+    Finish(Arc<NodeState>, Arc<Inode>, Dressing),
     /// Set a directory's times again.
     SetTimes(Arc<NodeState>, Arc<Inode>),
     /// Remove it from the store.
@@ -76,7 +77,7 @@ impl Job {
         match self {
             Job::Create(creation) => creation.state.number,
             Job::Settle(settling) => settling.state.number,
-            Job::Finish(state, _) | Job::SetTimes(state, _) => state.number,
+            Job::Finish(state, ..) | Job::SetTimes(state, _) => state.number,
             Job::Remove(removal) => removal.state.number,
         }
     }
@@ -85,7 +86,7 @@ impl Job {
     pub(super) fn directory(&self) -> NodeNumber {
         let first = |places: &[Place]| places.first().map(|place| place.1.parent);
         let directory = match self {
-            Job::Create(creation) => Some(creation.hidden.parent),
+            Job::Create(creation) => Some(creation.name.parent),
             Job::Settle(settling) => first(&settling.wanted),
             Job::Finish(..) | Job::SetTimes(..) => None,
             Job::Remove(removal) => first(&removal.at),
@@ -108,7 +109,7 @@ impl Hands {
         match job {
             Job::Create(creation) => self.carry_out(creation).map(Outcome::Created),
             Job::Settle(settling) => self.settle(settling),
-            Job::Finish(state, inode) => self.finish(inode, state, false).map(|()| Outcome::Finished),
+            Job::Finish(state, inode, how) => self.finish_directory(inode, state, *how).map(|()| Outcome::Finished),
             Job::SetTimes(state, inode) => self.dress_times(inode, state).map(|()| Outcome::Finished),
             Job::Remove(removal) => self.remove(removal),
         }
@@ -193,8 +194,14 @@ impl Hands {
             Some(identity) => self.find(identity, &removal.at)?.0,
             None => removal.at.iter().collect(),
         };
+        let (creator, kind) = (&removal.state.creator, kind_of(&removal.state));
         for place in &places {
-            self.remove_name(&removal.state, place)?;
+            // What has no identity yet and is a directory may have something in it that nobody has seen.
+            let cleared = match removal.identity {
+                Some(_) => self.remove_name(&removal.state, place),
+                None => self.clear(creator, (&place.0, &place.1), kind),
+            };
+            cleared.or_else(|error| if is_absent(&error) { Ok(()) } else { Err(error) })?;
             fault::point("apply.removed");
         }
         Ok(Outcome::Removed(places.iter().map(|place| place.1.parent).collect()))

@@ -5,7 +5,7 @@ use std::io;
 
 use global_store::hidden::is_hidden;
 use global_store::{Access, StoreFile};
-use namespace::{Caller, Found, HiddenFiles, Inode, NameKind, NewMode, NewName, component};
+use namespace::{Caller, Found, HiddenFiles, Inode, NameKind, NewMode, NewName, component, plain};
 use rustix::fs::{FileType, RenameFlags};
 use rustix::io::Errno;
 
@@ -126,6 +126,26 @@ fn hidden(name: &OsStr) -> Result<&OsStr, Errno> {
     if is_hidden(name) { Ok(name) } else { Err(Errno::INVAL) }
 }
 
+impl MemoryNamespace {
+    fn create_at(
+        &self,
+        caller: &Caller,
+        parent: &Inode,
+        name: &OsStr,
+        mode: u32,
+    ) -> io::Result<(Found, Box<dyn StoreFile>)> {
+        let (kind, mode) = (FileType::RegularFile, NewMode { mode, umask: 0 });
+        self.make_at(caller, parent, name, NewName::Special { kind, mode, device: 0 })?;
+        let tree = self.tree();
+        let found = MemoryNamespace::found(&tree, tree.find(number_of(parent)?, name)?.ok_or(Errno::NOENT)?)?;
+        let Content::File(anchor) = &tree.get(number_of(&found.inode)?)?.content else {
+            return Err(Errno::STALE.into());
+        };
+        let file = anchor.open(Access::Write)?;
+        Ok((found, file))
+    }
+}
+
 impl HiddenFiles for MemoryNamespace {
     fn create_hidden(
         &self,
@@ -134,22 +154,24 @@ impl HiddenFiles for MemoryNamespace {
         name: &OsStr,
         mode: u32,
     ) -> io::Result<(Found, Box<dyn StoreFile>)> {
-        let (kind, mode) = (FileType::RegularFile, NewMode { mode, umask: 0 });
-        let make = || self.make_at(caller, parent, hidden(name)?, NewName::Special { kind, mode, device: 0 });
-        match make() {
+        let name = hidden(name)?;
+        match self.create_at(caller, parent, name, mode) {
             Err(error) if error.raw_os_error() == Some(libc::EEXIST) => {
                 self.remove_at(caller, parent, name, NameKind::File)?;
-                make()?;
+                self.create_at(caller, parent, name, mode)
             }
-            made => made?,
+            created => created,
         }
-        let found = self.find_hidden(parent, name)?;
-        let tree = self.tree();
-        let Content::File(anchor) = &tree.get(number_of(&found.inode)?)?.content else {
-            return Err(Errno::STALE.into());
-        };
-        let file = anchor.open(Access::Write)?;
-        Ok((found, file))
+    }
+
+    fn create_within(
+        &self,
+        caller: &Caller,
+        parent: &Inode,
+        name: &OsStr,
+        mode: u32,
+    ) -> io::Result<(Found, Box<dyn StoreFile>)> {
+        self.create_at(caller, parent, plain(name)?, mode)
     }
 
     fn make_hidden(&self, caller: &Caller, parent: &Inode, name: &OsStr, new: NewName<'_>) -> io::Result<()> {
