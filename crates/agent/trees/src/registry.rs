@@ -150,8 +150,9 @@ impl Trees {
         how: &Applying<'_>,
         waits: bool,
     ) -> io::Result<Option<ApplyReport>> {
-        let mut last = ApplyReport::default();
+        let mut last = (0, ApplyReport::default());
         for _ in 0..limits::GIVE_BACK_TRIES {
+            let waiting = tree.tree.pending_len();
             let report = tree.apply(how, None)?;
             if !report.stuck.is_empty() || report.interrupted {
                 return Ok(Some(report));
@@ -163,10 +164,11 @@ impl Trees {
                 let ending = concurrency::spawn_joined("give back", move || trees.let_go(&tree))?;
                 return if waits { ending.join().map_or(Ok(None), |ended| ended.map(|()| None)) } else { Ok(None) };
             }
-            last = report;
+            last = (waiting, report);
         }
         // Programs go on changing it, or have a file open.
-        if tree.tree.pending_len() > 0 && last.applied + last.removed + last.changed == 0 {
+        let (waiting, last) = last;
+        if waiting > 0 && tree.tree.pending_len() > 0 && last.applied + last.removed + last.changed == 0 {
             let error = reported(libc::EAGAIN, "names wait that were neither brought nor refused");
             return Ok(Some(ApplyReport { stuck: vec![failure(&error)], ..last }));
         }

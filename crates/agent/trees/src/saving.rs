@@ -9,7 +9,7 @@ use std::os::unix::fs::{PermissionsExt, chown, lchown, symlink};
 use std::path::{Path, PathBuf};
 
 use delegation::{DataPlace, NodeKind, NodeNumber, NodeState};
-use types::{Step, Timestamp};
+use types::{Step, Timestamp, reported};
 
 use crate::files::local_name;
 
@@ -40,11 +40,14 @@ impl<'a> Saving<'a> {
 
     /// Saves a node, and all that is below it, in the directory `saved` under `name` or a free name like it. Files share their data
     /// with the tree's own. Sockets, fifos and devices are left out, and so is content that only the global store has. Returns the
-    /// path. All is durable then.
+    /// path. All is durable then. Errors: `ENODATA` if there is nothing to save.
     pub fn save(&self, top: NodeNumber, saved: &Path, name: &OsStr) -> io::Result<PathBuf> {
         fs::create_dir_all(saved).step("make the directory of saved files")?;
         let to = free_name(saved, name)?;
         self.save_as(top, &to).step("save what waits in a delegated directory")?;
+        if fs::symlink_metadata(&to).is_err() {
+            return Err(reported(libc::ENODATA, "the burst buffer has nothing of it that could be saved"));
+        }
         rustix::fs::syncfs(fs::File::open(saved)?).map_err(io::Error::from).step("sync saved files")?;
         Ok(to)
     }
