@@ -201,8 +201,14 @@ impl TreeFiles {
         if let Some(written) = using.map_or(Ok(None), |using| using.overlay(&content))? {
             return Ok(Some(written));
         }
-        let NotedContent { size, mtime, ctime, .. } = content;
-        Ok(Some(Overlay { ahead: true, size, blocks: size.div_ceil(512), mtime, ctime, below: None }))
+        let NotedContent { size, mtime, ctime, place, .. } = content;
+        // Large files may have holes, which programs look for.
+        let local = match place {
+            DataPlace::Replica(number) if size > limits::WITHOUT_HOLES_BYTES => self.shared.directory.stat(number)?,
+            _ => None,
+        };
+        let blocks = local.map_or(size.div_ceil(512), |stat| stat.st_blocks as u64);
+        Ok(Some(Overlay { ahead: true, size, blocks, mtime, ctime, below: None }))
     }
 
     /// Brings size and time of what was written into the tree. Needed before the tree's times are set, and before an apply.

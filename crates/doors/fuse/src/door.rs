@@ -216,7 +216,7 @@ impl Door {
         if !self.is_doubtful(&known) {
             let named = name.and_then(|name| self.trusted_name(parent, name, known.id));
             entry.entry_valid = self.valid(&known, named);
-            entry.attr_valid = self.valid(&known, self.trusted_attributes(&known, found.attributes.mode));
+            entry.attr_valid = self.valid(&known, None);
         }
         (known, entry)
     }
@@ -237,7 +237,7 @@ impl Door {
 
     pub(crate) fn told(&self, known: &Known, attributes: &FileAttributes) -> AttrReply {
         self.keep_told(known, attributes);
-        AttrReply { attr: self.shown(attributes), valid: self.attributes_valid(known, attributes.mode) }
+        AttrReply { attr: self.shown(attributes), valid: self.attributes_valid(known) }
     }
 
     /// Returns the owner to which an open file's descriptors are charged.
@@ -310,17 +310,13 @@ impl Door {
                 self.retire(&newest);
             }
         })?;
-        let has_window = open.has_window_right();
-        if has_window {
+        if open.has_window_right() {
             announced.iter().for_each(Announced::grant);
-        }
-        let unseen = has_window || (opened.backing.is_some() && open.maps_for_writing());
-        if (unseen && known.may_change_unseen() && known.node.is_exclusive() || has_window)
-            && let Some(notifier) = self.notifier()
-        {
-            // The attributes that the kernel has would stay valid for a while, and it sees neither writes to a window nor
-            // stores to a mapped replica.
-            let _ = notifier.inval_inode(known.id, -1, 0);
+            if let Some(notifier) = self.notifier() {
+                // The attributes that the kernel has would stay valid for a while, and it does not see writes to a
+                // window.
+                let _ = notifier.inval_inode(known.id, -1, 0);
+            }
         }
         opened.handle = self.handles.add_file(FileOf { known: known.clone(), open, bypasses: opened.bypasses() });
         Ok(opened)

@@ -30,27 +30,13 @@ pub struct Known {
     pub open: Mutex<OpenState>,
     /// Whether a newer number stands for this file. Opens through this one may then have an older version.
     retired: AtomicBool,
-    /// Whether programs may have changed the file without a request: through a mapping of a replica, or a window.
-    unseen: AtomicBool,
     /// FileAttributes last shown to the kernel, for use while the global store hangs.
     pub told: Mutex<Option<FileAttributes>>,
 }
 
 impl Known {
     fn new(id: NodeId, node: Arc<Node>) -> Arc<Known> {
-        let (retired, unseen) = (AtomicBool::new(false), AtomicBool::new(false));
-        Arc::new(Known { id, node, open: Mutex::default(), retired, unseen, told: Mutex::default() })
-    }
-
-    /// Notes that programs may change the file without a request. Returns whether that is new. It holds until the kernel
-    /// forgets the node, since nothing tells when the last mapping goes.
-    pub fn may_change_unseen(&self) -> bool {
-        !self.unseen.swap(true, Ordering::AcqRel)
-    }
-
-    /// Whether programs may have changed the file without a request.
-    pub fn changes_unseen(&self) -> bool {
-        self.unseen.load(Ordering::Acquire)
+        Arc::new(Known { id, node, open: Mutex::default(), retired: AtomicBool::new(false), told: Mutex::default() })
     }
 
     /// Returns whether a newer number stands, or will stand, for this file.

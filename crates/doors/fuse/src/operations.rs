@@ -94,7 +94,6 @@ impl Filesystem for Door {
     fn symlink(&self, req: &Request, parent: NodeId, name: &OsStr, target: &OsStr) -> Done<Entry> {
         let directory = self.node(parent)?;
         let found = self.agent.make_symlink(&caller(req), &directory.node, name, target)?;
-        self.overtake(&directory);
         Ok(self.entry(found, parent, Some(name)).1)
     }
 
@@ -103,7 +102,6 @@ impl Filesystem for Door {
         let new = NewMode { mode, umask };
         let directory = self.node(parent)?;
         let found = self.agent.make_node(&caller(req), &directory.node, name, new, rdev)?;
-        self.overtake(&directory);
         Ok(self.entry(found, parent, Some(name)).1)
     }
 
@@ -111,7 +109,6 @@ impl Filesystem for Door {
         let new = NewMode { mode, umask };
         let directory = self.node(parent)?;
         let found = self.agent.make_directory(&caller(req), &directory.node, name, new)?;
-        self.overtake(&directory);
         Ok(self.entry(found, parent, Some(name)).1)
     }
 
@@ -120,7 +117,6 @@ impl Filesystem for Door {
         let directory = self.node(parent)?;
         self.agent.unlink(&caller(req), &directory.node, name)?;
         self.trusted.removed(parent, name);
-        self.overtake(&directory);
         Ok(())
     }
 
@@ -128,7 +124,6 @@ impl Filesystem for Door {
         let directory = self.node(parent)?;
         self.agent.remove_directory(&caller(req), &directory.node, name)?;
         self.trusted.removed(parent, name);
-        self.overtake(&directory);
         Ok(())
     }
 
@@ -144,14 +139,12 @@ impl Filesystem for Door {
         let _working = self.work_for(req);
         let (from, to) = (self.node(parent)?, self.node(to)?);
         let exchanges = flags & libc::RENAME_EXCHANGE != 0;
-        let moved = self.trusted.moves((parent, name), (to.id, new_name), exchanges);
+        self.trusted.moves((parent, name), (to.id, new_name), exchanges);
         let (old, new) = ((&*from.node, name), (&*to.node, new_name));
         self.agent.rename(&caller(req), old, new, flags, &|| req.interrupted())?;
         if !exchanges {
             self.trusted.removed(parent, name);
         }
-        let moved = moved.into_iter().flatten().filter_map(|node| self.nodes.get(node));
-        [from, to].into_iter().chain(moved).for_each(|known| self.overtake(&known));
         Ok(())
     }
 
@@ -159,7 +152,6 @@ impl Filesystem for Door {
         let _working = self.work_for(req);
         let (known, parent) = (self.node(node)?, self.node(to)?);
         let found = self.agent.link(&caller(req), &known.node, &parent.node, new_name)?;
-        self.overtake(&parent);
         Ok(self.entry(found, to, Some(new_name)).1)
     }
 
@@ -335,7 +327,6 @@ impl Filesystem for Door {
         let _working = self.work_for(req);
         let known = self.node(node)?;
         self.agent.set_xattr(&caller(req), &known.node, name, value, flags as u32, kill_sgid)?;
-        self.overtake(&known);
         Ok(())
     }
 
@@ -359,7 +350,6 @@ impl Filesystem for Door {
         let _working = self.work_for(req);
         let known = self.node(node)?;
         self.agent.remove_xattr(&caller(req), &known.node, name)?;
-        self.overtake(&known);
         Ok(())
     }
 
@@ -411,7 +401,6 @@ impl Filesystem for Door {
         self.pages_of(node).into_iter().for_each(|pages| pages.changed(node));
         let file = self.handles.file(handle)?;
         self.agent.allocate(&file.open, mode as u32, ByteRange::at(offset, len), req.uid != 0)?;
-        self.overtake(&file.known);
         Ok(())
     }
 
@@ -437,9 +426,7 @@ impl Filesystem for Door {
         if agent::is_of_flags(command) {
             let _working = self.work_for(req);
             let known = self.node(node)?;
-            let flags = self.agent.flags(&caller(req), &known.node, command, input)?;
-            self.overtake(&known);
-            return Ok((0, flags));
+            return Ok((0, self.agent.flags(&caller(req), &known.node, command, input)?));
         }
         if command != window::attach::CONTROL {
             return Err(Errno::ENOTTY);
@@ -486,14 +473,11 @@ impl Door {
         let charge = Charge::take(self.owner(req.uid)).map_err(std::io::Error::from)?;
         let created = self.agent.create(&caller(req), &directory.node, name, new, exclusive, mode);
         let (found, open) = created.map_err(self.failed("create", &directory.node))?;
-        self.overtake(&directory);
         let (known, mut entry) = self.entry(found, parent, name);
         match self.admit(req, &known, (open, Some(charge)), announced) {
             Ok(opened) => {
                 if self.agent.is_windowed(&known.node) {
                     entry.attr_valid = Duration::ZERO;
-                } else if known.changes_unseen() {
-                    entry.attr_valid = self.attributes_valid(&known, entry.attr.mode);
                 }
                 Ok((entry, opened))
             }

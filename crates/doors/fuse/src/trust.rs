@@ -1,13 +1,12 @@
 //! Trust of the kernel in what it was told. It lasts longest where nobody else changes files, and ends when it is told so.
 //!
-//! T1. Names in a directory that is held exclusively, absent ones included, and attributes of such files are trusted for
+//! T1. Names in a directory that is held exclusively, absent ones included, are trusted for
 //! [`EXCLUSIVE_TRUSTED`](limits::EXCLUSIVE_TRUSTED). The kernel itself drops what a program's own call changes.
 //! T2. A name is noted first, and its directory then found to be exclusive still. So a name that is trusted is noted when the
 //! exclusivity ends, and is expired.
-//! T3. Attributes are not trusted so long where a program changes them and the kernel does not see it. That is a file that may
-//! be mapped from its replica, or have a window, or whose set-id bits a write takes away.
-//! T4. An answer about attributes that a change overtakes is not believed: the kernel is notified before the change is answered.
-//! T5. The kernel of another machine trusts nothing of this.
+//! T3. Attributes are trusted no longer than elsewhere. An answer that another program's change overtakes may be believed, and
+//! nobody would correct it.
+//! T4. The kernel of another machine trusts nothing of this.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -22,7 +21,6 @@ use crate::nodes::{ForgottenNode, Known, Nodes};
 
 /// Node that stands for an absent name.
 const ABSENT: NodeId = 0;
-const SET_ID: u32 = libc::S_ISUID | libc::S_ISGID;
 
 /// Names that the kernel trusts while their directory is held exclusively.
 #[derive(Default)]
@@ -76,13 +74,8 @@ impl TrustedNames {
     }
 
     /// Notes that a name is being changed to another: the kernel takes its trust along. Comes before the change. `exchanges`: the
-    /// other name becomes this one. Returns the nodes whose names change, as far as they are noted.
-    pub fn moves(
-        &self,
-        (from, name): (NodeId, &OsStr),
-        (to, new_name): (NodeId, &OsStr),
-        exchanges: bool,
-    ) -> [Option<NodeId>; 2] {
+    /// other name becomes this one.
+    pub fn moves(&self, (from, name): (NodeId, &OsStr), (to, new_name): (NodeId, &OsStr), exchanges: bool) {
         let mut names = self.names.lock();
         let (moved, other) = (names.get(from, name), names.get(to, new_name));
         if let Some(node) = moved {
@@ -91,7 +84,6 @@ impl TrustedNames {
         if let Some(other) = other.filter(|_| exchanges) {
             names.set(from, name, other);
         }
-        [moved, other.filter(|_| exchanges)]
     }
 
     /// Drops a name, which was removed: the kernel asks for it again.
@@ -155,12 +147,9 @@ impl Door {
         trusted.unwrap_or_else(|| self.agent.policy_for(&known.node).revalidate)
     }
 
-    /// Returns how long the kernel may trust a node's attributes. `mode`: of the attributes.
-    pub(crate) fn attributes_valid(&self, known: &Known, mode: u32) -> Duration {
-        if self.is_doubtful(known) {
-            return Duration::ZERO;
-        }
-        self.valid(known, self.trusted_attributes(known, mode))
+    /// Returns how long the kernel may trust a node's attributes.
+    pub(crate) fn attributes_valid(&self, known: &Known) -> Duration {
+        if self.is_doubtful(known) { Duration::ZERO } else { self.valid(known, None) }
     }
 
     /// Answers a lookup that found nothing. Returns an entry that the kernel may trust while the directory is held
@@ -184,29 +173,11 @@ impl Door {
         self.client == 0 && known.node.is_exclusive()
     }
 
-    /// Returns for how long the kernel may trust a node's attributes, if longer than otherwise. `mode`: of the attributes.
-    pub(crate) fn trusted_attributes(&self, known: &Known, mode: u32) -> Option<Duration> {
-        let drops_bits = known.node.is_regular() && mode & SET_ID != 0;
-        let seen = !known.changes_unseen() && !drops_bits;
-        (seen && self.trusts(known)).then_some(limits::EXCLUSIVE_TRUSTED)
-    }
-
     /// Returns for how long the kernel may trust a name, if longer than otherwise; `node` 0 is an absent one.
     pub(crate) fn trusted_name(&self, directory: NodeId, name: &OsStr, node: NodeId) -> Option<Duration> {
         let known = self.nodes.get(directory).filter(|known| self.trusts(known))?;
         let is_noted = self.trusted.note(directory, name, node);
         (is_noted && self.trusts(&known)).then_some(limits::EXCLUSIVE_TRUSTED)
-    }
-
-    /// Makes the kernel ignore answers about an exclusive node's attributes that are under way, after a change that it knows
-    /// of. It invalidates the attributes at the change, and would then believe such an answer.
-    pub(crate) fn overtake(&self, known: &Known) {
-        if self.trusts(known)
-            && let Some(notifier) = self.notifier()
-        {
-            // Attributes alone take no lock that a request could hold. Fails if the kernel does not know the node.
-            let _ = notifier.inval_inode(known.id, -1, 0);
-        }
     }
 
     /// Returns the flags with which a directory is opened.
@@ -222,14 +193,12 @@ impl Door {
 
 #[cfg(test)]
 mod tests {
-    use std::io::{self, IoSlice};
-    use std::os::fd::BorrowedFd;
     use std::sync::Arc;
     use std::sync::atomic::AtomicU64;
 
     use agent::{Agent, PolicyTable};
     use config::Policy;
-    use fuse_protocol::{BackingId, Filesystem, Request, Session, ThreadCounts, Transport};
+    use fuse_protocol::{Filesystem, Request};
     use models::{MemoryDataStore, MemoryNamespace};
     use namespace::Exclusivity;
 
@@ -254,68 +223,12 @@ mod tests {
             (entry.entry_valid, entry.attr_valid, attributes.valid, absent, flags)
         };
         let (year, second) = (limits::EXCLUSIVE_TRUSTED, Duration::from_secs(1));
-        assert_eq!(told(&own), (year, year, year, Ok(year), fopen::CACHE_DIR | fopen::KEEP_CACHE));
+        assert_eq!(told(&own), (year, second, second, Ok(year), fopen::CACHE_DIR | fopen::KEEP_CACHE));
         let doubted = (second, second, second, Err(Errno::ENOENT), 0);
         assert_eq!(told(&another), doubted);
         exclusivity.end();
         assert_eq!(told(&own), doubted);
         assert_eq!((noted(&own.trusted).len(), noted(&another.trusted).len()), (2, 0));
-    }
-
-    /// A kernel that keeps the notifications.
-    #[derive(Default)]
-    struct Notified(parking_lot::Mutex<Vec<Vec<u8>>>);
-
-    impl Transport for Notified {
-        fn receive(&self, _: &mut [u8]) -> io::Result<usize> {
-            Err(io::Error::from_raw_os_error(libc::ENODEV))
-        }
-
-        fn send(&self, parts: &[IoSlice<'_>]) -> io::Result<()> {
-            self.0.lock().push(parts.iter().flat_map(|part| part.iter().copied()).collect());
-            Ok(())
-        }
-
-        fn backing_open(&self, _: BorrowedFd<'_>) -> io::Result<BackingId> {
-            Err(io::ErrorKind::Unsupported.into())
-        }
-
-        fn backing_close(&self, _: BackingId) -> io::Result<()> {
-            Ok(())
-        }
-    }
-
-    #[test]
-    fn the_kernel_is_notified_before_a_change_of_names_is_answered() {
-        let names = Arc::new(MemoryNamespace::exclusive(0, 0, Arc::default()));
-        let policies = PolicyTable::new(Policy::default());
-        let agent = Arc::new(Agent::new(Arc::new(MemoryDataStore::default()), names, policies).unwrap());
-        let (door, kernel) = (Arc::new(Door::new(agent, false)), Arc::new(Notified::default()));
-        door.connect(Session::over(door.clone(), kernel.clone(), ThreadCounts::default()).notifier());
-        let (req, [a, b, c]) = (Request::detached(0, 0, 1), ["a", "b", "c"].map(OsStr::new));
-        let of = |nodes: &[NodeId]| {
-            let messages = std::mem::take(&mut *kernel.0.lock());
-            let told: Vec<_> = messages.iter().map(|message| message[message.len() - 24..][..8].to_vec()).collect();
-            assert_eq!(told, nodes.iter().map(|node| node.to_ne_bytes().to_vec()).collect::<Vec<_>>());
-        };
-        let directory = door.mkdir(&req, ROOT, a, 0o755, 0).unwrap().node;
-        of(&[ROOT]);
-        let file = door.create(&req, directory, b, 0o644, 0, libc::O_WRONLY).unwrap().0.node;
-        of(&[directory]);
-        door.rename(&req, directory, b, ROOT, c, 0).unwrap();
-        of(&[directory, ROOT, file]);
-        door.link(&req, file, directory, b).unwrap();
-        of(&[directory]);
-        door.unlink(&req, directory, b).unwrap();
-        of(&[directory]);
-        door.symlink(&req, directory, b, c).unwrap();
-        of(&[directory]);
-        door.unlink(&req, directory, b).unwrap();
-        door.mknod(&req, directory, b, libc::S_IFIFO | 0o644, 0, 0).unwrap();
-        of(&[directory, directory]);
-        door.unlink(&req, directory, b).unwrap();
-        door.rmdir(&req, ROOT, a).unwrap();
-        of(&[directory, ROOT]);
     }
 
     fn noted(trusted: &TrustedNames) -> Vec<(NodeId, OsString)> {

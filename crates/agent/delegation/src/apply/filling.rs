@@ -15,12 +15,12 @@ use std::sync::Arc;
 use concurrency::Mutex;
 use types::reported;
 
+use super::Run;
 use super::below::is_absent;
 use super::creating::{Creation, kind_of};
 use super::items::Progress;
 use super::jobs::{Job, Outcome};
 use super::parallel::{Done, Helpers, Work};
-use super::Run;
 use crate::fault;
 use crate::limits;
 use crate::state::{DataPlace, NodeKind, NodeNumber};
@@ -174,7 +174,9 @@ impl Run<'_> {
             let parent = self.item(number).state.names[0].parent;
             if self.is_new_directory(parent) {
                 self.filling.children.entry(parent).or_default().push(number);
-            } else if self.item(number).is_directory() && *steady.entry(parent).or_insert_with(|| self.is_steady(parent)) {
+            } else if self.item(number).is_directory()
+                && *steady.entry(parent).or_insert_with(|| self.is_steady(parent))
+            {
                 let ready = &mut self.filling.ready;
                 let at = *tops.entry(parent).or_insert(ready.len());
                 if at == ready.len() {
@@ -398,9 +400,7 @@ impl Run<'_> {
         let Some(item) = self.items.get(&number) else { return false };
         let is_unseen = match item.identity {
             None => item.state.kind == NodeKind::Directory && number != NodeNumber::ROOT,
-            Some(_) => {
-                !item.names.is_empty() && item.names.iter().all(|name| self.is_unseen(name.parent, known))
-            }
+            Some(_) => !item.names.is_empty() && item.names.iter().all(|name| self.is_unseen(name.parent, known)),
         };
         known.insert(number, is_unseen);
         is_unseen

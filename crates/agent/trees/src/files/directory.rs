@@ -49,7 +49,7 @@ pub(super) struct LocalDirectory {
     ready: Mutex<Vec<LocalFile>>,
     /// Ready files whose numbers nodes have got, and which are about to be opened.
     reserved: Mutex<HashMap<u64, LocalFile>>,
-    /// Held while files are made ready. True: the directory is not used any more.
+    /// Held while files are made ready and dropped. True: the directory is not used any more.
     closed: Mutex<bool>,
     /// Whether files are going to be made ready.
     is_filling: AtomicBool,
@@ -252,9 +252,13 @@ impl LocalDirectory {
         }
     }
 
-    /// Drops a file that has waited for that.
+    /// Drops a file that has waited for that, unless the directory is not used any more: it is about to be removed.
     pub fn drop_waiting(&self, number: u64) {
-        self.drop_now(number);
+        let closed = self.closed.lock();
+        if !*closed {
+            self.drop_now(number);
+        }
+        drop(closed);
         self.dropping.fetch_sub(1, Ordering::Relaxed);
     }
 

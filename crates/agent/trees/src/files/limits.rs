@@ -20,3 +20,5 @@ pub const CHORES_MAX: usize = 4096;
 /// Closed files that are looked at, whether they are still mapped, when one more may be. With two, their list grows only by those that
 /// are.
 pub const MAPPED_LOOKS: usize = 2;
+/// Size up to which a closed file counts as one without holes.
+pub const WITHOUT_HOLES_BYTES: u64 = 64 << 10;

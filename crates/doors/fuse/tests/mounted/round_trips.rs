@@ -102,5 +102,7 @@ fn each_operation_makes_the_requests_of_the_table() {
 #[test]
 fn each_operation_in_a_delegated_tree_makes_the_requests_of_its_table() {
     let page = fs::read_to_string(PAGE).unwrap();
-    in_private_namespace(|| compare(EXCLUSIVE, page.split_once(DELEGATED).unwrap().1));
+    in_private_namespace(|| {
+        compare(How { rule: Some("revalidate=1h"), ..EXCLUSIVE }, page.split_once(DELEGATED).unwrap().1)
+    });
 }
