@@ -36,6 +36,7 @@ mod removing;
 mod replacing;
 mod request;
 mod rounds;
+mod work;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ffi::OsStr;

@@ -5,12 +5,11 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
-use concurrency::Mutex;
 use global_store::StoreFile;
 use namespace::{Found, Inode, NameKind, NewMode, NewName};
 use types::{HasErrno, reported};
 
-use super::acting::{creating, is_hidden_name, os};
+use super::acting::{creating, os};
 use super::below::is_absent;
 use super::dressing::Dressing;
 use super::{Hands, Run};
@@ -27,9 +26,8 @@ pub(super) struct Creation {
     pub parent: Arc<Inode>,
     /// Name that it gets: a hidden one, or its own in a directory that nobody sees yet.
     pub name: NodeName,
-    /// Locked while a name is made in a directory that nobody sees yet: systems make one name of a directory at a time, and who waits for
-    /// that in the system asks for the directory's attributes more often.
-    pub turn: Option<Arc<Mutex<()>>>,
+    /// Whether the directory is one that nobody sees yet.
+    pub is_within: bool,
 }
 
 pub(super) fn kind_of(state: &NodeState) -> NameKind {
@@ -41,7 +39,7 @@ impl Run<'_> {
     pub(super) fn create(&mut self, number: NodeNumber) -> io::Result<bool> {
         let Some(creation) = self.prepare(number)? else { return Ok(false) };
         self.hands.sync_log()?;
-        let inode = self.hands.carry_out(&creation)?;
+        let inode = self.hands.carry_out(&creation, &|| {})?;
         self.created(&creation, inode);
         Ok(true)
     }
@@ -60,7 +58,7 @@ impl Run<'_> {
         (item.identity, item.names, item.located) = (None, Vec::new(), true);
         self.touched.insert(target);
         let is_noted = self.note(number, std::slice::from_ref(&hidden))?;
-        Ok(is_noted.then_some(Creation { state, parent, name: hidden, turn: None }))
+        Ok(is_noted.then_some(Creation { state, parent, name: hidden, is_within: false }))
     }
 
     /// Notes where a new node is.
@@ -95,12 +93,12 @@ impl Run<'_> {
 }
 
 impl Hands {
-    /// Creates a node under a name that nobody sees, for which the log has all.
-    pub(super) fn carry_out(&self, creation: &Creation) -> io::Result<Arc<Inode>> {
+    /// Creates a node under a name that nobody sees, for which the log has all. Calls `made` when the name is there.
+    pub(super) fn carry_out(&self, creation: &Creation, made: &dyn Fn()) -> io::Result<Arc<Inode>> {
         let Creation { state, parent, .. } = creation;
         let found = match state.kind {
-            NodeKind::File => self.create_file(creation)?,
-            _ => self.make(creation)?,
+            NodeKind::File => self.create_file(creation, made)?,
+            _ => self.make(creation, made)?,
         };
         fault::point("apply.created");
         self.store.namespace.identify(&found.inode, &|_| true)?;
@@ -114,14 +112,14 @@ impl Hands {
         Ok(Arc::new(found.inode))
     }
 
-    fn create_file(&self, Creation { state, parent, name, turn }: &Creation) -> io::Result<Found> {
+    fn create_file(&self, creation: &Creation, made: &dyn Fn()) -> io::Result<Found> {
+        let Creation { state, parent, name, is_within } = creation;
         let (files, mode) = (self.store.namespace.hidden_files(), u32::from(state.mode & 0o777));
-        let turn = turn.as_ref().map(|turn| turn.lock());
-        let (found, file) = creating(&state.creator, &|caller| match is_hidden_name(name) {
-            true => files.create_hidden(caller, parent, os(name), mode),
-            false => files.create_within(caller, parent, os(name), mode),
+        let (found, file) = creating(&state.creator, &|caller| match is_within {
+            true => files.create_within(caller, parent, os(name), mode),
+            false => files.create_hidden(caller, parent, os(name), mode),
         })?;
-        drop(turn);
+        made();
         fault::point("apply.begun");
         self.write(state, &*file)?;
         Ok(found)
@@ -138,29 +136,29 @@ impl Hands {
         Ok(())
     }
 
-    fn make(&self, Creation { state, parent, name, turn }: &Creation) -> io::Result<Found> {
+    fn make(&self, creation: &Creation, made: &dyn Fn()) -> io::Result<Found> {
+        let Creation { state, parent, name, is_within } = creation;
         let mode = |mode: u16| NewMode { mode: u32::from(mode & 0o777), umask: 0 };
         let new = match state.kind {
             NodeKind::Directory => NewName::Directory(mode(state.mode | OWNER_WORKS)),
             NodeKind::Symlink => NewName::Symlink(OsStr::from_bytes(&state.target)),
             kind => NewName::Special { kind: kind.file_type(), mode: mode(state.mode), device: state.device },
         };
-        let (below, is_hidden) = (&self.store.namespace, is_hidden_name(name));
+        let below = &self.store.namespace;
         let make = || {
-            creating(&state.creator, &|caller| match is_hidden {
-                true => below.hidden_files().make_hidden(caller, parent, os(name), new),
-                false => below.make(caller, parent, os(name), new),
+            creating(&state.creator, &|caller| match is_within {
+                true => below.make(caller, parent, os(name), new),
+                false => below.hidden_files().make_hidden(caller, parent, os(name), new),
             })
         };
-        let turn = turn.as_ref().map(|turn| turn.lock());
         match make() {
-            Err(error) if is_hidden && error.errno() == Some(libc::EEXIST) => {
+            Err(error) if !is_within && error.errno() == Some(libc::EEXIST) => {
                 self.clear(&state.creator, (parent, name), kind_of(state))?;
                 make()?;
             }
             made => made?,
         }
-        drop(turn);
+        made();
         fault::point("apply.begun");
         self.lookup_at((parent, name))
     }

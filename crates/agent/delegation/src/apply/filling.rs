@@ -12,7 +12,6 @@ use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::Arc;
 
-use concurrency::Mutex;
 use types::reported;
 
 use super::Run;
@@ -20,7 +19,7 @@ use super::below::is_absent;
 use super::creating::{Creation, kind_of};
 use super::items::Progress;
 use super::jobs::{Job, Outcome};
-use super::parallel::{Done, Helpers, Work};
+use super::work::{Done, Helpers, Work};
 use crate::fault;
 use crate::limits;
 use crate::state::{DataPlace, NodeKind, NodeNumber};
@@ -30,8 +29,8 @@ use crate::state::{DataPlace, NodeKind, NodeNumber};
 pub(super) struct Filling {
     /// New nodes of each directory that is not made yet.
     children: HashMap<NodeNumber, Vec<NodeNumber>>,
-    /// Directories that nobody sees yet.
-    hidden: HashMap<NodeNumber, Hidden>,
+    /// Directories that nobody sees yet, and the topmost one of each.
+    hidden: HashMap<NodeNumber, NodeNumber>,
     tops: HashMap<NodeNumber, Top>,
     /// Directories in turn, with the nodes that are to be made there now.
     ready: VecDeque<(NodeNumber, VecDeque<NodeNumber>)>,
@@ -40,11 +39,6 @@ pub(super) struct Filling {
     jobs: usize,
     /// Topmost directories in which nothing more is made.
     complete: Vec<NodeNumber>,
-}
-
-struct Hidden {
-    top: NodeNumber,
-    turn: Arc<Mutex<()>>,
 }
 
 /// A topmost directory that is filled.
@@ -101,7 +95,7 @@ impl Filling {
     fn opened(&mut self, directory: NodeNumber, top: NodeNumber) {
         let nodes: VecDeque<NodeNumber> = self.children.remove(&directory).unwrap_or_default().into();
         self.tops.entry(top).or_default().left += nodes.len();
-        self.hidden.insert(directory, Hidden { top, turn: Arc::default() });
+        self.hidden.insert(directory, top);
         if !nodes.is_empty() {
             self.ready.push_back((directory, nodes));
         }
@@ -117,7 +111,7 @@ impl Filling {
     }
 
     fn top_of(&self, directory: NodeNumber) -> Option<NodeNumber> {
-        self.hidden.get(&directory).map(|hidden| hidden.top)
+        self.hidden.get(&directory).copied()
     }
 
     /// Drops what is not begun.
@@ -256,7 +250,6 @@ impl Run<'_> {
         let state = Arc::clone(&self.item(number).state);
         let name = state.names[0].clone();
         let parent = self.directory(name.parent)?.ok_or_else(waits)?;
-        let turn = self.filling.hidden.get(&name.parent).map(|hidden| Arc::clone(&hidden.turn));
         self.remove_leftovers(number, &name)?;
         let item = self.item_mut(number);
         (item.names, item.located) = (Vec::new(), true);
@@ -265,16 +258,12 @@ impl Run<'_> {
             self.done(number);
             return Ok(None);
         }
-        Ok(Some(Job::Create(Creation { state, parent, name, turn })))
+        Ok(Some(Job::Create(Creation { state, parent, name, is_within: true })))
     }
 
     /// Syncs the log if jobs need that. Creations within hidden directories do not: their directory is in the log.
     fn logged(&mut self, jobs: Vec<Job>) -> Vec<Job> {
-        let needs_sync = |job: &Job| match job {
-            Job::Create(creation) => creation.turn.is_none(),
-            _ => true,
-        };
-        if !jobs.iter().any(needs_sync) {
+        if jobs.iter().all(Job::is_within) {
             return jobs;
         }
         let Err(error) = self.hands.sync_log() else { return jobs };
@@ -371,7 +360,7 @@ impl Run<'_> {
                 _ => self.give_up(number, &waits()),
             }
         }
-        self.filling.hidden.retain(|_, hidden| hidden.top != top);
+        self.filling.hidden.retain(|_, above| *above != top);
     }
 
     /// Forgets what earlier applies have made in directories whose identity the log lacks. Nobody has seen that, and it goes when its

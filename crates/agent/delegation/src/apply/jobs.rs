@@ -94,6 +94,11 @@ impl Job {
         directory.unwrap_or_else(|| self.number())
     }
 
+    /// Whether the work begins with a new name in a directory that nobody sees yet.
+    pub(super) fn is_within(&self) -> bool {
+        matches!(self, Job::Create(creation) if creation.is_within)
+    }
+
     /// Whether the work may be left undone when the caller ends the apply. What was begun is brought to its end.
     pub(super) fn is_beginning(&self) -> bool {
         match self {
@@ -105,9 +110,10 @@ impl Job {
 }
 
 impl Hands {
-    pub(super) fn take(&self, job: &Job) -> io::Result<Outcome> {
+    /// Does a job. Calls `made` when the name of a new node is there.
+    pub(super) fn take(&self, job: &Job, made: &dyn Fn()) -> io::Result<Outcome> {
         match job {
-            Job::Create(creation) => self.carry_out(creation).map(Outcome::Created),
+            Job::Create(creation) => self.carry_out(creation, made).map(Outcome::Created),
             Job::Settle(settling) => self.settle(settling),
             Job::Finish(state, inode, how) => self.finish_directory(inode, state, *how).map(|()| Outcome::Finished),
             Job::SetTimes(state, inode) => self.dress_times(inode, state).map(|()| Outcome::Finished),

@@ -50,7 +50,7 @@ impl Run<'_> {
     /// Removes all names that a node has in the store.
     pub(super) fn remove_below(&mut self, number: NodeNumber) -> io::Result<()> {
         let removal = self.removal(number)?;
-        if let Outcome::Removed(touched) = self.hands.take(&Job::Remove(removal))? {
+        if let Outcome::Removed(touched) = self.hands.take(&Job::Remove(removal), &|| {})? {
             self.touched.extend(touched);
         }
         self.item_mut(number).names.clear();
