@@ -14,7 +14,7 @@ use crate::serving::agent_id;
 use crate::shell;
 
 /// The directory in a burst buffer that keeps delegated trees.
-const TREES: &str = "trees";
+pub const TREES: &str = "trees";
 
 /// Opens the delegated trees that an earlier agent left in the burst buffer of a place. `background`: whether directories may become
 /// trees, and trees are brought to the global store by themselves.

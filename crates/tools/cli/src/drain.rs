@@ -137,7 +137,8 @@ pub fn plain(reason: &str) -> &str {
 /// Returns whether a file's data exists where it is said to be. A path that is not absolute is a server's; the server
 /// reports it if it was lost.
 fn is_there(replica: &Path) -> bool {
-    !is_none(replica) && (replica.is_relative() || replica.exists())
+    let is_tree = || replica.is_dir() && replica.parent().is_some_and(|all| all.ends_with(crate::delegated::TREES));
+    !is_none(replica) && (replica.is_relative() || replica.is_file() || is_tree())
 }
 
 /// Whether something has no data that could be kept: it was removed.

@@ -10,7 +10,7 @@ use global_store::hidden::is_hidden;
 
 use super::{DelegatedTree, Draft, Inner};
 use crate::limits;
-use crate::state::{BelowCopy, BelowState, LogRecord, NodeNumber, NodeState};
+use crate::state::{BelowCopy, BelowState, LogRecord, NodeKind, NodeName, NodeNumber, NodeState};
 
 /// Whether a name in the store is one that only an apply gives.
 fn is_of_apply(name: &[u8]) -> bool {
@@ -28,6 +28,20 @@ impl Inner {
         }
         found.reverse();
         found
+    }
+
+    /// Returns those of some directories, each after what is in it, that the store may have under a hidden name or in such a
+    /// directory: what waits there was made by an apply.
+    fn hidden_directories(&self, slots: &[u32]) -> HashSet<NodeNumber> {
+        let mut hidden = HashSet::new();
+        for state in slots.iter().rev().map(|slot| self.tree.state(*slot)) {
+            let BelowState::At(copy) = &state.below else { continue };
+            let is_unseen = |name: &NodeName| is_of_apply(name.name.as_bytes()) || hidden.contains(&name.parent);
+            if state.kind == NodeKind::Directory && copy.names.iter().any(is_unseen) {
+                hidden.insert(state.number);
+            }
+        }
+        hidden
     }
 }
 
@@ -50,11 +64,12 @@ impl DelegatedTree {
         let Some(slot) = inner.tree.slot_of(number) else { return Ok(Vec::new()) };
         let slots = inner.with_all_below(slot);
         let within: HashSet<NodeNumber> = slots.iter().map(|slot| inner.tree.member(*slot).number).collect();
+        let unseen = inner.hidden_directories(&slots);
         let mut dropped = Vec::new();
         for some in slots.chunks(limits::TRANSACTION_RECORDS_MAX) {
             let mut draft = inner.draft(&self.shared);
             for state in some.iter().map(|slot| inner.tree.state(*slot)).filter(|one| one.number != NodeNumber::ROOT) {
-                dropped.extend(draft.disown(state, number, &within));
+                dropped.extend(draft.disown(state, number, &within, &unseen));
             }
             inner.commit(&self.shared, draft)?;
         }
@@ -81,12 +96,22 @@ impl DelegatedTree {
 impl Draft {
     /// Adds the loss of those names of a node that are in dropped directories, or of all if it is the one that is dropped. Returns
     /// the state of before if no name stays.
-    fn disown(&mut self, before: NodeState, top: NodeNumber, within: &HashSet<NodeNumber>) -> Option<NodeState> {
+    /// `unseen`: directories in which what is pending was made by applies, and nobody has seen it.
+    fn disown(
+        &mut self,
+        before: NodeState,
+        top: NodeNumber,
+        within: &HashSet<NodeNumber>,
+        unseen: &HashSet<NodeNumber>,
+    ) -> Option<NodeState> {
         let mut state = before.clone();
         state.names.retain(|name| before.number != top && !within.contains(&name.parent));
         if let BelowState::At(copy) = &before.below {
             let mut copy = BelowCopy::clone(copy);
-            copy.names.retain(|name| is_of_apply(name.name.as_bytes()) || state.names.contains(name));
+            let is_pending = before.stamp != 0;
+            let is_left_over =
+                |name: &NodeName| is_of_apply(name.name.as_bytes()) || is_pending && unseen.contains(&name.parent);
+            copy.names.retain(|name| is_left_over(name) || state.names.contains(name));
             state.below = BelowState::At(Arc::new(copy));
         }
         let has_leftover = matches!(&state.below, BelowState::At(copy) if !copy.names.is_empty());
