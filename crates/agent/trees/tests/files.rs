@@ -10,7 +10,7 @@ use std::os::unix::fs::FileExt;
 
 use data_store::{OpenData, OpenHow, Residency, SeekFor, SyncScope, WriteWhere};
 use delegation::{Applied, BelowCopy, BelowState, DataPlace};
-use namespace::{Attributes, Names, NewFile, NewMode};
+use namespace::{Attributes, FileAttributes, Names, NewFile, NewMode};
 use support::{ALICE, Bed, MemoryFile, content_of, reading, writing};
 use types::{ByteRange, HasErrno, Identity, NewTime, Timestamp};
 
@@ -292,7 +292,8 @@ fn a_file_that_only_the_store_has_is_copied_whole_once_with_its_holes() {
     assert!(data.seek(0, SeekFor::Data).unwrap() >= 3 << 20, "a hole");
     assert!(!bed.files.evict(number).unwrap(), "it is open");
     drop(data);
-    assert_eq!(bed.stat(&inode), before);
+    // The copy has holes.
+    assert_eq!(FileAttributes { blocks: before.blocks, ..bed.stat(&inode) }, before);
     assert_eq!((bed.tree.pending_len(), bed.files.state(number).residency), (1, Residency::Clean));
     assert!(bed.files.evict(number).unwrap());
     let data = bed.open(number, &OpenHow { truncate: true, ..writing() });
