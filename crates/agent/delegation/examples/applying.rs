@@ -171,18 +171,25 @@ fn main() -> io::Result<()> {
         if alone.is_some() {
             continue;
         }
-        each(&tree, &|directory, name| tree.set_mode(&USER, &tree.lookup(directory, name)?.inode, 0o600))?;
-        apply("changes of a mode", nodes);
-        each(&tree, &|directory, name| {
-            let other = OsString::from(format!("{} renamed", name.to_string_lossy()));
-            tree.rename(&USER, (directory, name), (directory, &other), 0)
-        })?;
-        apply("renames", nodes);
-        each(&tree, &|directory, name| {
-            let other = OsString::from(format!("{} renamed", name.to_string_lossy()));
-            tree.remove(&USER, directory, &other, NameKind::File)
-        })?;
-        apply("removals", nodes);
+        change(&tree, &apply)?;
     }
+    Ok(())
+}
+
+/// Changes all files in each of three ways, and brings that to the store.
+fn change(tree: &DelegatedTree, apply: &dyn Fn(&str, usize)) -> io::Result<()> {
+    let nodes = DIRECTORIES * FILES;
+    each(tree, &|directory, name| tree.set_mode(&USER, &tree.lookup(directory, name)?.inode, 0o600))?;
+    apply("changes of a mode", nodes);
+    each(tree, &|directory, name| {
+        let other = OsString::from(format!("{} renamed", name.to_string_lossy()));
+        tree.rename(&USER, (directory, name), (directory, &other), 0)
+    })?;
+    apply("renames", nodes);
+    each(tree, &|directory, name| {
+        let other = OsString::from(format!("{} renamed", name.to_string_lossy()));
+        tree.remove(&USER, directory, &other, NameKind::File)
+    })?;
+    apply("removals", nodes);
     Ok(())
 }

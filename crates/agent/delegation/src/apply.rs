@@ -15,6 +15,19 @@
 //! | in its place | the store: one sync for many nodes | the same; content is written again, because nobody knows whether it is whole |
 //! | recorded as applied | nothing | it is applied, or pending as before |
 //!
+//! What is new in a new directory is made there under its own name while nobody sees the directory:
+//!
+//! | state of the topmost new directory | durable before the next step | after a crash of the agent or of the machine |
+//! | --- | --- | --- |
+//! | noted: the log has the hidden name, and no identity | that note | what has the hidden name goes, with all in it, and is made anew |
+//! | being filled; the log gets the identity of each node within | nothing | the same; identities of nodes within are forgotten |
+//! | noted: identity and final name, after all identities within | that note and what is before it | all are found by identity |
+//! | revealed: renamed to its final name | the store: one sync for many nodes | the same; content is written again |
+//!
+//! So a name within counts as ours by its identity alone once the directory may have been seen, and by its place alone before that.
+//! A node that was not made, or not whole, has no name there when the directory is revealed, and comes later as any other.
+//! Nodes with several names, and nodes that the store has elsewhere, come after the reveal.
+//!
 //! A removal begins at the first state, and has no notes: the log has the names. It is recorded after a sync of the store too.
 //! Names stay in the log until that sync, although the node has left them. A crash may give each of them back.
 //!

@@ -53,15 +53,13 @@ pub const NAMES_BELOW_MAX: usize = 4096;
 pub const ROUND_NODES_OF_A_THREAD: usize = 32;
 /// Nodes that an apply begins in one round at most. While those of one round get their names, others are created.
 pub const ROUND_NODES_MAX: usize = 1024;
-/// Nodes that an apply makes at once in one new directory at least, if it has as many. Systems make one name of a directory at a time, and
-/// this many threads have enough else to do for it.
+/// Jobs for one directory that wait or are done while new directories are filled: at least, for one that nobody sees, and at most for
+/// another. Systems make one name of a directory at a time, so more are of no use.
 pub const MADE_AT_ONCE: usize = 4;
 /// Jobs that wait or are done for each thread while new directories are filled: those who are done find another, although the log is synced
 /// meanwhile.
 pub const JOBS_OF_A_THREAD: usize = 4;
 /// Directories above another that are looked at for whether they are new.
 pub const DEPTH_MAX: usize = PATH_BYTES_MAX;
-/// Jobs among which a thread looks for one in a directory where no other works.
-pub const JOBS_LOOKED_AT: usize = 64;
 /// Nodes after which an apply syncs the store and records that it has them.
 pub const SYNCED_NODES: usize = 4096;

@@ -13,18 +13,9 @@ use crate::names::{Found, NameKind, NewName};
 /// [`Names`](crate::Names) otherwise.
 pub trait HiddenFiles: Send + Sync {
     /// Creates an empty regular file with these permission bits under a hidden name. A leftover file of that name is
-    /// replaced. The result writes the file whatever its mode.
+    /// replaced. In a directory that has a hidden name, or is below one, the file may have a name of its own: `EEXIST`
+    /// if it exists. The result writes the file whatever its mode.
     fn create_hidden(
-        &self,
-        caller: &Caller,
-        parent: &Inode,
-        name: &OsStr,
-        mode: u32,
-    ) -> io::Result<(Found, Box<dyn StoreFile>)>;
-
-    /// Creates an empty regular file as [`create_hidden`](HiddenFiles::create_hidden) does, under a name that is not hidden itself: its
-    /// directory is, or one above that. `EEXIST` if the name exists.
-    fn create_within(
         &self,
         caller: &Caller,
         parent: &Inode,

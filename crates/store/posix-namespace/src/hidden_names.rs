@@ -8,7 +8,7 @@ use global_store::StoreFile;
 use global_store::calls::StoreCall;
 use global_store::hidden::is_hidden;
 use global_store::posix::reopen_as_path;
-use namespace::{Caller, Found, HiddenFiles, Inode, NameKind, NewMode, NewName, component, plain, with_umask};
+use namespace::{Caller, Found, HiddenFiles, Inode, NameKind, NewMode, NewName, component, with_umask};
 use rustix::fs::{self, Mode, OFlags};
 use rustix::io::Errno;
 
@@ -47,24 +47,14 @@ impl HiddenFiles for PosixNamespace {
         name: &OsStr,
         mode: u32,
     ) -> io::Result<(Found, Box<dyn StoreFile>)> {
-        let name = hidden(name)?;
+        let name = component(name)?;
         match self.create_at(caller, parent, name, mode) {
-            Err(error) if error.raw_os_error() == Some(libc::EEXIST) => {
+            Err(error) if is_hidden(name) && error.raw_os_error() == Some(libc::EEXIST) => {
                 self.remove_at(caller, parent, name, NameKind::File)?;
                 self.create_at(caller, parent, name, mode)
             }
             created => created,
         }
-    }
-
-    fn create_within(
-        &self,
-        caller: &Caller,
-        parent: &Inode,
-        name: &OsStr,
-        mode: u32,
-    ) -> io::Result<(Found, Box<dyn StoreFile>)> {
-        self.create_at(caller, parent, plain(name)?, mode)
     }
 
     fn make_hidden(&self, caller: &Caller, parent: &Inode, name: &OsStr, new: NewName<'_>) -> io::Result<()> {

@@ -113,12 +113,9 @@ impl Hands {
     }
 
     fn create_file(&self, creation: &Creation, made: &dyn Fn()) -> io::Result<Found> {
-        let Creation { state, parent, name, is_within } = creation;
+        let Creation { state, parent, name, .. } = creation;
         let (files, mode) = (self.store.namespace.hidden_files(), u32::from(state.mode & 0o777));
-        let (found, file) = creating(&state.creator, &|caller| match is_within {
-            true => files.create_within(caller, parent, os(name), mode),
-            false => files.create_hidden(caller, parent, os(name), mode),
-        })?;
+        let (found, file) = creating(&state.creator, &|caller| files.create_hidden(caller, parent, os(name), mode))?;
         made();
         fault::point("apply.begun");
         self.write(state, &*file)?;

@@ -1,7 +1,8 @@
 //! New directories, which are filled under hidden names and then revealed.
 //!
 //! What is new in a new directory is made there under its own name, whole, and its identity is logged at once. When all is there, the
-//! log notes the identity and the name of the topmost directory, is synced, and the directory gets its name. So:
+//! log notes the identity and the name of the topmost directory, is synced, and the directory gets its name. All these steps of many
+//! directories run beside each other. So:
 //!
 //! 1. A directory whose identity the log lacks was never revealed. All that is in it is ours, and is removed before it is made anew.
 //! 2. If the log has the identity of a topmost directory, then it has those of all that was made within: they are earlier in the log.
@@ -212,7 +213,11 @@ impl Run<'_> {
             if helpers.is_empty() {
                 work.step(&self.hands);
             }
-            work.wait_for_some().into_iter().for_each(|done| self.take_up_filled(done));
+            let done = work.wait_for_some();
+            if done.is_empty() {
+                break;
+            }
+            done.into_iter().for_each(|done| self.take_up_filled(done));
         }
         helpers.join();
         self.settle_contested();

@@ -94,6 +94,19 @@ impl Job {
         directory.unwrap_or_else(|| self.number())
     }
 
+    /// Returns the directory in which the work begins with a change of a name.
+    pub(super) fn turn_in(&self) -> Option<NodeNumber> {
+        match self {
+            Job::Create(_) | Job::Remove(_) => Some(self.directory()),
+            Job::Settle(Settling { at, wanted, .. }) => {
+                let stays =
+                    at.len() == wanted.len() && wanted.iter().all(|(_, name)| at.iter().any(|(_, at)| at == name));
+                (!stays).then(|| self.directory())
+            }
+            Job::Finish(..) | Job::SetTimes(..) => None,
+        }
+    }
+
     /// Whether the work begins with a new name in a directory that nobody sees yet.
     pub(super) fn is_within(&self) -> bool {
         matches!(self, Job::Create(creation) if creation.is_within)
@@ -110,11 +123,11 @@ impl Job {
 }
 
 impl Hands {
-    /// Does a job. Calls `made` when the name of a new node is there.
-    pub(super) fn take(&self, job: &Job, made: &dyn Fn()) -> io::Result<Outcome> {
+    /// Does a job. Calls `changed` when no more names are to be changed.
+    pub(super) fn take(&self, job: &Job, changed: &dyn Fn()) -> io::Result<Outcome> {
         match job {
-            Job::Create(creation) => self.carry_out(creation, made).map(Outcome::Created),
-            Job::Settle(settling) => self.settle(settling),
+            Job::Create(creation) => self.carry_out(creation, changed).map(Outcome::Created),
+            Job::Settle(settling) => self.settle(settling, changed),
             Job::Finish(state, inode, how) => self.finish_directory(inode, state, *how).map(|()| Outcome::Finished),
             Job::SetTimes(state, inode) => self.dress_times(inode, state).map(|()| Outcome::Finished),
             Job::Remove(removal) => self.remove(removal),
@@ -138,7 +151,7 @@ impl Hands {
         Ok((places, inode))
     }
 
-    fn settle(&self, settling: &Settling) -> io::Result<Outcome> {
+    fn settle(&self, settling: &Settling, changed: &dyn Fn()) -> io::Result<Outcome> {
         let (places, inode) = match &settling.inode {
             Some(inode) => (settling.at.iter().collect(), Some(Arc::clone(inode))),
             None => self.find(&settling.identity, &settling.at)?,
@@ -177,6 +190,7 @@ impl Hands {
             fault::point("apply.unlinked");
             touched.push(place.1.parent);
         }
+        changed();
         if !settling.dressed && state.kind != NodeKind::Directory {
             self.finish(&inode, state, settling.doubtful)?;
         }

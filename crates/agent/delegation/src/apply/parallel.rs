@@ -16,8 +16,7 @@ impl Run<'_> {
         let helpers = Helpers::new(&self.hands, &work, threads);
         let mut created = Vec::new();
         loop {
-            let has_beginning = work.begins_next();
-            if has_beginning && !self.may_begin() {
+            if work.has_beginnings() && !self.may_begin() {
                 drop(work.take_beginnings());
             }
             let has_more = work.step(&self.hands);

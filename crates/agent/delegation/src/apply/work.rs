@@ -5,12 +5,12 @@ use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use concurrency::{Condvar, Mutex};
 
 use super::Hands;
 use super::jobs::{Job, Outcome};
-use crate::limits;
 use crate::state::NodeNumber;
 
 /// A job and what has come of it.
@@ -25,91 +25,83 @@ pub(super) struct Work {
     done: Mutex<Vec<Done>>,
     /// Signalled when a job is done.
     ended: Condvar,
+    /// Whether a thread has panicked, whose job is never done.
+    has_panicked: AtomicBool,
 }
 
+/// Tells the applying thread of a panic, if this is dropped by one.
+struct Report<'a>(&'a Work);
+
+impl Drop for Report<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let _done = self.0.done.lock();
+            self.0.has_panicked.store(true, Ordering::Relaxed);
+            self.0.ended.notify_all();
+        }
+    }
+}
+
+/// Jobs that are to be done. Systems change one name of a directory at a time, and who waits for that in the system asks for the
+/// directory's attributes more often. So jobs that begin with a name wait for their turn in its directory, without a thread.
 #[derive(Default)]
 struct Todo {
+    /// Jobs that need no turn.
     jobs: VecDeque<Job>,
-    turns: Turns,
+    waiting: HashMap<NodeNumber, VecDeque<Job>>,
+    /// Directories with jobs, in which no name is changed now.
+    free: VecDeque<NodeNumber>,
+    /// Directories in which a name is changed now.
+    changing: HashSet<NodeNumber>,
+    /// Number of jobs that may be left undone.
+    beginnings: usize,
     /// Whether more jobs may come.
     is_open: bool,
-    /// Number of jobs that are done now in a directory.
-    busy: HashMap<NodeNumber, usize>,
 }
 
-/// Jobs that begin with a new name in a directory that nobody sees yet. Systems make one name of a directory at a time, so each waits
-/// for its turn without a thread.
-#[derive(Default)]
-struct Turns {
-    waiting: HashMap<NodeNumber, VecDeque<Job>>,
-    /// Directories with jobs, in which no name is made now.
-    free: VecDeque<NodeNumber>,
-    /// Directories in which a name is made now.
-    making: HashSet<NodeNumber>,
-}
-
-impl Turns {
+impl Todo {
     fn add(&mut self, job: Job) {
-        let directory = job.directory();
+        self.beginnings += usize::from(job.is_beginning());
+        let Some(directory) = job.turn_in() else { return self.jobs.push_back(job) };
         let waiting = self.waiting.entry(directory).or_default();
-        if waiting.is_empty() && !self.making.contains(&directory) {
+        if waiting.is_empty() && !self.changing.contains(&directory) {
             self.free.push_back(directory);
         }
         waiting.push_back(job);
     }
 
-    fn next(&mut self) -> Option<(Job, NodeNumber)> {
+    fn next(&mut self) -> Option<Job> {
+        let job = self.jobs.pop_front().or_else(|| self.next_in_turn())?;
+        self.beginnings -= usize::from(job.is_beginning());
+        Some(job)
+    }
+
+    /// Takes a job of the directory that has waited longest.
+    fn next_in_turn(&mut self) -> Option<Job> {
         let directory = self.free.pop_front()?;
         let Entry::Occupied(mut waiting) = self.waiting.entry(directory) else { return None };
         let job = waiting.get_mut().pop_front()?;
         if waiting.get().is_empty() {
             waiting.remove();
         }
-        self.making.insert(directory);
-        Some((job, directory))
+        self.changing.insert(directory);
+        Some(job)
     }
 
-    /// Notes that a name is made. Returns whether another can be made there.
-    fn made(&mut self, directory: NodeNumber) -> bool {
-        let is_free = self.making.remove(&directory) && self.waiting.contains_key(&directory);
+    /// Notes that a name is changed. Returns whether another can be changed there.
+    fn changed(&mut self, directory: NodeNumber) -> bool {
+        let is_free = self.changing.remove(&directory) && self.waiting.contains_key(&directory);
         if is_free {
             self.free.push_back(directory);
         }
         is_free
     }
-}
 
-impl Todo {
-    /// Takes one of the next jobs, in a directory where as few as possible are at work: systems change one name of a directory at a
-    /// time.
-    fn next(&mut self) -> Option<(Job, NodeNumber)> {
-        if self.jobs.is_empty() {
-            return self.turns.next();
-        }
-        let busy = |job: &Job| self.busy.get(&job.directory()).copied().unwrap_or(0);
-        let (mut best, mut least) = (0, usize::MAX);
-        for (at, job) in self.jobs.iter().take(limits::JOBS_LOOKED_AT).enumerate() {
-            let now = busy(job);
-            if now < least {
-                (best, least) = (at, now);
-            }
-            if now == 0 {
-                break;
-            }
-        }
-        let job = self.jobs.remove(best)?;
-        let directory = job.directory();
-        *self.busy.entry(directory).or_default() += 1;
-        Some((job, directory))
-    }
-
-    fn leave(&mut self, directory: NodeNumber) {
-        if let Entry::Occupied(mut entry) = self.busy.entry(directory) {
-            *entry.get_mut() -= 1;
-            if *entry.get() == 0 {
-                entry.remove();
-            }
-        }
+    fn take_all(&mut self) -> Vec<Job> {
+        self.free.clear();
+        self.beginnings = 0;
+        let waiting = std::mem::take(&mut self.waiting).into_values().flatten();
+        std::mem::take(&mut self.jobs).into_iter().chain(waiting).collect()
     }
 }
 
@@ -121,30 +113,24 @@ impl Work {
     }
 
     pub(super) fn add(&self, jobs: Vec<Job>) {
-        let added = jobs.len();
-        let mut todo = self.todo.lock();
-        for job in jobs {
-            if job.is_within() { todo.turns.add(job) } else { todo.jobs.push_back(job) }
-        }
+        let (added, mut todo) = (jobs.len(), self.todo.lock());
+        jobs.into_iter().for_each(|job| todo.add(job));
         drop(todo);
         for _ in 0..added {
             self.more.notify_one();
         }
     }
 
-    /// Whether the next job need not be begun.
-    pub(super) fn begins_next(&self) -> bool {
-        self.todo.lock().jobs.front().is_some_and(Job::is_beginning)
+    /// Whether there are jobs that may be left undone.
+    pub(super) fn has_beginnings(&self) -> bool {
+        self.todo.lock().beginnings > 0
     }
 
-    /// Takes jobs away that need not be begun.
+    /// Takes those jobs away.
     pub(super) fn take_beginnings(&self) -> Vec<Job> {
         let mut todo = self.todo.lock();
-        let jobs = std::mem::take(&mut todo.jobs);
-        let (mut taken, left): (Vec<Job>, Vec<Job>) = jobs.into_iter().partition(Job::is_beginning);
-        todo.jobs = left.into();
-        todo.turns.free.clear();
-        taken.extend(std::mem::take(&mut todo.turns.waiting).into_values().flatten());
+        let (taken, left): (Vec<Job>, Vec<Job>) = todo.take_all().into_iter().partition(Job::is_beginning);
+        left.into_iter().for_each(|job| todo.add(job));
         taken
     }
 
@@ -159,19 +145,16 @@ impl Work {
         next.map(|next| self.carry_out(hands, next)).is_some()
     }
 
-    fn carry_out(&self, hands: &Hands, (job, directory): (Job, NodeNumber)) {
-        let is_within = job.is_within();
-        let has_turn = Cell::new(is_within);
-        let made = || {
-            if has_turn.take() && self.todo.lock().turns.made(directory) {
+    fn carry_out(&self, hands: &Hands, job: Job) {
+        let turn = Cell::new(job.turn_in());
+        let changed = || {
+            if turn.take().is_some_and(|directory| self.todo.lock().changed(directory)) {
                 self.more.notify_one();
             }
         };
-        let outcome = hands.take(&job, &made);
-        made();
-        if !is_within {
-            self.todo.lock().leave(directory);
-        }
+        let _report = Report(self);
+        let outcome = hands.take(&job, &changed);
+        changed();
         self.done.lock().push((job, outcome));
         self.ended.notify_one();
     }
@@ -197,10 +180,10 @@ impl Work {
         std::mem::take(&mut *self.done.lock())
     }
 
-    /// Takes the jobs that are done, and waits for one if there is none yet.
+    /// Takes the jobs that are done, and waits for one if there is none yet. None: a thread has panicked.
     pub(super) fn wait_for_some(&self) -> Vec<Done> {
         let mut done = self.done.lock();
-        while done.is_empty() {
+        while done.is_empty() && !self.has_panicked.load(Ordering::Relaxed) {
             self.ended.wait(&mut done);
         }
         std::mem::take(&mut *done)

@@ -180,7 +180,6 @@ impl Attributes for Counted {
 impl HiddenFiles for Counted {
     hand_on! { hidden_files;
         create_hidden(caller: &Caller, parent: &Inode, name: &OsStr, mode: u32) -> (Found, Box<dyn StoreFile>);
-        create_within(caller: &Caller, parent: &Inode, name: &OsStr, mode: u32) -> (Found, Box<dyn StoreFile>);
         make_hidden(caller: &Caller, parent: &Inode, name: &OsStr, new: NewName<'_>) -> ();
         find_hidden(parent: &Inode, name: &OsStr) -> Found;
         rename_hidden(caller: &Caller, from: Place<'_>, to: Place<'_>, flags: u32) -> ();

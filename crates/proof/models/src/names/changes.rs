@@ -5,7 +5,7 @@ use std::io;
 
 use global_store::hidden::is_hidden;
 use global_store::{Access, StoreFile};
-use namespace::{Caller, Found, HiddenFiles, Inode, NameKind, NewMode, NewName, component, plain};
+use namespace::{Caller, Found, HiddenFiles, Inode, NameKind, NewMode, NewName, component};
 use rustix::fs::{FileType, RenameFlags};
 use rustix::io::Errno;
 
@@ -154,24 +154,14 @@ impl HiddenFiles for MemoryNamespace {
         name: &OsStr,
         mode: u32,
     ) -> io::Result<(Found, Box<dyn StoreFile>)> {
-        let name = hidden(name)?;
+        let name = component(name)?;
         match self.create_at(caller, parent, name, mode) {
-            Err(error) if error.raw_os_error() == Some(libc::EEXIST) => {
+            Err(error) if is_hidden(name) && error.raw_os_error() == Some(libc::EEXIST) => {
                 self.remove_at(caller, parent, name, NameKind::File)?;
                 self.create_at(caller, parent, name, mode)
             }
             created => created,
         }
-    }
-
-    fn create_within(
-        &self,
-        caller: &Caller,
-        parent: &Inode,
-        name: &OsStr,
-        mode: u32,
-    ) -> io::Result<(Found, Box<dyn StoreFile>)> {
-        self.create_at(caller, parent, plain(name)?, mode)
     }
 
     fn make_hidden(&self, caller: &Caller, parent: &Inode, name: &OsStr, new: NewName<'_>) -> io::Result<()> {
