@@ -90,7 +90,10 @@ impl Below {
         let store = PosixStore::new(below, options).map_err(failed)?;
         let identity = store.id().map_err(failed)?;
         let alone = !store.is_shared() || one_node::is_job_of_one_node();
-        let delegate = if how.delegates && how.server.is_none() && alone { Delegate::New } else { Delegate::Off };
+        // Who asks for windows wants them in new directories too, and delegated ones have none.
+        let asks_for_windows = how.windows.as_ref().is_some_and(WindowPlace::is_asked_for);
+        let may_delegate = how.delegates && how.server.is_none() && alone && !asks_for_windows;
+        let delegate = if may_delegate { Delegate::New } else { Delegate::Off };
         let base = how.rules.apply(Policy { delegate, ..Policy::default() });
         Ok(Below { store, identity, base })
     }

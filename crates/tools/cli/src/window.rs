@@ -201,6 +201,11 @@ pub fn troubles(windows: &WindowStatus) -> Vec<String> {
 }
 
 impl WindowPlace {
+    /// Whether the user has asked for windows.
+    pub fn is_asked_for(&self) -> bool {
+        !self.by_default
+    }
+
     /// Returns the settings for one more burst buffer.
     pub fn settings(&self, burst_buffer: &Path, lasts: bool) -> WindowSettings {
         let mut settings = WindowSettings { burst_buffer: burst_buffer.to_owned(), lasts, ..self.first.clone() };

@@ -331,6 +331,9 @@ fn random_operations_without_passthrough_have_the_same_outcomes_too() {
 
 #[test]
 fn random_operations_on_files_that_nobody_else_changes_have_the_same_outcomes_too() {
+    if !EXCLUSIVE.is_served() {
+        return;
+    }
     in_private_namespace(|| stories(EXCLUSIVE, 3001, 8));
     in_private_namespace(|| stories(How { exclusive: true, ..DIRECT }, 4001, 4));
 }
