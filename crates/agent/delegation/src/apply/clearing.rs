@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 
 use namespace::{Inode, NameKind};
-use rustix::fs::FileType;
+use rustix::fs::{FileType, RenameFlags};
 use types::HasErrno;
 
 use super::Hands;
@@ -22,6 +22,14 @@ impl Hands {
             }
             removed => removed,
         }
+    }
+
+    /// Moves all names of a directory to another. `EEXIST` if one is in both.
+    pub(super) fn move_names(&self, who: &Credentials, from: &Inode, to: &Inode) -> io::Result<()> {
+        let flags = RenameFlags::NOREPLACE.bits();
+        self.names_in(who, from)?.iter().try_for_each(|(name, _)| {
+            changing(who, &|caller| self.store.namespace.rename(caller, (from, name), (to, name), flags))
+        })
     }
 
     fn empty(&self, who: &Credentials, directory: &Inode) -> io::Result<()> {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use namespace::{Inode, NameKind};
 use rustix::fs::FileType;
-use types::reported;
+use types::{HasErrno, reported};
 
 use super::Run;
 use super::acting::At;
@@ -38,10 +38,18 @@ impl Run<'_> {
         Ok(Room::Free)
     }
 
-    /// Lets a directory go on in one of others, which has its name. Its own, which must be empty, is removed.
+    /// Lets a directory go on in one of others, which has its name. What is in its own moves there, and that is removed. Errors:
+    /// `EEXIST` if a name is in both.
     pub(super) fn join(&mut self, number: NodeNumber, from: &NodeName, to: &NodeName, theirs: Inode) -> io::Result<()> {
         let (parent, state) = (self.parent_of(from)?, Arc::clone(&self.item(number).state));
-        self.hands.remove_at(&state.creator, (&parent, from), kind_of(&state))?;
+        let (creator, ours) = (&state.creator, self.item(number).inode.clone());
+        match (self.hands.remove_at(creator, (&parent, from), kind_of(&state)), ours) {
+            (Err(error), Some(ours)) if matches!(error.errno(), Some(libc::ENOTEMPTY | libc::EEXIST)) => {
+                self.hands.move_names(creator, &ours, &theirs)?;
+                self.hands.remove_at(creator, (&parent, from), kind_of(&state))?;
+            }
+            (removed, _) => removed?,
+        }
         let (identity, theirs) = (theirs.identity().clone(), Arc::new(theirs));
         self.owners.insert(identity.clone(), number);
         self.directories.insert(number, Arc::clone(&theirs));
