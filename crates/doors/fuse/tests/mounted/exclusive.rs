@@ -61,8 +61,8 @@ const STEPS: [Step; 33] = [
     ("chown", |d| chown(d.join("f"), Some(1000), Some(1000)).unwrap()),
     ("chmod of a directory", |d| fs::set_permissions(d.join("sub"), Permissions::from_mode(0o700)).unwrap()),
     // Not every tmpfs has attributes of users.
-    ("set an attribute", |d| drop(setxattr(d.join("f"), "user.a", b"value", XattrFlags::empty()))),
-    ("remove an attribute", |d| drop(rustix::fs::removexattr(d.join("f"), "user.a"))),
+    ("set an attribute", |d| _ = setxattr(d.join("f"), "user.a", b"value", XattrFlags::empty())),
+    ("remove an attribute", |d| _ = rustix::fs::removexattr(d.join("f"), "user.a")),
     ("link", |d| fs::hard_link(d.join("f"), d.join("g")).unwrap()),
     ("write by the other name", |d| writer(&d.join("g")).write_all_at(b"again", 0).unwrap()),
     ("unlink one of two names", |d| fs::remove_file(d.join("f")).unwrap()),
