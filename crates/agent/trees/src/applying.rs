@@ -50,8 +50,13 @@ impl Whole {
 impl Contents for Whole {
     fn write(&self, node: NodeNumber, data: DataPlace, into: &dyn StoreFile) -> io::Result<()> {
         self.check(node)?;
+        let before = self.tree.content(node);
         self.contents.write(node, data, into)?;
         self.check(node)?;
+        if self.tree.content(node) != before {
+            // It was opened, written and closed during the copy, which may have parts of both.
+            return Err(Errno::BUSY.into());
+        }
         let bytes = self.tree.state(node).map_or(0, |state| state.size);
         self.totals.files.fetch_add(1, Ordering::Relaxed);
         self.totals.bytes.fetch_add(bytes, Ordering::Relaxed);

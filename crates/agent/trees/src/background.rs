@@ -1,4 +1,4 @@
-//! The thread that makes names durable each second and brings trees to the global store.
+//! The threads that make names durable each second, and bring trees to the global store.
 
 use std::collections::HashSet;
 use std::io;
@@ -14,24 +14,32 @@ use crate::open_tree::OpenTree;
 use crate::registry::Trees;
 use crate::waiting::is_early;
 
-/// Starts the thread, which ends with the trees.
+/// Starts the threads, which end with the trees.
 pub fn start(trees: &Arc<Trees>) -> io::Result<()> {
-    let trees = Arc::downgrade(trees);
-    concurrency::spawn("trees", move || run(&trees))
+    let (synced, applied) = (Arc::downgrade(trees), Arc::downgrade(trees));
+    // The global store may take its time, and the names must be durable meanwhile.
+    concurrency::spawn("tree names", move || keep_durable(&synced))?;
+    concurrency::spawn("trees", move || run(&applied))
+}
+
+fn keep_durable(trees: &Weak<Trees>) {
+    loop {
+        concurrency::sleep(limits::SYNC_EVERY);
+        let Some(trees) = trees.upgrade() else { return };
+        let is_needed = trees.all().iter().any(|tree| tree.is_unsynced());
+        if is_needed && let Err(error) = trees.sync() {
+            tracing::error!(%error, "the names of delegated trees are not durable");
+        }
+        trees.all().iter().for_each(|tree| tree.clean());
+    }
 }
 
 fn run(trees: &Weak<Trees>) {
     loop {
-        concurrency::sleep(limits::SYNC_EVERY);
+        concurrency::sleep(limits::APPLY_LOOK);
         let Some(trees) = trees.upgrade() else { return };
         trees.forget_returned();
         for tree in trees.all() {
-            if tree.is_unsynced()
-                && let Err(error) = tree.sync()
-            {
-                tracing::error!(%error, "the names of a delegated tree are not durable");
-            }
-            tree.clean();
             let policy = trees.policy_of(&tree);
             let waits = matches!(policy.stage_out, StageOut::Manual | StageOut::Exit);
             if tree.is_due() && !waits {

@@ -51,10 +51,14 @@ impl Trees {
         let mark = Holder::mark(&id, &self.settings.agent, &directory);
         let record = TreeRecord { identity: inode.identity().clone(), path, mark };
         std::fs::create_dir_all(&directory).step("make the directory of a delegated tree")?;
-        let begun = record
+        let opened = record
             .write(&directory)
-            .and_then(|()| mark::set(&**namespace, &inode, &record.mark))
             .and_then(|()| OpenTree::open(namespace, directory.clone(), &record, inode, &self.totals));
+        // The mark comes last: others must not wait for what this burst buffer does not have.
+        let begun = opened.and_then(|tree| {
+            let marked = tree.sync_place().and_then(|()| mark::set(&**namespace, &tree.root, &record.mark));
+            marked.inspect_err(|_| tree.close()).map(|()| tree)
+        });
         match begun {
             Ok(tree) => Ok(Some(self.add(tree))),
             Err(error) => {

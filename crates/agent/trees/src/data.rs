@@ -119,6 +119,11 @@ impl DataStore for TreesData {
             Holder::Tree(tree, node) => {
                 let opened = tree.files.open_data(node, &how, interrupted);
                 match opened {
+                    // The tree was given back meanwhile.
+                    Err(error) if error.errno() == Some(libc::ESTALE) => match tree.lowered(node)? {
+                        Some(inode) => self.below.open(self.anchor_below(Some(inode), anchor)?, how, interrupted),
+                        None => Err(error),
+                    },
                     // The kernel looks the name up again, which may be another's now.
                     Err(error) if error.errno() == Some(libc::ENOENT) && tree.is_nameless(node) => {
                         Err(Errno::STALE.into())
@@ -138,7 +143,16 @@ impl DataStore for TreesData {
         interrupted: &dyn Fn() -> bool,
     ) -> io::Result<()> {
         match self.holder(anchor.identity())? {
-            Holder::Tree(tree, node) => tree.files.set_len(node, len),
+            Holder::Tree(tree, node) => match tree.files.set_len(node, len) {
+                Err(error) if error.errno() == Some(libc::ESTALE) => match tree.lowered(node)? {
+                    Some(inode) => {
+                        let anchor = self.anchor_below(Some(inode), Arc::clone(anchor))?;
+                        self.below.set_len(&anchor, len, policy, interrupted)
+                    }
+                    None => Err(error),
+                },
+                done => done,
+            },
             Holder::Below(lowered) => {
                 self.below.set_len(&self.anchor_below(lowered, Arc::clone(anchor))?, len, policy, interrupted)
             }
@@ -257,6 +271,9 @@ impl DataStore for TreesData {
                 counters.files += usage.files;
                 counters.open += usage.open;
                 counters.handles += usage.handles;
+                if scope == StatusScope::All {
+                    counters.dirty_bytes += tree.files.waiting_bytes();
+                }
                 counters.delegated_trees += 1;
                 counters.waiting_names += waiting;
                 let mut left = tree.waiting();

@@ -31,7 +31,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use concurrency::Mutex;
+use concurrency::{Mutex, RwLock};
 use data_store::{FileState, OpenData, OpenHow, Overlay, RemovalObserver, Residency};
 use delegation::{Contents, DataPlace, DelegatedTree, NodeNumber, NodeState, NotedContent};
 use global_store::posix::lease;
@@ -58,8 +58,6 @@ pub struct TreeFiles {
 pub struct FilesUsage {
     /// Number of local files.
     pub files: u64,
-    /// Bytes of their content, as the tree has it: what was written since the last close is missing.
-    pub bytes: u64,
     /// Number of open files.
     pub open: u64,
     /// Number of open file descriptions.
@@ -72,6 +70,8 @@ struct Shared {
     table: OpenNodes,
     /// Files of which the kernel has, or had, a handle: the longest unseen first.
     mapped: Mutex<VecDeque<NodeNumber>>,
+    /// Whether nothing is written here any more: the global store answers. An open for writing holds this until it is counted.
+    ended: RwLock<bool>,
 }
 
 impl Shared {
@@ -92,10 +92,10 @@ impl Shared {
         let (local, content) = (open.using.lock().local.take(), self.tree.content(open.number));
         match (local, content) {
             (_, Some(content)) if content.has_name => {}
-            (Some(local), _) => self.directory.drop_file(local.number),
+            (Some(local), _) => self.place().drop_file(local.number),
             // The last name went while an open looked for the file and did not find it any more.
             (None, Some(NotedContent { place: DataPlace::Replica(number), .. })) => {
-                self.directory.drop_file(number);
+                self.place().drop_file(number);
             }
             (None, _) => {}
         }
@@ -145,8 +145,8 @@ impl TreeFiles {
         let (directory, found) = LocalDirectory::open(directory)?;
         let directory = Arc::new(directory);
         let report = opening::agree(&directory, found, &tree)?;
-        let (table, mapped) = (OpenNodes::new(), Mutex::default());
-        Ok((TreeFiles { shared: Arc::new(Shared { tree, directory, table, mapped }) }, report))
+        let (table, mapped, ended) = (OpenNodes::new(), Mutex::default(), RwLock::new(false));
+        Ok((TreeFiles { shared: Arc::new(Shared { tree, directory, table, mapped, ended }) }, report))
     }
 
     /// Chooses the place of a new file's data, which the tree then logs with the file; [`DataPlace::None`] if none is ready.
@@ -174,7 +174,7 @@ impl TreeFiles {
     /// Opens the data of a regular file, as [`DataStore::open`](data_store::DataStore::open) does. A file whose data only the
     /// global store has is copied first.
     ///
-    /// Errors: `ENOENT` if the node is gone; `EIO` if its local file is; `EINTR` if `interrupted` returns true during the copy; those
+    /// Errors: `ENOENT` if the node is gone; `ESTALE` if writing has ended; `EIO` if the local file is gone; `EINTR` if `interrupted` returns true during the copy; those
     /// of the log, the burst buffer and the store.
     pub fn open_data(
         &self,
@@ -271,9 +271,28 @@ impl TreeFiles {
         FileState { residency, dirty, lost: false, pinned: false, wants_look: false }
     }
 
-    /// Makes everything that was written survive a crash of the machine. The owner syncs the log afterwards.
+    /// Makes everything that was written survive a crash of the machine, in all trees of the burst buffer. The owner syncs the log
+    /// afterwards.
     pub fn sync(&self) -> io::Result<()> {
         self.shared.directory.sync()
+    }
+
+    /// Notes that the log is durable up to this sequence. Data of nodes that had lost their last name until then is dropped now: a crash
+    /// of the machine would have brought the name back.
+    pub fn names_synced(&self, upto: u64) {
+        self.shared.directory.names_synced(upto);
+    }
+
+    /// Ends all writing for ever, if no file is open for writing and `end` returns true. Returns whether it has ended.
+    pub fn end_writing(&self, end: impl FnOnce() -> bool) -> bool {
+        let mut ended = self.shared.ended.write();
+        *ended |= self.writers().is_empty() && end();
+        *ended
+    }
+
+    /// Whether writing has ended. Waits for an end that is under way.
+    pub fn has_ended(&self) -> bool {
+        *self.shared.ended.read()
     }
 
     /// Returns the source of the files' bytes for an apply.
@@ -293,16 +312,21 @@ impl TreeFiles {
         self.shared.table.all().into_iter().filter(writes).map(|open| open.number).collect()
     }
 
-    /// Returns the use of the burst buffer. Looks at every node of the tree.
+    /// Returns the use of the burst buffer.
     pub fn usage(&self) -> FilesUsage {
-        let is_here = |state: &delegation::NodeState| matches!(state.data, DataPlace::Replica(_));
         let open = self.shared.table.all();
         FilesUsage {
             files: self.shared.directory.len(),
-            bytes: self.shared.tree.states().iter().filter(|state| is_here(state)).map(|state| state.size).sum(),
             open: open.len() as u64,
             handles: open.iter().map(|open| u64::from(open.handles.load(Ordering::Relaxed))).sum(),
         }
+    }
+
+    /// Returns the bytes of the files that the global store lacks changes of. Looks at each of them.
+    pub fn waiting_bytes(&self) -> u64 {
+        let tree = &self.shared.tree;
+        let pending = tree.pending(None, usize::MAX);
+        pending.iter().filter_map(|node| tree.content(node.number)).map(|content| content.size).sum()
     }
 
     /// Drops the local data of a file that the global store has, unless it is open. Returns whether it was dropped.

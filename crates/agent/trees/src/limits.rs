@@ -8,6 +8,8 @@ pub const TREES_MAX: usize = 256;
 pub const LOG_FILE_BYTES: u64 = 4 << 20;
 /// Time between two syncs of the name logs, so that a crash of the machine loses no more than that.
 pub const SYNC_EVERY: Duration = Duration::from_secs(1);
+/// Time between two looks whether a tree is to be brought to the global store.
+pub const APPLY_LOOK: Duration = Duration::from_secs(1);
 /// Time without a change after which a tree is brought to the global store.
 pub const QUIET: Duration = Duration::from_secs(5);
 /// Age of the oldest change at which a tree is brought to the global store at the latest.

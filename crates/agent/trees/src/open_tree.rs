@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use concurrency::{Instant, Mutex, RwLock};
 use delegation::{
@@ -43,13 +43,9 @@ pub struct OpenTree {
     pub(crate) recorded_path: PathBuf,
     /// Nodes that could not be brought to the global store.
     pub(crate) waiting: Mutex<WaitingNames>,
-    /// Whether the directory's own name survives a crash of the machine.
-    named: AtomicBool,
     /// Sequence up to which the log survives a crash of the machine.
     synced: AtomicU64,
     pub(crate) changes: Mutex<ChangeTimes>,
-    /// Whether the tree was given back: the global store has everything, and answers from now on.
-    returned: AtomicBool,
     /// Files of a tree that was given back, as they are in the global store.
     lowered: Mutex<HashMap<NodeNumber, Arc<Inode>>>,
 }
@@ -137,8 +133,7 @@ impl OpenTree {
         let store = StoreTree { namespace: Arc::clone(namespace), root: Arc::clone(&root), agent: record.mark.clone() };
         let pending = (tree.pending_len() > 0).then(Instant::now);
         let changes = Mutex::new(ChangeTimes { end: tree.log().end(), moved: Instant::now(), pending });
-        let (returned, lowered) = (AtomicBool::new(false), Mutex::default());
-        let (named, synced) = (AtomicBool::new(!report.is_new), AtomicU64::new(0));
+        let (synced, lowered) = (AtomicU64::new(0), Mutex::default());
         let totals = Arc::clone(totals);
         let (identity, store) = (record.identity.clone(), Arc::new(store));
         let (recorded_path, waiting) = (record.path.clone(), Mutex::default());
@@ -153,10 +148,8 @@ impl OpenTree {
             totals,
             recorded_path,
             waiting,
-            named,
             synced,
             changes,
-            returned,
             lowered,
         })
     }
@@ -179,17 +172,24 @@ impl OpenTree {
         }
     }
 
+    /// Makes the names in the burst buffer durable by which a new tree is found.
+    pub fn sync_place(&self) -> io::Result<()> {
+        let above = self.directory.ancestors().take(3);
+        above.into_iter().try_for_each(sync_directory).step("sync the directory of a delegated tree")
+    }
+
     /// Makes everything that was done so far survive a crash of the machine.
     pub fn sync(&self) -> io::Result<()> {
         let end = self.tree.log().end();
         self.files.sync()?;
+        self.sync_names(end)
+    }
+
+    /// Makes names durable up to a sequence of the log. The files' data comes before.
+    pub fn sync_names(&self, end: u64) -> io::Result<()> {
         self.tree.log().sync(end)?;
-        if !self.named.load(Ordering::Acquire) {
-            sync_directory(&self.directory).step("sync the directory of a delegated tree")?;
-            self.directory.parent().map_or(Ok(()), sync_directory).step("sync the directory of delegated trees")?;
-            self.named.store(true, Ordering::Release);
-        }
         self.synced.fetch_max(end, Ordering::AcqRel);
+        self.files.names_synced(end);
         Ok(())
     }
 
@@ -212,23 +212,21 @@ impl OpenTree {
 
 impl OpenTree {
     /// Ends the delegation if the global store has everything and nobody writes. Returns whether it has ended.
-    pub fn give_up(&self) -> io::Result<bool> {
-        if !self.files.writers().is_empty() || !self.tree.freeze() {
-            return Ok(false);
-        }
-        self.returned.store(true, Ordering::Release);
-        Ok(true)
+    pub fn give_up(&self) -> bool {
+        self.files.end_writing(|| self.tree.freeze())
     }
 
-    /// Ends the delegation, whatever the global store lacks.
-    pub fn abandon(&self) {
-        self.tree.abandon();
-        self.returned.store(true, Ordering::Release);
+    /// Ends the delegation, whatever the global store lacks. Returns false if a file is open for writing.
+    pub fn abandon(&self) -> bool {
+        self.files.end_writing(|| {
+            self.tree.abandon();
+            true
+        })
     }
 
-    /// Whether the tree was given back.
+    /// Whether the tree was given back: the global store answers from now on.
     pub fn is_returned(&self) -> bool {
-        self.returned.load(Ordering::Acquire)
+        self.files.has_ended()
     }
 
     /// Returns the file of the global store that a node of a tree has become; `None` while the tree is delegated, and for a node

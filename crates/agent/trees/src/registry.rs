@@ -162,7 +162,7 @@ impl Trees {
                 return Ok(Some(report));
             }
             // What was changed meanwhile takes another turn.
-            if tree.give_up()? {
+            if tree.give_up() {
                 tree.tree.end_exclusivity();
                 let (trees, tree) = (Arc::clone(self), Arc::clone(tree));
                 let ending = concurrency::spawn_joined("give back", move || trees.let_go(&tree))?;
@@ -262,7 +262,10 @@ impl Trees {
 
     /// Makes everything in all trees survive a crash of the machine.
     pub(crate) fn sync(&self) -> io::Result<()> {
-        self.all().iter().try_for_each(|tree| tree.sync())
+        let trees: Vec<_> = self.all().into_iter().map(|tree| (tree.tree.log().end(), tree)).collect();
+        // One burst buffer has the data of all.
+        trees.first().map_or(Ok(()), |(_, tree)| tree.files.sync())?;
+        trees.iter().try_for_each(|(end, tree)| tree.sync_names(*end))
     }
 
     /// Gives back the trees of which the global store has everything. Called when nobody uses them any more.

@@ -135,7 +135,9 @@ impl Trees {
             let name = saved_name(&self.last_path_of(tree), &tree.id());
             saved = Some(saving.save(NodeNumber::ROOT, &self.saved(), &name)?);
         }
-        tree.abandon();
+        if !tree.abandon() {
+            return Err(Errno::BUSY.into());
+        }
         tree.tree.end_exclusivity();
         self.tell_return();
         self.end(tree)?;

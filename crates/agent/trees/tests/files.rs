@@ -7,11 +7,14 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::time::Duration;
 
 use data_store::{OpenData, OpenHow, Residency, SeekFor, SyncScope, WriteWhere};
 use delegation::{Applied, BelowCopy, BelowState, DataPlace};
-use namespace::{Attributes, FileAttributes, Names, NewFile, NewMode};
+use namespace::{Attributes, Caller, FileAttributes, Names, NewFile, NewMode};
 use support::{ALICE, Bed, MemoryFile, content_of, reading, writing};
+use testkit::{PATIENCE, wait_until};
 use types::{ByteRange, HasErrno, Identity, NewTime, Timestamp};
 
 const LONG_AGO: Timestamp = Timestamp { seconds: 1_000_000_000, nanos: 5 };
@@ -48,7 +51,7 @@ fn a_file_is_written_closed_and_read_again() {
     assert_eq!((bed.tree.content(number).unwrap().size, bed.read(number)), (11, b"hello world".to_vec()));
     assert!(bed.stat(&inode).mtime >= made.mtime && !bed.files.is_written_to(number));
     let usage = bed.files.usage();
-    assert_eq!((usage.files, usage.bytes, usage.open, usage.handles), (1, 11, 0, 0));
+    assert_eq!((usage.files, bed.files.waiting_bytes(), usage.open, usage.handles), (1, 11, 0, 0));
     assert_eq!(bed.open(number, &reading()).write_at(b"x", WriteWhere::At(0)).unwrap_err().errno(), Some(libc::EBADF));
 }
 
@@ -377,8 +380,48 @@ fn the_numbers_of_dropped_files_are_told_and_never_come_again() {
             bed.remove("a", number);
             drop(data);
         }
+        assert_ne!(told.lock().unwrap().last(), Some(&version), "the log is not durable yet");
+        bed.sync_names();
         testkit::wait_until("the drop", testkit::PATIENCE, || told.lock().unwrap().last() == Some(&version));
         drop(inode);
     }
     assert_eq!(bed.files.usage().files, 0);
+}
+
+/// A crash of the machine may take the end of the log. What it brings back must have its data.
+#[test] // S71
+fn what_was_replaced_or_removed_keeps_its_data_until_the_log_is_durable() {
+    let bed = Bed::new();
+    let root = bed.tree.root().unwrap();
+    let (_, old) = bed.make("f", b"old");
+    let (_, gone) = bed.make("gone", b"gone");
+    bed.make("new", b"new");
+    bed.sync_names();
+    let local = |number| match bed.tree.content(number).unwrap().place {
+        DataPlace::Replica(local) => bed.scratch.path("data").join(format!("{local:016x}")),
+        place => panic!("{place:?}"),
+    };
+    let (old_file, gone_file) = (local(old), local(gone));
+    let inodes = [bed.find("f").0, bed.find("gone").0];
+    bed.tree.rename(&Caller::own(), (&root, "new".as_ref()), (&root, "f".as_ref()), 0).unwrap();
+    bed.files.unlinked(old);
+    bed.remove("gone", gone);
+    drop(inodes);
+    let content = |path: &Path| std::fs::read(path).ok();
+    std::thread::sleep(Duration::from_millis(50));
+    assert_eq!((content(&old_file), content(&gone_file)), (Some(b"old".to_vec()), Some(b"gone".to_vec())));
+    bed.sync_names();
+    wait_until("the drop", PATIENCE, || content(&old_file).is_none() && content(&gone_file).is_none());
+    assert_eq!(bed.read(bed.find("f").1), b"new");
+}
+
+#[test] // S71
+fn nothing_is_written_after_the_end_and_there_is_no_end_while_somebody_writes() {
+    let bed = Bed::new();
+    let (_, number, data) = bed.create("a");
+    assert!(!bed.files.end_writing(|| true) && !bed.files.has_ended(), "somebody writes");
+    drop(data);
+    assert!(!bed.files.end_writing(|| false) && bed.files.end_writing(|| true));
+    assert_eq!(bed.files.open_data(number, &writing(), &|| false).err().unwrap().errno(), Some(libc::ESTALE));
+    assert_eq!(bed.read(number), b"");
 }

@@ -1,6 +1,6 @@
 //! The directory of one tree's local files. Each file is named by its number, which no other content ever had.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::fs::DirBuilder;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -45,6 +45,8 @@ pub(super) struct LocalDirectory {
     count: AtomicU64,
     /// Files that are about to be dropped.
     dropping: AtomicU64,
+    /// Files that are dropped once the log is durable up to a sequence, which comes first.
+    dropped: Mutex<VecDeque<(u64, u64)>>,
     /// Empty files that count as unwritten. Nobody else has them open or mapped.
     ready: Mutex<Vec<LocalFile>>,
     /// Ready files whose numbers nodes have got, and which are about to be opened.
@@ -122,6 +124,7 @@ impl LocalDirectory {
             removals: OnceLock::new(),
             count: AtomicU64::new(numbers.len() as u64),
             dropping: AtomicU64::new(0),
+            dropped: Mutex::default(),
             ready: Mutex::default(),
             reserved: Mutex::default(),
             closed: Mutex::new(false),
@@ -243,12 +246,22 @@ impl LocalDirectory {
         }
     }
 
-    /// Drops a file of which nobody will ask any more, under its number. Nobody waits for that, unless too many do.
-    pub fn drop_file(self: &Arc<LocalDirectory>, number: u64) {
+    /// Drops a file of which nobody will ask any more, under its number. It keeps its content until the log is durable up to `after`:
+    /// a crash of the machine may give it back to a node.
+    pub fn drop_file(&self, number: u64, after: u64) {
         drop(self.claim(number));
         self.dropping.fetch_add(1, Ordering::Relaxed);
-        if !keeper::give(Chore::Drop(Arc::clone(self), number)) {
-            self.drop_waiting(number);
+        self.dropped.lock().push_back((after, number));
+    }
+
+    /// Drops files that have waited for the log, which is durable up to `upto`. Nobody waits for that, unless too many do.
+    pub fn names_synced(self: &Arc<LocalDirectory>, upto: u64) {
+        loop {
+            let next = self.dropped.lock().pop_front_if(|(after, _)| *after <= upto);
+            let Some((_, number)) = next else { return };
+            if !keeper::give(Chore::Drop(Arc::clone(self), number)) {
+                self.drop_waiting(number);
+            }
         }
     }
 

@@ -46,7 +46,12 @@ impl TreeHandle {
         handle.open.prepare(handle.shared.place(), how, interrupted)?;
         handle.version = handle.open.version()?;
         if how.write || how.truncate {
+            let ended = handle.shared.ended.read();
+            if *ended {
+                return Err(Errno::STALE.into());
+            }
             handle.open.begin_writing(handle.shared.place())?;
+            drop(ended);
             handle.writes = true;
         }
         if how.truncate {

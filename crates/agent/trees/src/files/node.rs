@@ -60,6 +60,13 @@ pub(super) struct Place<'a> {
     pub directory: &'a Arc<LocalDirectory>,
 }
 
+impl Place<'_> {
+    /// Drops a file of which nobody will ask any more, once the log has durably that no node has it.
+    pub fn drop_file(self, number: u64) {
+        self.directory.drop_file(number, self.tree.log().end());
+    }
+}
+
 impl OpenNode {
     pub fn new(number: NodeNumber) -> OpenNode {
         OpenNode {
@@ -198,7 +205,8 @@ impl OpenNode {
     }
 
     /// Drops the local file, if nobody has opened it and the global store has all of it.
-    pub fn evict(&self, Place { tree, directory }: Place<'_>) -> io::Result<bool> {
+    pub fn evict(&self, place: Place<'_>) -> io::Result<bool> {
+        let tree = place.tree;
         // Whoever opens the file meanwhile waits, and copies it again.
         let _making = self.making.lock();
         if self.using.lock().local.is_some() {
@@ -212,33 +220,33 @@ impl OpenNode {
             return Ok(false);
         }
         tree.set_place(self.number, DataPlace::BelowOnly)?;
-        directory.drop_file(number);
+        place.drop_file(number);
         Ok(true)
     }
 
     /// Notes that the last name may be gone. Drops the data if nobody has the file open.
-    pub fn unlinked(&self, Place { tree, directory }: Place<'_>) {
+    pub fn unlinked(&self, place: Place<'_>) {
         // Whoever makes the local file now drops it at the last close, without a wait here.
         let making = self.making.try_lock();
         let mut using = self.using.lock();
-        let content = tree.content(self.number);
+        let content = place.tree.content(self.number);
         using.unlinked = content.is_none_or(|content| !content.has_name);
         if using.unlinked
             && making.is_some()
             && using.local.is_none()
             && let Some(DataPlace::Replica(number)) = content.map(|content| content.place)
         {
-            directory.drop_file(number);
+            place.drop_file(number);
         }
     }
 
     /// Notes that the tree has dropped the node, whose data is in the local file `number`. Drops that if nobody has it open.
-    pub fn dropped(&self, Place { directory, .. }: Place<'_>, number: u64) {
+    pub fn dropped(&self, place: Place<'_>, number: u64) {
         let making = self.making.try_lock();
         let mut using = self.using.lock();
         using.unlinked = true;
         if making.is_some() && using.local.is_none() {
-            directory.drop_file(number);
+            place.drop_file(number);
         }
     }
 

@@ -193,6 +193,13 @@ impl Bed {
         shown
     }
 
+    /// Makes the log durable, and drops what has waited for that.
+    pub fn sync_names(&self) {
+        let end = self.tree.log().end();
+        self.tree.log().sync(end).unwrap();
+        self.files.names_synced(end);
+    }
+
     /// Returns the paths of all local files.
     pub fn local_files(&self) -> Vec<PathBuf> {
         let entries = std::fs::read_dir(self.scratch.path("data")).unwrap();
