@@ -41,12 +41,6 @@ impl FilesBelow for NothingBelow {
     fn space(&self) -> io::Result<FileSystemSpace> {
         Ok(FileSystemSpace::default())
     }
-
-    fn new_place(&self) -> DataPlace {
-        DataPlace::None
-    }
-
-    fn return_place(&self, _: DataPlace) {}
 }
 
 struct Same;

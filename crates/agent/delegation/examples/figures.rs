@@ -50,12 +50,6 @@ impl FilesBelow for NothingBelow {
     fn space(&self) -> io::Result<FileSystemSpace> {
         Ok(FileSystemSpace::default())
     }
-
-    fn new_place(&self) -> DataPlace {
-        DataPlace::None
-    }
-
-    fn return_place(&self, _: DataPlace) {}
 }
 
 const USER: Caller = Caller { uid: 1000, gid: 1000, pid: 0 };

@@ -58,11 +58,13 @@ pub trait FilesBelow: Send + Sync {
     /// Returns how much space there is.
     fn space(&self) -> io::Result<FileSystemSpace>;
 
-    /// Chooses the place of the data of a regular file that is about to be made.
-    fn new_place(&self) -> DataPlace;
+    /// Chooses the place of the data of a regular file that is about to be made; [`DataPlace::None`]: it gets one later.
+    fn new_place(&self) -> DataPlace {
+        DataPlace::None
+    }
 
     /// Takes back the place of a file that was not made.
-    fn return_place(&self, place: DataPlace);
+    fn return_place(&self, _place: DataPlace) {}
 }
 
 /// How inode numbers are made of node numbers.

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use data_store::{OpenHow, WriteWhere};
 use delegation::log::MountedLogDirectory;
-use delegation::{DataPlace, DelegatedTree, DelegationSettings, FilesBelow, Moment, NodeKind, NodeNumber, NodeState};
+use delegation::{DelegatedTree, DelegationSettings, FilesBelow, Moment, NodeKind, NodeNumber, NodeState};
 use global_store::{Access, StoreFile};
 use namespace::{Caller, FileSystemSpace, Inode, NameKind, Names, NewFile, NewMode};
 use trees::TreeFiles;
@@ -28,12 +28,6 @@ impl FilesBelow for NothingBelow {
     fn space(&self) -> io::Result<FileSystemSpace> {
         Ok(FileSystemSpace::default())
     }
-
-    fn new_place(&self) -> DataPlace {
-        DataPlace::None
-    }
-
-    fn return_place(&self, _: DataPlace) {}
 }
 
 fn timed(what: &str, calls: usize, step: impl FnOnce() -> io::Result<()>) -> io::Result<()> {

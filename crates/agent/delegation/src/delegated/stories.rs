@@ -10,7 +10,7 @@ use namespace::{Caller, FileSystemSpace, NameKind, Names, NewFile, NewMode};
 
 use super::{DelegatedTree, DelegationSettings, FilesBelow};
 use crate::log::{LogDirectory, LogFile, read_log};
-use crate::state::{DataPlace, Moment, NodeKind, NodeNumber, NodeState};
+use crate::state::{Moment, NodeKind, NodeNumber, NodeState};
 use crate::tree::Tree;
 
 const USER: Caller = Caller { uid: 0, gid: 0, pid: 0 };
@@ -127,12 +127,6 @@ impl FilesBelow for NothingBelow {
     fn space(&self) -> io::Result<FileSystemSpace> {
         Ok(FileSystemSpace::default())
     }
-
-    fn new_place(&self) -> DataPlace {
-        DataPlace::None
-    }
-
-    fn return_place(&self, _: DataPlace) {}
 }
 
 fn open(medium: &Medium) -> Arc<DelegatedTree> {

@@ -43,12 +43,6 @@ impl FilesBelow for NothingBelow {
     fn space(&self) -> io::Result<FileSystemSpace> {
         Ok(FileSystemSpace { namelen: 255, ..FileSystemSpace::default() })
     }
-
-    fn new_place(&self) -> DataPlace {
-        DataPlace::None
-    }
-
-    fn return_place(&self, _: DataPlace) {}
 }
 
 /// Returns the state of a root in which everybody may create files.

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 
 use data_store::{OpenData, OpenHow, WriteWhere};
 use delegation::log::MountedLogDirectory;
-use delegation::{DataPlace, DelegatedTree, DelegationSettings, FilesBelow, Moment, NodeKind, NodeNumber, NodeState};
+use delegation::{DelegatedTree, DelegationSettings, FilesBelow, Moment, NodeKind, NodeNumber, NodeState};
 use global_store::{Access, StoreAttributes, StoreFile};
 use namespace::{Attributes, Caller, FileAttributes, FileSystemSpace, Inode, NameKind, Names, NewFile, NewMode};
 use testkit::TempTree;
@@ -105,12 +105,6 @@ impl FilesBelow for MemoryBelow {
     fn space(&self) -> io::Result<FileSystemSpace> {
         Ok(FileSystemSpace::default())
     }
-
-    fn new_place(&self) -> DataPlace {
-        DataPlace::None
-    }
-
-    fn return_place(&self, _: DataPlace) {}
 }
 
 /// One opening of a tree with its files.
