@@ -9,6 +9,7 @@ mod listing;
 mod names;
 mod opening;
 mod owner;
+mod reading;
 #[cfg(all(test, feature = "shuttle"))]
 mod stories;
 
@@ -26,6 +27,7 @@ pub use cleaning::Cleaning;
 pub use content::NotedContent;
 pub use opening::OpeningReport;
 pub use owner::Applied;
+pub use reading::FoundBelow;
 
 use crate::callers::RecentCallers;
 use crate::holders::Holders;
@@ -280,14 +282,14 @@ impl Shared {
     /// Returns an inode for the node in a slot. The caller has the tree locked.
     fn inode(self: &Arc<Shared>, tree: &Tree, slot: u32) -> Inode {
         let held = self.hold(tree, slot);
-        let (number, kind) = (held.number, tree.member(slot).kind.file_type());
+        let (number, member) = (held.number, tree.member(slot));
         let held: Arc<dyn Any + Send + Sync> = held;
-        Inode::provisional(self.key(number), kind, self.ino(number), Hold::Other(held))
+        Inode::provisional(self.key(number), member.kind.file_type(), self.ino_of(member), Hold::Other(held))
             .with_exclusivity(Arc::clone(&self.exclusivity))
     }
 
     fn found(self: &Arc<Shared>, tree: &Tree, slot: u32) -> Found {
-        let attributes = tree.attributes(slot, self.ino(tree.member(slot).number));
+        let attributes = tree.attributes(slot, self.ino_of(tree.member(slot)));
         Found { inode: self.inode(tree, slot), attributes }
     }
 

@@ -33,7 +33,7 @@ pub const FRAME_BYTES: usize = 32;
 pub const FRAME_ALIGN: usize = 8;
 
 const HEADER_MAGIC: [u8; 8] = *b"FBnames\n";
-const HEADER_VERSION: u32 = 1;
+const HEADER_VERSION: u32 = 2;
 const FRAME_MAGIC: [u8; 4] = *b"FBtx";
 
 const RECORD_STATE: u8 = 1;
@@ -43,6 +43,7 @@ const DATA_NONE: u8 = 0;
 const DATA_REPLICA: u8 = 1;
 const DATA_PACKED: u8 = 2;
 const DATA_BELOW_ONLY: u8 = 3;
+const DATA_OUTSIDE: u8 = 4;
 
 const BELOW_NEVER: u8 = 0;
 const BELOW_AT: u8 = 1;
@@ -218,13 +219,13 @@ fn encode_state(out: &mut Vec<u8>, state: &NodeState) {
     out.extend(state.uid.to_le_bytes());
     out.extend(state.gid.to_le_bytes());
     [state.atime, state.mtime, state.ctime].iter().for_each(|time| out.extend(time.0.to_le_bytes()));
-    out.extend(state.size.to_le_bytes());
-    out.extend(state.stamp.to_le_bytes());
+    [state.size, state.ino, state.stamp].iter().for_each(|number| out.extend(number.to_le_bytes()));
     let (tag, value) = match state.data {
         DataPlace::None => (DATA_NONE, None),
         DataPlace::Replica(version) => (DATA_REPLICA, Some(version)),
         DataPlace::Packed(place) => (DATA_PACKED, Some(place)),
         DataPlace::BelowOnly => (DATA_BELOW_ONLY, None),
+        DataPlace::Outside => (DATA_OUTSIDE, None),
     };
     out.push(tag);
     value.iter().for_each(|value| out.extend(value.to_le_bytes()));
@@ -279,12 +280,13 @@ fn decode_state(reader: &mut Bytes<'_>) -> Result<NodeState, Malformed> {
     }
     let mut state = NodeState::new(number, kind, dress, Moment(reader.i64()?));
     (state.mtime, state.ctime) = (Moment(reader.i64()?), Moment(reader.i64()?));
-    (state.size, state.stamp) = (reader.u64()?, reader.u64()?);
+    (state.size, state.ino, state.stamp) = (reader.u64()?, reader.u64()?, reader.u64()?);
     state.data = match reader.u8()? {
         DATA_NONE => DataPlace::None,
         DATA_REPLICA => DataPlace::Replica(reader.u64()?),
         DATA_PACKED => DataPlace::Packed(reader.u64()?),
         DATA_BELOW_ONLY => DataPlace::BelowOnly,
+        DATA_OUTSIDE => DataPlace::Outside,
         _ => return Err(Malformed("place of data")),
     };
     let (uid, gid, groups) = (reader.u32()?, reader.u32()?, reader.u32()? as usize);

@@ -24,8 +24,8 @@ mod tree;
 
 pub use apply::{ApplyProgress, ApplyReport, ApplyRequest, Contents, StoreTree, StuckNode};
 pub use delegated::{
-    Applied, Cleaning, DelegatedTree, DelegationSettings, FilesBelow, InodeNumbers, NotedContent, OpeningReport,
-    node_of_key,
+    Applied, Cleaning, DelegatedTree, DelegationSettings, FilesBelow, FoundBelow, InodeNumbers, NotedContent,
+    OpeningReport, node_of_key,
 };
 pub use replay::{LoggedNode, NodeStates, Pruned, replay};
 pub use short_name::ShortName;

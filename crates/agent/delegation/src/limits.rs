@@ -24,6 +24,9 @@ pub const TRANSACTION_BYTES_MAX: usize = 4 << 20;
 pub const SEQUENCE_MAX: u64 = 1 << 62;
 /// Records of one transaction at most.
 pub const TRANSACTION_RECORDS_MAX: usize = 1024;
+/// Bytes of names and attributes of the global store that one transaction takes up, unless one file has more. With the largest file
+/// a transaction stays within its bound.
+pub const TAKEN_UP_BYTES: usize = 2 << 20;
 /// Files and directories of one tree at most.
 pub const NODES_MAX: usize = 1 << 28;
 /// Openings of one log at most. Each takes a new range of node numbers.

@@ -93,8 +93,10 @@ pub enum DataPlace {
     Replica(u64),
     /// In a pack of small files, at this place.
     Packed(u64),
-    /// In the global store alone.
+    /// In the global store alone. Of a directory: its names were not read yet.
     BelowOnly,
+    /// In the global store, which answers for all of the file but its names.
+    Outside,
 }
 
 /// One name of a node.
@@ -177,8 +179,10 @@ pub struct NodeState {
     pub mtime: Moment,
     /// Time of the last change.
     pub ctime: Moment,
-    /// Bytes of a regular file's content.
+    /// Bytes of a regular file's content. Of a directory whose names were not read yet: its number of links.
     pub size: u64,
+    /// Inode number that programs see; 0: it is made of the node's number.
+    pub ino: u64,
     /// Number of a device file, as makedev(3) makes it.
     pub device: u64,
     /// Target of a symbolic link; empty for others.
@@ -210,6 +214,7 @@ impl NodeState {
             mtime: now,
             ctime: now,
             size: 0,
+            ino: 0,
             device: 0,
             target: Box::default(),
             xattrs: Xattrs::new(),

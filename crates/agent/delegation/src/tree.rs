@@ -142,6 +142,7 @@ impl Tree {
         // A state that is logged again, or what is recorded of the global store, changes nothing that the store could lack.
         member.changes = member.changes.wrapping_add(u32::from(member.differs(state)));
         (member.mode, member.uid, member.gid, member.size) = (state.mode, state.uid, state.gid, state.size);
+        member.ino = state.ino;
         (member.atime, member.mtime, member.ctime) = (state.atime, state.mtime, state.ctime);
         member.set_data(state.data);
         member.below = std::mem::take(&mut state.below);
@@ -238,6 +239,7 @@ impl Tree {
             mtime: member.mtime,
             ctime: member.ctime,
             size: member.size,
+            ino: member.ino,
             device: member.device(),
             target: member.target().into(),
             xattrs: member.xattrs().cloned().unwrap_or_default(),
@@ -260,8 +262,9 @@ impl Tree {
     pub(crate) fn link_count(&self, slot: u32) -> u32 {
         let member = self.member(slot);
         match member.directory() {
-            Some(directory) if member.names() > 0 || member.number == NodeNumber::ROOT => 2 + directory.subdirectories,
-            Some(_) => 0,
+            Some(_) if member.names() == 0 && member.number != NodeNumber::ROOT => 0,
+            Some(_) if member.is_unread() => member.size as u32,
+            Some(directory) => 2 + directory.subdirectories,
             None => member.names() as u32,
         }
     }

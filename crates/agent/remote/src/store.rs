@@ -149,7 +149,7 @@ impl DataStore for RemoteStore {
             StoreCommand::Pin(identity, pinned) => change(Message::Pin { identity: identity.clone(), pinned })?,
             StoreCommand::SyncAll => self.sync_all()?,
             StoreCommand::ForgetClient(client) => self.inner.tell(Message::Gone { session: *client }),
-            StoreCommand::Shutdown => {}
+            StoreCommand::Shutdown | StoreCommand::GiveBack(_) => {}
             StoreCommand::Clean(_) | StoreCommand::Resolve(..) | StoreCommand::Quiesce(_) => {
                 return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
             }

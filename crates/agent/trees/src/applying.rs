@@ -13,7 +13,7 @@ use types::reported;
 
 use crate::files::TreeFiles;
 use crate::mark;
-use crate::open_tree::{OpenTree, Totals};
+use crate::open_tree::{Common, OpenTree};
 
 /// How a tree is applied, as [`ApplyRequest`] says.
 #[derive(Clone, Copy)]
@@ -36,7 +36,7 @@ impl Applying<'_> {
 /// Contents of files that nobody writes meanwhile.
 struct Whole {
     tree: DelegatedTree,
-    totals: Arc<Totals>,
+    common: Arc<Common>,
     files: TreeFiles,
     contents: Arc<dyn Contents>,
 }
@@ -58,8 +58,8 @@ impl Contents for Whole {
             return Err(Errno::BUSY.into());
         }
         let bytes = self.tree.state(node).map_or(0, |state| state.size);
-        self.totals.files.fetch_add(1, Ordering::Relaxed);
-        self.totals.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.common.files.fetch_add(1, Ordering::Relaxed);
+        self.common.bytes.fetch_add(bytes, Ordering::Relaxed);
         Ok(())
     }
 }
@@ -86,9 +86,9 @@ impl OpenTree {
     fn apply_marked(&self, how: &Applying<'_>, only: Option<NodeNumber>) -> io::Result<ApplyReport> {
         self.files.settle_all()?;
         let began = Instant::now();
-        let (tree, totals) = (self.tree.share(), Arc::clone(&self.totals));
+        let (tree, common) = (self.tree.share(), Arc::clone(&self.common));
         let contents: Arc<dyn Contents> =
-            Arc::new(Whole { tree, totals, files: self.files.clone(), contents: self.files.contents() });
+            Arc::new(Whole { tree, common, files: self.files.clone(), contents: self.files.contents() });
         let Applying { width, strict, replaces, progress, interrupted } = *how;
         let request = ApplyRequest {
             width,
@@ -102,7 +102,7 @@ impl OpenTree {
             Some(node) => self.tree.apply_node(node, &request),
             None => self.tree.apply(&request),
         };
-        self.totals.busy_us.fetch_add(began.elapsed().as_micros() as u64, Ordering::Relaxed);
+        self.common.busy_us.fetch_add(began.elapsed().as_micros() as u64, Ordering::Relaxed);
         Ok(report)
     }
 }

@@ -21,12 +21,17 @@ use crate::registry::Trees;
 impl Trees {
     /// Whether a directory that is made at this path may become a tree.
     pub(crate) fn wants(&self, caller: &Caller, path: &Path) -> bool {
+        self.may_begin()
+            && (self.settings.policy)(path).delegate != Delegate::Off
+            && (self.settings.namespace.acts_for_all() || caller.uid == Caller::own().uid)
+    }
+
+    /// Whether any directory may become a tree now.
+    pub(crate) fn may_begin(&self) -> bool {
         self.settings.background
             && !self.quiet.load(Ordering::Acquire)
             && self.len() < limits::TREES_MAX
-            && (self.settings.policy)(path).delegate == Delegate::New
             && self.has_room()
-            && (self.settings.namespace.acts_for_all() || caller.uid == Caller::own().uid)
     }
 
     /// Makes a tree of a directory that was made just now. If that is not possible, the directory stays as it is.
@@ -43,24 +48,30 @@ impl Trees {
         if !self.keeps(caller, &inode) {
             return Ok(None);
         }
+        self.begin_at(inode, false).map(Some)
+    }
+
+    /// Makes a tree of a directory. `leased`: it existed before, so that its names are read when they are asked for.
+    pub(crate) fn begin_at(&self, inode: Inode, leased: bool) -> io::Result<Arc<OpenTree>> {
+        let namespace = &self.settings.namespace;
         let mut random = [0; 8];
         concurrency::random_bytes(&mut random)?;
         let id = format!("{:016x}", u64::from_le_bytes(random));
         let directory = self.settings.directory.join(&id);
         let path = namespace.path_of(&inode).unwrap_or_default();
         let mark = Holder::mark(&id, &self.settings.agent, &directory);
-        let record = TreeRecord { identity: inode.identity().clone(), path, mark };
+        let record = TreeRecord { identity: inode.identity().clone(), path, mark, leased };
         std::fs::create_dir_all(&directory).step("make the directory of a delegated tree")?;
         let opened = record
             .write(&directory)
-            .and_then(|()| OpenTree::open(namespace, directory.clone(), &record, inode, &self.totals));
+            .and_then(|()| OpenTree::open(namespace, directory.clone(), &record, inode, &self.common));
         // The mark comes last: others must not wait for what this burst buffer does not have.
         let begun = opened.and_then(|tree| {
             let marked = tree.sync_place().and_then(|()| mark::set(&**namespace, &tree.root, &record.mark));
             marked.inspect_err(|_| tree.close()).map(|()| tree)
         });
         match begun {
-            Ok(tree) => Ok(Some(self.add(tree))),
+            Ok(tree) => Ok(self.add(tree)),
             Err(error) => {
                 let _ = std::fs::remove_dir_all(&directory);
                 Err(error)
@@ -69,7 +80,7 @@ impl Trees {
     }
 
     /// Whether the store keeps what a tree of this user would tell it. Asked once for each user; a refusal is told once.
-    fn keeps(&self, caller: &Caller, directory: &Inode) -> bool {
+    pub(crate) fn keeps(&self, caller: &Caller, directory: &Inode) -> bool {
         if let Some(known) = self.tried.lock().get(&caller.uid) {
             return *known;
         }

@@ -8,13 +8,14 @@ use std::sync::atomic::Ordering;
 use config::{Atime, Policy};
 use data_store::{
     CommandOutcome, DataStore, DrainProgress, Extensions, FileChange, FileState, Keep, LocalIndex, OpenData, OpenHow,
-    Overlay, StatusScope, StoreCommand, StoreObserver, StoreStatus, Stuck, WindowFile, WindowStore, WindowUsage,
+    Overlay, Residency, StatusScope, StoreCommand, StoreObserver, StoreStatus, Stuck, WindowFile, WindowStore,
+    WindowUsage, is_interrupted,
 };
 use delegation::{ApplyProgress, NodeNumber};
 use global_store::Anchor;
 use namespace::{AnchorFor, Inode};
 use rustix::io::Errno;
-use types::{ByteRange, Fingerprint, HasErrno, Identity, NewTime, Timestamp};
+use types::{ByteRange, Fingerprint, HasErrno, Identity, NewTime, Timestamp, reported};
 
 use crate::applying::Applying;
 use crate::open_tree::OpenTree;
@@ -31,6 +32,10 @@ pub struct TreesData {
 impl TreesData {
     /// Creates the data store of these trees and of what is below them.
     pub fn new(trees: &Arc<Trees>, below: Arc<dyn DataStore>) -> TreesData {
+        let known = Arc::clone(&below);
+        let has_data =
+            move |identity: &Identity| !matches!(known.state(identity).residency, Residency::Absent | Residency::Clean);
+        trees.observe_data(Arc::new(has_data));
         TreesData { trees: Arc::clone(trees), below }
     }
 
@@ -80,6 +85,20 @@ impl TreesData {
             stuck.extend(self.trees.told_of(&tree, left).into_iter().map(Notice::stuck));
         }
         stuck
+    }
+
+    /// Gives back the tree of this name, or that of a file.
+    fn give_back(&self, identity: &Identity) -> io::Result<()> {
+        let found = self.trees.named(identity).or_else(|| Some(self.trees.of_identity(identity)?.0));
+        let Some(tree) = found.filter(|tree| !tree.is_returned()) else { return Ok(()) };
+        let how = Applying { interrupted: &is_interrupted, ..Applying::by(&self.trees.policy_of(&tree)) };
+        match self.trees.give_back(&tree, &how, true)? {
+            None => Ok(()),
+            Some(report) => {
+                let why = report.stuck.into_iter().next().map(|stuck| stuck.reason);
+                Err(reported(libc::EBUSY, &why.unwrap_or_else(|| "a file in it is open for writing".into())))
+            }
+        }
     }
 
     /// Ends what waits in a tree. `None` if the identity is none of a tree's.
@@ -215,6 +234,9 @@ impl DataStore for TreesData {
         {
             return outcome;
         }
+        if let StoreCommand::GiveBack(identity) = command {
+            return self.give_back(identity).map(|()| CommandOutcome::Done);
+        }
         let identity = match &command {
             StoreCommand::StageIn(anchor, _) => Some(anchor.identity()),
             StoreCommand::Evict(identity) | StoreCommand::Pin(identity, _) => Some(*identity),
@@ -261,10 +283,10 @@ impl DataStore for TreesData {
     fn status(&self, scope: StatusScope) -> StoreStatus {
         let mut status = self.below.status(scope);
         if let Ok(counters) = &mut status.counters {
-            let totals = &self.trees.totals;
-            counters.staged_out_files += totals.files.load(Ordering::Relaxed);
-            counters.staged_out_bytes += totals.bytes.load(Ordering::Relaxed);
-            counters.staged_out_us += totals.busy_us.load(Ordering::Relaxed);
+            let common = &self.trees.common;
+            counters.staged_out_files += common.files.load(Ordering::Relaxed);
+            counters.staged_out_bytes += common.bytes.load(Ordering::Relaxed);
+            counters.staged_out_us += common.busy_us.load(Ordering::Relaxed);
             for tree in self.trees.all() {
                 let usage = tree.files.usage();
                 let waiting = tree.tree.pending_len() as u64;

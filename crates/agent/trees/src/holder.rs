@@ -32,7 +32,7 @@ impl Holder {
         format!("{id} of {agent} with {}", tree.display())
     }
 
-    fn parse(mark: &str) -> Option<Holder> {
+    pub(crate) fn parse(mark: &str) -> Option<Holder> {
         let (agent, tree) = mark.split_once(" of ")?.1.split_once(" with ")?;
         let host = agent.split(' ').next()?.to_owned();
         Some(Holder { mark: mark.to_owned(), host, tree: tree.into() })

@@ -8,11 +8,14 @@
 #![cfg_attr(not(test), deny(clippy::disallowed_types, clippy::disallowed_methods))]
 
 mod applying;
+mod attributes;
 mod background;
 mod beginning;
 mod data;
 mod files;
 mod holder;
+mod inside;
+mod lease;
 mod left;
 pub mod limits;
 mod mark;
@@ -20,6 +23,7 @@ mod names;
 mod open_tree;
 mod opening;
 mod probe;
+mod reading;
 mod record;
 mod registry;
 mod resolve;

@@ -20,6 +20,18 @@ pub const MARK_POLL: Duration = Duration::from_millis(50);
 pub const UNMARKED_MAX: usize = 4096;
 /// Applies of one tree that is to be given back while programs go on changing it.
 pub const GIVE_BACK_TRIES: usize = 16;
+/// Bytes of an existing file at most whose data a tree takes up. The global store goes on answering for larger ones.
+pub const TAKEN_UP_BYTES: u64 = 4 << 20;
+/// Locks of directories that are being read.
+pub const READING_LOCKS: usize = 16;
+/// Names of a directory that are looked up before more threads help.
+pub const LOOKED_UP_ALONE: usize = 8;
+/// Time of one lookup above which more threads help.
+pub const SLOW_LOOKUP: Duration = Duration::from_micros(200);
+/// Directories above one another that are gone through for a path.
+pub const DEPTH_MAX: usize = 4096;
+/// Directories that are remembered to have been in use. After so many no existing directory becomes a tree any more.
+pub const MET_MAX: usize = 1 << 20;
 /// Free room below which no directory becomes a tree, in reserves of the policy.
 pub const BEGIN_RESERVES: u64 = 1;
 /// Free room below which local data is dropped that the global store has, in reserves of the policy.

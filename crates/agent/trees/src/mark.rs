@@ -55,13 +55,13 @@ pub fn get(namespace: &dyn Namespace, directory: &Inode) -> io::Result<Option<St
 pub struct UnmarkedDirectories(Mutex<HashMap<u64, Timestamp>>);
 
 impl UnmarkedDirectories {
-    /// Waits until a directory that was found below has no mark of another agent than `own`. Errors: `ETIMEDOUT` with the holder's
+    /// Waits until a directory that was found below has no mark of another agent than `own`. Its holder is asked for it by `recall`. Errors: `ETIMEDOUT` with the holder's
     /// name after `most`; `EINTR` if the caller is interrupted.
     pub fn check(
         &self,
         namespace: &dyn Namespace,
         (directory, found): (&Inode, &FileAttributes),
-        own: &str,
+        (own, recall): (&str, &dyn Fn(&str)),
         most: Duration,
     ) -> io::Result<()> {
         if self.0.lock().get(&found.ino) == Some(&found.ctime) {
@@ -73,6 +73,7 @@ impl UnmarkedDirectories {
             if mark.contains(own) {
                 return Ok(());
             }
+            recall(&mark);
             if start.elapsed() >= most {
                 tracing::warn!(mark, "a directory is delegated to another agent, which has not given it back");
                 return Err(reported(libc::ETIMEDOUT, &format!("the directory is delegated to {mark}")));

@@ -1,21 +1,19 @@
 //! The namespace that an agent gets: trees answer for what is in them, the namespace below for the rest.
 
 use std::cell::Cell;
-use std::ffi::{CStr, OsStr, OsString};
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use data_store::is_interrupted;
-use global_store::calls::Store;
-use global_store::{Anchor, GlobalStore};
+use global_store::Anchor;
 use namespace::{
-    AnchorFor, Attributes, Caller, FileAttributes, FileSystemSpace, Found, HiddenFiles, Inode, KnownSince, Mode,
-    NameKind, Names, Namespace, NewFile, NewName, OpenDirectory,
+    Attributes, Caller, Found, Inode, KnownSince, NameKind, Names, Namespace, NewFile, NewName, OpenDirectory,
 };
 use rustix::fs::{FileType, RenameFlags};
 use rustix::io::Errno;
-use types::{HasErrno, Identity, NewTime};
+use types::{HasErrno, Identity};
 
 use crate::applying::Applying;
 use crate::open_tree::OpenTree;
@@ -27,7 +25,7 @@ thread_local! {
 }
 
 /// A namespace with delegated trees.
-pub struct TreesNamespace(Arc<Trees>);
+pub struct TreesNamespace(pub(crate) Arc<Trees>);
 
 impl TreesNamespace {
     /// Creates the namespace of these trees and of what is below them.
@@ -35,12 +33,12 @@ impl TreesNamespace {
         TreesNamespace(Arc::clone(trees))
     }
 
-    fn below(&self) -> &dyn Namespace {
+    pub(crate) fn below(&self) -> &dyn Namespace {
         &*self.0.settings.namespace
     }
 
     /// Asks the tree of an inode, or the namespace below if there is none or it was given back.
-    fn ask<T>(
+    pub(crate) fn ask<T>(
         &self,
         inode: &Inode,
         in_tree: impl FnOnce(&OpenTree) -> io::Result<T>,
@@ -94,12 +92,12 @@ impl TreesNamespace {
     }
 
     /// Returns the tree of an inode, if it is delegated now.
-    fn live(&self, inode: &Inode) -> io::Result<Option<Arc<OpenTree>>> {
+    pub(crate) fn live(&self, inode: &Inode) -> io::Result<Option<Arc<OpenTree>>> {
         Ok(self.0.of(inode)?.map(|(tree, _)| tree).filter(|tree| !tree.is_returned()))
     }
 
     /// Returns the inode of the namespace below that stands for an inode.
-    fn lowered<'a>(&self, inode: &'a Inode) -> io::Result<Lowered<'a>> {
+    pub(crate) fn lowered<'a>(&self, inode: &'a Inode) -> io::Result<Lowered<'a>> {
         match self.0.of(inode)? {
             None => Ok(Lowered::Same(inode)),
             Some((tree, node)) => Ok(Lowered::Other(tree.lowered(node)?.ok_or(Errno::STALE)?)),
@@ -114,15 +112,13 @@ impl TreesNamespace {
         let Some(tree) = self.0.rooted_at(&found.inode)? else {
             if is_just_made {
                 self.0.unmarked.note(&found.attributes);
+                self.0.met.meet(found.inode.ino());
                 return Ok(found);
             }
-            let (own, most) = (&self.0.settings.agent, self.0.settings.remote_wait);
-            self.0.unmarked.check(self.below(), (&found.inode, &found.attributes), own, most)?;
-            return Ok(found);
+            self.0.wait_for_mark(&found.inode, &found.attributes)?;
+            return self.0.lease(&found.inode)?.map_or(Ok(found), |tree| root_of(&tree));
         };
-        let inode = tree.tree.root()?;
-        let attributes = tree.tree.attributes(&inode)?;
-        Ok(Found { inode, attributes })
+        root_of(&tree)
     }
 
     /// Returns the tree whose root has this name below.
@@ -141,6 +137,7 @@ impl TreesNamespace {
 
     /// Prepares for the removal of a tree's root: the global store loses what the tree has lost. `ENOTEMPTY` if names are left.
     fn empty(&self, tree: &OpenTree) -> io::Result<()> {
+        self.read(tree, &tree.tree.root()?)?;
         if !tree.is_bare()? {
             return Err(Errno::NOTEMPTY.into());
         }
@@ -174,14 +171,21 @@ impl TreesNamespace {
     }
 }
 
+/// Returns the root of a tree, as a lookup finds it.
+fn root_of(tree: &OpenTree) -> io::Result<Found> {
+    let inode = tree.tree.root()?;
+    let attributes = tree.tree.attributes(&inode)?;
+    Ok(Found { inode, attributes })
+}
+
 /// An inode of the namespace below.
-enum Lowered<'a> {
+pub(crate) enum Lowered<'a> {
     Same(&'a Inode),
     Other(Arc<Inode>),
 }
 
 impl Lowered<'_> {
-    fn of(&self) -> &Inode {
+    pub(crate) fn of(&self) -> &Inode {
         match self {
             Lowered::Same(inode) => inode,
             Lowered::Other(inode) => inode,
@@ -191,7 +195,8 @@ impl Lowered<'_> {
 
 impl Names for TreesNamespace {
     fn root(&self) -> io::Result<Inode> {
-        self.below().root()
+        let root = self.below().root()?;
+        self.0.rooted_at(&root)?.map_or(Ok(root), |tree| tree.tree.root())
     }
 
     fn lookup(&self, parent: &Inode, name: &OsStr) -> io::Result<Found> {
@@ -200,12 +205,16 @@ impl Names for TreesNamespace {
                 JUST_MADE.take().is_some_and(|(directory, made)| directory == parent.ino() && made == name);
             self.instead(below.lookup(parent, name)?, is_just_made)
         };
-        self.ask(parent, |tree| tree.tree.lookup(parent, name), below)
+        self.ask(parent, |tree| self.lookup_in(tree, parent, name), below)
     }
 
     fn create(&self, caller: &Caller, parent: &Inode, new: NewFile<'_>) -> io::Result<(Found, Arc<dyn Anchor>)> {
         let below = |below: &dyn Namespace, parent: &Inode| below.create(caller, parent, new);
-        self.ask(parent, |tree| tree.tree.create(caller, parent, new), below)
+        let in_tree = |tree: &OpenTree| {
+            self.read(tree, parent)?;
+            tree.tree.create(caller, parent, new)
+        };
+        self.ask(parent, in_tree, below)
     }
 
     fn make(&self, caller: &Caller, parent: &Inode, name: &OsStr, new: NewName<'_>) -> io::Result<()> {
@@ -218,12 +227,23 @@ impl Names for TreesNamespace {
             JUST_MADE.set(matches!(new, NewName::Directory(_)).then(|| (parent.ino(), name.to_os_string())));
             Ok(())
         };
-        self.ask(parent, |tree| tree.tree.make(caller, parent, name, new), make)
+        let in_tree = |tree: &OpenTree| {
+            self.read(tree, parent)?;
+            tree.tree.make(caller, parent, name, new)
+        };
+        self.ask(parent, in_tree, make)
     }
 
     fn link(&self, caller: &Caller, inode: &Inode, parent: &Inode, name: &OsStr) -> io::Result<()> {
+        if delegation::node_of_key(inode.key()).is_none() && self.link_outside(caller, inode, parent, name)?.is_some() {
+            return Ok(());
+        }
         let below = |below: &dyn Namespace, inode: &Inode, parent: &Inode| below.link(caller, inode, parent, name);
-        self.ask_both((inode, parent), |tree| tree.tree.link(caller, inode, parent, name), below)
+        let in_tree = |tree: &OpenTree| {
+            self.read(tree, parent)?;
+            tree.tree.link(caller, inode, parent, name)
+        };
+        self.ask_both((inode, parent), in_tree, below)
     }
 
     fn remove(&self, caller: &Caller, parent: &Inode, name: &OsStr, what: NameKind) -> io::Result<()> {
@@ -235,11 +255,11 @@ impl Names for TreesNamespace {
             below.remove(caller, parent, name, what)?;
             tree.map_or(Ok(()), |tree| self.0.end(&tree))
         };
-        self.ask(parent, |tree| tree.tree.remove(caller, parent, name, what), remove)
+        self.ask(parent, |tree| self.remove_in(tree, caller, (parent, name), what), remove)
     }
 
     fn rename(&self, caller: &Caller, from: (&Inode, &OsStr), to: (&Inode, &OsStr), flags: u32) -> io::Result<()> {
-        let in_tree = |tree: &OpenTree| tree.tree.rename(caller, from, to, flags);
+        let in_tree = |tree: &OpenTree| self.rename_in(tree, caller, from, to, flags);
         self.ask_both((from.0, to.0), in_tree, |_, old, new| {
             self.rename_below(caller, (old, from.1), (new, to.1), flags)
         })
@@ -251,7 +271,11 @@ impl Names for TreesNamespace {
 
     fn open_directory(&self, caller: &Caller, inode: &Inode) -> io::Result<Box<dyn OpenDirectory>> {
         let below = |below: &dyn Namespace, inode: &Inode| below.open_directory(caller, inode);
-        self.ask(inode, |tree| tree.tree.open_directory(caller, inode), below)
+        let in_tree = |tree: &OpenTree| {
+            self.read(tree, inode)?;
+            tree.tree.open_directory(caller, inode)
+        };
+        self.ask(inode, in_tree, below)
     }
 
     fn find(&self, identity: &Identity, hint: &Path, since: KnownSince) -> io::Result<Option<Inode>> {
@@ -261,7 +285,12 @@ impl Names for TreesNamespace {
         let Some(inode) = self.below().find(identity, hint, since)? else { return Ok(None) };
         match self.0.rooted_at(&inode)? {
             Some(tree) => Ok(Some(tree.tree.root()?)),
-            None => Ok(Some(inode)),
+            None => {
+                if inode.kind() == FileType::Directory {
+                    self.0.met.meet(inode.ino());
+                }
+                Ok(Some(inode))
+            }
         }
     }
 
@@ -278,112 +307,5 @@ impl Names for TreesNamespace {
     fn sync(&self) -> io::Result<()> {
         self.0.sync()?;
         self.below().sync()
-    }
-}
-
-impl Attributes for TreesNamespace {
-    fn attributes(&self, inode: &Inode) -> io::Result<FileAttributes> {
-        self.ask(inode, |tree| tree.tree.attributes(inode), |below, inode| below.attributes(inode))
-    }
-
-    fn set_owner(&self, caller: &Caller, inode: &Inode, uid: Option<u32>, gid: Option<u32>) -> io::Result<()> {
-        self.ask(
-            inode,
-            |tree| tree.tree.set_owner(caller, inode, uid, gid),
-            |below, inode| below.set_owner(caller, inode, uid, gid),
-        )
-    }
-
-    fn set_mode(&self, caller: &Caller, inode: &Inode, mode: u32) -> io::Result<()> {
-        self.ask(
-            inode,
-            |tree| tree.tree.set_mode(caller, inode, mode),
-            |below, inode| below.set_mode(caller, inode, mode),
-        )
-    }
-
-    fn set_times(&self, caller: &Caller, inode: &Inode, times: [Option<NewTime>; 2]) -> io::Result<()> {
-        self.ask(
-            inode,
-            |tree| tree.tree.set_times(caller, inode, times),
-            |below, inode| below.set_times(caller, inode, times),
-        )
-    }
-
-    fn check_open(&self, caller: &Caller, inode: &Inode, mode: Mode) -> io::Result<()> {
-        self.ask(
-            inode,
-            |tree| tree.tree.check_open(caller, inode, mode),
-            |below, inode| below.check_open(caller, inode, mode),
-        )
-    }
-
-    fn xattr(&self, inode: &Inode, name: &CStr) -> io::Result<Vec<u8>> {
-        self.ask(inode, |tree| tree.tree.xattr(inode, name), |below, inode| below.xattr(inode, name))
-    }
-
-    fn xattr_names(&self, inode: &Inode) -> io::Result<Vec<u8>> {
-        self.ask(inode, |tree| tree.tree.xattr_names(inode), |below, inode| below.xattr_names(inode))
-    }
-
-    fn set_xattr(&self, caller: &Caller, inode: &Inode, name: &CStr, value: &[u8], flags: u32) -> io::Result<()> {
-        self.ask(
-            inode,
-            |tree| tree.tree.set_xattr(caller, inode, name, value, flags),
-            |below, inode| below.set_xattr(caller, inode, name, value, flags),
-        )
-    }
-
-    fn remove_xattr(&self, caller: &Caller, inode: &Inode, name: &CStr) -> io::Result<()> {
-        self.ask(
-            inode,
-            |tree| tree.tree.remove_xattr(caller, inode, name),
-            |below, inode| below.remove_xattr(caller, inode, name),
-        )
-    }
-
-    fn flags(&self, caller: &Caller, inode: &Inode, command: u32, argument: &mut [u8]) -> io::Result<()> {
-        match self.live(inode)? {
-            Some(tree) => tree.tree.flags(caller, inode, command, argument),
-            None => self.below().flags(caller, self.lowered(inode)?.of(), command, argument),
-        }
-    }
-
-    fn keeps_acls(&self) -> bool {
-        self.below().keeps_acls()
-    }
-
-    fn space(&self) -> io::Result<FileSystemSpace> {
-        self.below().space()
-    }
-}
-
-impl Namespace for TreesNamespace {
-    fn anchor(&self, inode: &Inode, what: AnchorFor<'_>) -> io::Result<Arc<dyn Anchor>> {
-        self.ask(inode, |tree| tree.tree.anchor(inode), |below, inode| below.anchor(inode, what))
-    }
-
-    fn identify(&self, inode: &Inode, may_be_known: &dyn Fn(&[u8]) -> bool) -> io::Result<bool> {
-        if delegation::node_of_key(inode.key()).is_some() {
-            Ok(true)
-        } else {
-            self.below().identify(inode, may_be_known)
-        }
-    }
-
-    fn calls(&self) -> Store {
-        self.below().calls()
-    }
-
-    fn acts_for_all(&self) -> bool {
-        self.below().acts_for_all()
-    }
-
-    fn hidden_files(&self) -> &dyn HiddenFiles {
-        self.below().hidden_files()
-    }
-
-    fn store(&self) -> &dyn GlobalStore {
-        self.below().store()
     }
 }

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use concurrency::{Instant, Mutex, RwLock};
 use delegation::{
@@ -18,6 +18,7 @@ use types::{HasErrno, Identity, Step};
 
 use crate::files::TreeFiles;
 use crate::limits;
+use crate::reading::{DirectoryReads, HasData, xattrs_below};
 use crate::record::TreeRecord;
 use crate::waiting::WaitingNames;
 
@@ -38,7 +39,7 @@ pub struct OpenTree {
     directory: PathBuf,
     below: Arc<StoreBelow>,
     pub(crate) store: Arc<StoreTree>,
-    pub(crate) totals: Arc<Totals>,
+    pub(crate) common: Arc<Common>,
     /// Path of the directory below the accelerated directory, as the record has it.
     pub(crate) recorded_path: PathBuf,
     /// Nodes that could not be brought to the global store.
@@ -48,6 +49,12 @@ pub struct OpenTree {
     pub(crate) changes: Mutex<ChangeTimes>,
     /// Files of a tree that was given back, as they are in the global store.
     lowered: Mutex<HashMap<NodeNumber, Arc<Inode>>>,
+    /// Whether the directory existed before.
+    is_leased: bool,
+    /// Nodes of files for which the global store answers, as far as they were looked up.
+    outside: Mutex<HashMap<Identity, NodeNumber>>,
+    /// Directories that are being read from the global store.
+    pub(crate) reading: DirectoryReads,
 }
 
 /// Times of changes, by which the owner decides when a tree is applied.
@@ -91,9 +98,11 @@ impl FilesBelow for StoreBelow {
     }
 }
 
-/// Sums of the work for the global store since the start.
+/// Surroundings of all trees of one accelerated directory, with sums of the work for the global store since the start.
 #[derive(Default)]
-pub(crate) struct Totals {
+pub(crate) struct Common {
+    /// Tells whether the agent has data of a file that the global store lacks. Not set: it has none.
+    pub has_data: OnceLock<Arc<HasData>>,
     /// Regular files whose content was copied, as often as it was.
     pub files: AtomicU64,
     /// Bytes of their content.
@@ -109,7 +118,7 @@ impl OpenTree {
         directory: PathBuf,
         record: &TreeRecord,
         root: Inode,
-        totals: &Arc<Totals>,
+        common: &Arc<Common>,
     ) -> io::Result<OpenTree> {
         let log = delegation::log::MountedLogDirectory::new(directory.join(LOG))?;
         let below = Arc::new(StoreBelow { namespace: Arc::clone(namespace), tree: RwLock::new(None) });
@@ -118,7 +127,7 @@ impl OpenTree {
             root_ino: root.ino(),
             ..DelegationSettings::default()
         };
-        let state = state_of(&**namespace, &root)?;
+        let state = state_of(&**namespace, &root, record.leased)?;
         let theirs: Arc<dyn FilesBelow> = Arc::clone(&below) as _;
         let (tree, report) = DelegatedTree::open(Box::new(log), theirs, settings, state)?;
         if let Some(damage) = &report.damage {
@@ -134,7 +143,7 @@ impl OpenTree {
         let pending = (tree.pending_len() > 0).then(Instant::now);
         let changes = Mutex::new(ChangeTimes { end: tree.log().end(), moved: Instant::now(), pending });
         let (synced, lowered) = (AtomicU64::new(0), Mutex::default());
-        let totals = Arc::clone(totals);
+        let common = Arc::clone(common);
         let (identity, store) = (record.identity.clone(), Arc::new(store));
         let (recorded_path, waiting) = (record.path.clone(), Mutex::default());
         Ok(OpenTree {
@@ -145,13 +154,47 @@ impl OpenTree {
             directory,
             below,
             store,
-            totals,
+            common,
             recorded_path,
             waiting,
             synced,
             changes,
             lowered,
+            is_leased: record.leased,
+            outside: Mutex::default(),
+            reading: DirectoryReads::default(),
         })
+    }
+
+    /// Returns the question whether the agent has data of a file that the global store lacks.
+    pub(crate) fn has_data(&self) -> Option<Arc<HasData>> {
+        self.common.has_data.get().cloned()
+    }
+
+    /// Whether the directory existed before the tree, so that the global store may have names of it that the tree has not.
+    pub(crate) fn is_leased(&self) -> bool {
+        self.is_leased
+    }
+
+    /// Notes the node of a file for which the global store answers.
+    pub(crate) fn note_outside(&self, file: &Identity, node: NodeNumber) {
+        self.outside.lock().insert(file.clone(), node);
+    }
+
+    /// Returns a node with a name of a file for which the global store answers; `None` if it was not looked up in this tree, or has
+    /// no name left in it.
+    pub(crate) fn outside_node(&self, file: &Identity) -> Option<NodeNumber> {
+        let noted = self.outside.lock().get(file).copied()?;
+        let is_named = |state: &NodeState| !state.names.is_empty() && state.data == DataPlace::Outside;
+        if self.tree.state(noted).is_some_and(|state| is_named(&state)) {
+            return Some(noted);
+        }
+        // Each name that was read is a node of its own.
+        let is_of =
+            |state: &NodeState| matches!(&state.below, BelowState::At(copy) if copy.identity.as_ref() == Some(file));
+        let found = self.tree.states().into_iter().find(|state| is_named(state) && is_of(state))?.number;
+        self.note_outside(file, found);
+        Some(found)
     }
 
     /// Directory of the tree in the burst buffer.
@@ -260,26 +303,16 @@ pub(crate) fn id_of(directory: &Path) -> Identity {
 }
 
 /// Returns the state of a directory that becomes the root of a tree.
-fn state_of(namespace: &dyn Namespace, root: &Inode) -> io::Result<NodeState> {
+fn state_of(namespace: &dyn Namespace, root: &Inode, is_leased: bool) -> io::Result<NodeState> {
     let found: FileAttributes = namespace.attributes(root)?;
     let dress = ((found.mode & 0o7777) as u16, found.uid, found.gid);
     let mut state = NodeState::new(NodeNumber::ROOT, NodeKind::Directory, dress, found.ctime.into());
     (state.atime, state.mtime) = (found.atime.into(), found.mtime.into());
-    let listed = match namespace.xattr_names(root) {
-        Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => Vec::new(),
-        listed => listed?,
-    };
-    for name in listed.split(|byte| *byte == 0).filter(|name| is_carried(name)) {
-        let value = namespace.xattr(root, &std::ffi::CString::new(name)?)?;
-        state.xattrs.insert(name.into(), value.into());
+    state.xattrs = xattrs_below(namespace, root)?.carried;
+    if is_leased {
+        (state.data, state.size) = (DataPlace::BelowOnly, found.nlink.into());
     }
     Ok(state)
-}
-
-/// Whether an extended attribute belongs to the directory, and not to the store or to agents.
-fn is_carried(name: &[u8]) -> bool {
-    let of_users = name.starts_with(b"user.") && !name.starts_with(b"user.forebay.");
-    of_users || name.starts_with(b"system.posix_acl_")
 }
 
 impl OpenTree {

@@ -63,7 +63,7 @@ impl Trees {
             };
         };
         let is_ours = mark::get(&**namespace, &root)?.as_deref() == Some(&record.mark);
-        let tree = OpenTree::open(namespace, directory.to_owned(), record, root, &self.totals)?;
+        let tree = OpenTree::open(namespace, directory.to_owned(), record, root, &self.common)?;
         match (is_ours, tree.tree.pending_len()) {
             (true, _) => Ok(Some(tree)),
             (false, 0) => {

@@ -17,6 +17,8 @@ struct Written {
     identity: String,
     path: Vec<u8>,
     mark: String,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    leased: bool,
 }
 
 /// The directory of a tree in the global store.
@@ -28,13 +30,16 @@ pub struct TreeRecord {
     pub path: PathBuf,
     /// Value of the directory's mark.
     pub mark: String,
+    /// Whether the directory existed before, so that its names are to be read.
+    pub leased: bool,
 }
 
 impl TreeRecord {
     /// Writes the record of the tree in `directory`.
     pub fn write(&self, directory: &Path) -> io::Result<()> {
         let path = self.path.as_os_str().as_bytes().to_vec();
-        let written = Written { identity: self.identity.to_string(), path, mark: self.mark.clone() };
+        let (identity, mark) = (self.identity.to_string(), self.mark.clone());
+        let written = Written { identity, path, mark, leased: self.leased };
         replace(&directory.join(FILE), &serde_json::to_vec(&written)?, Durability::Synced, 0o600)
             .step("write the record of a delegated tree")
     }
@@ -49,7 +54,7 @@ impl TreeRecord {
         let written: Written = serde_json::from_slice(&bytes).map_err(|_| broken())?;
         let identity = Identity::from_hex(&written.identity).ok_or_else(broken)?;
         let path = PathBuf::from(OsString::from_vec(written.path));
-        Ok(Some(TreeRecord { identity, path, mark: written.mark }))
+        Ok(Some(TreeRecord { identity, path, mark: written.mark, leased: written.leased }))
     }
 }
 
@@ -62,7 +67,8 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         assert_eq!(TreeRecord::read(place.path()).unwrap(), None);
         let path = PathBuf::from(OsString::from_vec(b"a/\xff".to_vec()));
-        let record = TreeRecord { identity: Identity::new([1, 2, 3]).unwrap(), path, mark: "here".into() };
+        let record =
+            TreeRecord { identity: Identity::new([1, 2, 3]).unwrap(), path, mark: "here".into(), leased: true };
         record.write(place.path()).unwrap();
         assert_eq!(TreeRecord::read(place.path()).unwrap(), Some(record));
         std::fs::write(place.path().join(FILE), b"{").unwrap();

@@ -11,15 +11,18 @@ use concurrency::{Mutex, RwLock};
 use config::Policy;
 use data_store::RemovalObserver;
 use delegation::{ApplyReport, NodeNumber, node_of_key};
-use namespace::{Inode, Namespace};
+use namespace::{FileAttributes, Inode, Namespace};
 use rustix::io::Errno;
 use types::{Identity, Step, reported};
 
 use crate::applying::Applying;
 use crate::background;
+use crate::holder::Holder;
+use crate::lease::MetDirectories;
 use crate::limits;
 use crate::mark::{self, UnmarkedDirectories};
-use crate::open_tree::{OpenTree, Totals};
+use crate::open_tree::{Common, OpenTree};
+use crate::reading::HasData;
 use crate::unopened::Unopened;
 use crate::waiting::failure;
 
@@ -39,6 +42,8 @@ pub struct TreesSettings {
     pub agent: String,
     /// Policies of directories.
     pub policy: PolicyOf,
+    /// Asks the agent that holds a directory to give it back, if that can be asked from here. Returns when it has answered.
+    pub recall: Arc<dyn Fn(&Holder) + Send + Sync>,
     /// How long a lookup waits for another agent to give back a directory.
     pub remote_wait: Duration,
     /// Whether directories may become trees, and trees are applied in the background.
@@ -53,13 +58,17 @@ pub struct Trees {
     count: AtomicUsize,
     /// Users for whom the store was found to keep what it is told, and those for whom it was not.
     pub(crate) tried: Mutex<HashMap<u32, bool>>,
-    pub(crate) totals: Arc<Totals>,
+    pub(crate) common: Arc<Common>,
     /// Called before each removal of a local file.
     removals: OnceLock<Arc<RemovalObserver>>,
     /// Called after a tree was given back, before others may change what was in it.
     returns: OnceLock<ReturnObserver>,
     /// Directories that no other agent has.
     pub(crate) unmarked: UnmarkedDirectories,
+    /// Directories that programs may have something of.
+    pub(crate) met: MetDirectories,
+    /// Whether another agent is being asked for a directory.
+    is_recalling: Arc<AtomicBool>,
     /// Whether no directory becomes a tree any more.
     pub(crate) quiet: AtomicBool,
     /// Trees of the burst buffer that could not be opened.
@@ -81,10 +90,12 @@ impl Trees {
             all: RwLock::default(),
             count: AtomicUsize::new(0),
             tried: Mutex::default(),
-            totals: Arc::default(),
+            common: Arc::default(),
             removals: OnceLock::new(),
             returns: OnceLock::new(),
             unmarked: UnmarkedDirectories::default(),
+            met: MetDirectories::default(),
+            is_recalling: Arc::default(),
             quiet: AtomicBool::new(false),
             unopened: Mutex::default(),
         });
@@ -96,6 +107,7 @@ impl Trees {
             trees.open_left(entry?.path())?;
         }
         if trees.settings.background {
+            trees.lease_root().step("begin with the accelerated directory")?;
             background::start(&trees)?;
         }
         Ok(trees)
@@ -104,6 +116,34 @@ impl Trees {
     /// Sets the callback for the end of a delegation. Only the first counts.
     pub fn observe_returns(&self, tell: ReturnObserver) {
         _ = self.returns.set(tell);
+    }
+
+    /// Sets the question whether the agent has data of a file that the global store lacks. Only the first counts.
+    pub(crate) fn observe_data(&self, has_data: Arc<HasData>) {
+        _ = self.common.has_data.set(has_data);
+    }
+
+    /// Asks the holder of a mark for its directory, unless somebody is asked already. Does not wait.
+    fn recall(&self, mark: &str) {
+        let Some(holder) = Holder::parse(mark) else { return };
+        if self.is_recalling.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let (recall, is_recalling) = (Arc::clone(&self.settings.recall), Arc::clone(&self.is_recalling));
+        let asked = concurrency::spawn("recall", move || {
+            recall(&holder);
+            is_recalling.store(false, Ordering::Release);
+        });
+        if asked.is_err() {
+            self.is_recalling.store(false, Ordering::Release);
+        }
+    }
+
+    /// Waits until no other agent has a directory. Errors: as for [`UnmarkedDirectories::check`].
+    pub(crate) fn wait_for_mark(&self, directory: &Inode, found: &FileAttributes) -> io::Result<()> {
+        let (own, most) = (&self.settings.agent, self.settings.remote_wait);
+        let recall = |mark: &str| self.recall(mark);
+        self.unmarked.check(&*self.settings.namespace, (directory, found), (own, &recall), most)
     }
 
     /// Sets the callback for removals of local files. Only the first counts.
@@ -130,6 +170,8 @@ impl Trees {
 
     /// Ends a tree that was given back, or whose directory is gone: nothing of it stays in the burst buffer.
     pub(crate) fn end(&self, tree: &Arc<OpenTree>) -> io::Result<()> {
+        // Programs may still have something of it.
+        self.met.meet(tree.root.ino());
         {
             let mut all = self.all.write();
             let is_held = tree.is_returned() && tree.tree.is_held();

@@ -80,7 +80,7 @@ impl<'a> Saving<'a> {
         match state.data {
             DataPlace::Replica(number) => fs::hard_link(self.data.join(local_name(number)), path)?,
             DataPlace::None => fs::File::create(path)?.set_len(state.size)?,
-            DataPlace::BelowOnly | DataPlace::Packed(_) => {
+            DataPlace::BelowOnly | DataPlace::Outside | DataPlace::Packed(_) => {
                 tracing::warn!(path = %path.display(), "only the global store has the content of this file");
                 return Ok(());
             }

@@ -132,7 +132,7 @@ const CACHES: [(&str, Cache); 5] = [
 ];
 const ATIME: [(&str, Atime); 3] = [("no", Atime::No), ("relative", Atime::Relative), ("strict", Atime::Strict)];
 const DELEGATE_ORDER: [(&str, bool); 2] = [("batch", false), ("strict", true)];
-const DELEGATE: [(&str, Delegate); 2] = [("off", Delegate::Off), ("new", Delegate::New)];
+const DELEGATE: [(&str, Delegate); 3] = [("off", Delegate::Off), ("new", Delegate::New), ("lease", Delegate::Lease)];
 const LOCK: [(&str, Lock); 3] = [("auto", Lock::Auto), ("local", Lock::Local), ("refuse", Lock::Refuse)];
 const DURABLE_AT: [(&str, bool); 2] = [("fsync", false), ("close", true)];
 const CLOSE: [(&str, bool); 2] = [("drain", false), ("lazy", true)];
@@ -327,8 +327,8 @@ keys! {
     "passthrough_reserve": "PERCENT" = "5%",
         "share of the burst buffer that stays free for writes in progress",
         functions(reserve_thousandths, read_share, write_share);
-    "delegate": "off|new" = "off",
-        "which directories are delegated: none, or those that are made through the mount, with all below them; in a delegated directory names and attributes are answered from memory and a log, and the global store gets them later, 30 s at the latest unless `stage_out` says manual or exit",
+    "delegate": "off|new|lease" = "off",
+        "which directories are delegated, with all below them: none, those that are made through the mount, or existing ones as well from their first use on; in a delegated directory names and attributes are answered from memory and a log, and the global store gets them later, 30 s at the latest unless `stage_out` says manual or exit",
         words(delegate, DELEGATE);
     "delegate_order": "batch|strict" = "batch",
         "in which order names of a delegated directory appear in the global store: in any within one batch, or as the program has made them, for workflows that wait for one file to tell that others are there",

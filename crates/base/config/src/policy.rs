@@ -71,6 +71,8 @@ pub enum Delegate {
     Off,
     /// Those that are made through the agent, with all below them.
     New,
+    /// Existing ones as well, each from the first lookup of its name.
+    Lease,
 }
 
 /// Whether reading a file updates its access time.

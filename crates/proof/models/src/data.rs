@@ -177,7 +177,7 @@ impl DataStore for MemoryDataStore {
                     return errno(libc::EIO);
                 }
             }
-            StoreCommand::Shutdown | StoreCommand::ForgetClient(_) => {}
+            StoreCommand::Shutdown | StoreCommand::ForgetClient(_) | StoreCommand::GiveBack(_) => {}
             _ => return errno(libc::EOPNOTSUPP),
         }
         Ok(CommandOutcome::Done)

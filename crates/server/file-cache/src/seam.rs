@@ -153,7 +153,7 @@ impl DataStore for FileCache {
                 return Ok(inner.resolve(identity, keep)?.map_or(CommandOutcome::Done, CommandOutcome::Saved));
             }
             StoreCommand::Shutdown if !inner.stop(true) => return os(libc::EBUSY),
-            StoreCommand::Shutdown | StoreCommand::ForgetClient(_) => {}
+            StoreCommand::Shutdown | StoreCommand::ForgetClient(_) | StoreCommand::GiveBack(_) => {}
         }
         Ok(CommandOutcome::Done)
     }

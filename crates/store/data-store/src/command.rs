@@ -25,6 +25,9 @@ pub enum StoreCommand<'a> {
     Clean(&'a Which),
     /// Ends a conflict, a failure or an orphan.
     Resolve(&'a Identity, Keep),
+    /// Brings a delegated directory to the global store, which answers from then on; does nothing for others. Named by its tree or by
+    /// a file in it. Errors: `EBUSY` if something waits, or a file is open for writing.
+    GiveBack(&'a Identity),
     /// Turns quiescing on or off: while on, new writes go to the global store.
     Quiesce(bool),
     /// Tells a server that nothing more will be asked about the agent with this name.

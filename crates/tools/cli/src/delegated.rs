@@ -1,11 +1,14 @@
 //! Delegated directories of a burst buffer: opening them, and what is told of them.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use agent::PolicyTable;
+use agent::control::{ControlClient, ControlRequest, Reply};
 use namespace::Namespace;
-use trees::{LeftTree, Trees, TreesSettings};
+use trees::{Holder, LeftTree, Trees, TreesSettings};
 use types::Shown;
 
 use crate::exit::Failure;
@@ -30,10 +33,26 @@ pub fn open(
         directory: place.burst_buffer.join(TREES),
         agent: agent_id(),
         policy: Box::new(move |path| policies.for_path(path)),
+        recall: Arc::new(move |holder| recall(holder, remote_wait)),
         remote_wait,
         background,
     };
     Trees::open(settings).map_err(|e| Failure::io("open the delegated directories", &e))
+}
+
+/// Asks the holder of a directory for it, if it is an agent of this machine that this user may ask.
+fn recall(holder: &Holder, patience: Duration) {
+    let (own, tree) = (agent_id(), holder.tree.file_name().and_then(OsStr::to_str));
+    let is_here = own.split(' ').next() == Some(&*holder.host);
+    let (Some(buffer), Some(tree), true) = (holder.burst_buffer(), tree, is_here) else { return };
+    let request = ControlRequest::GiveBack { tree: tree.to_owned() };
+    match ControlClient::connect_within(buffer, patience).and_then(|mut agent| agent.request(&request, |_| {})) {
+        Ok(Reply::Failed { message, .. }) => {
+            tracing::warn!("the holder of a directory does not give it back: {message}")
+        }
+        Ok(_) => {}
+        Err(error) => tracing::warn!(%error, "the holder of a directory could not be asked for it"),
+    }
 }
 
 /// Returns what a start tells of trees that could not be opened.

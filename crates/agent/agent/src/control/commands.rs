@@ -49,6 +49,10 @@ impl Commanded for Commands {
                 let stall = Stall::new(patience_ms.map(Duration::from_millis));
                 self.drain(path.as_deref(), *wait, &stall, say, gone)
             }
+            ControlRequest::GiveBack { tree } => match Identity::from_hex(tree) {
+                Some(tree) => self.give_back(&tree),
+                None => Err(io::Error::from_raw_os_error(libc::EINVAL)),
+            },
             ControlRequest::Stage { verb, paths, recursive, wait } => {
                 let (agent, verb) = (self.agent.clone(), *verb);
                 Staging { agent, verb, recursive: *recursive, patient: *wait }.run(paths, *wait, say, gone)
@@ -73,6 +77,11 @@ impl Commanded for Commands {
 }
 
 impl Commands {
+    fn give_back(&self, tree: &Identity) -> io::Result<serde_json::Value> {
+        self.agent.data().command(StoreCommand::GiveBack(tree))?;
+        Ok(serde_json::Value::Null)
+    }
+
     fn quiesce(&self, on: bool) -> io::Result<serde_json::Value> {
         self.agent.data().command(StoreCommand::Quiesce(on))?;
         Ok(serde_json::Value::Null)
@@ -130,6 +139,10 @@ impl Commands {
         if let Some(path) = path.map(inside).transpose().map_err(refused)?
             && !path.as_os_str().is_empty()
         {
+            if wait && let Ok(node) = find(&self.agent, &path) {
+                // What cannot be given back is brought as far as possible, and told below.
+                let _ = self.agent.identity_of(&node).and_then(|identity| self.give_back(&identity));
+            }
             let staging = Staging { agent: self.agent.clone(), verb: super::Verb::Out, recursive: true, patient: true };
             return staging.run(&[path], wait, say, gone);
         }

@@ -46,6 +46,12 @@ pub enum ControlRequest {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         patience_ms: Option<u64>,
     },
+    /// Brings a delegated directory to the global store, which answers from then on. Fails with `EBUSY` if something waits, or a file
+    /// is open for writing.
+    GiveBack {
+        /// Name of the directory's tree, in hex, as its mark tells.
+        tree: String,
+    },
     /// Moves files' data. Failures come as items; with [`Verb::State`], every file does. The result is [`Counts`].
     Stage {
         /// Action to take.

@@ -47,8 +47,9 @@ impl Run<'_> {
     /// Returns all that the creation of a node needs, which the log has then; `None` if the node is gone.
     pub(super) fn prepare(&mut self, number: NodeNumber) -> io::Result<Option<Creation>> {
         let state = Arc::clone(&self.item(number).state);
-        if state.data == DataPlace::BelowOnly {
-            return Err(reported(libc::ENOENT, "the store has lost the file, which had its only content"));
+        if matches!(state.data, DataPlace::BelowOnly | DataPlace::Outside) {
+            let what = if state.kind == NodeKind::Directory { "directory" } else { "file" };
+            return Err(reported(libc::ENOENT, &format!("the store has lost the {what}, which had its only content")));
         }
         let target = state.names[0].parent;
         let parent = self.directory(target)?.ok_or_else(|| reported(libc::ENOENT, "the directory is not there"))?;

@@ -131,7 +131,7 @@ impl Run<'_> {
     fn is_new(&self, number: NodeNumber) -> bool {
         self.items.get(&number).is_some_and(|item| {
             let state = &item.state;
-            let is_plain = state.names.len() == 1 && state.data != DataPlace::BelowOnly;
+            let is_plain = state.names.len() == 1 && !matches!(state.data, DataPlace::BelowOnly | DataPlace::Outside);
             item.identity.is_none() && item.progress == Progress::Todo && is_plain && number != NodeNumber::ROOT
         })
     }

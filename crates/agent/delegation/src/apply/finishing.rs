@@ -29,6 +29,9 @@ pub(super) struct Unsynced {
 impl Hands {
     /// Brings content and attributes of a node that is in its place. `doubtful`: the content may be another.
     pub(super) fn finish(&self, inode: &Inode, state: &NodeState, doubtful: bool) -> io::Result<()> {
+        if state.data == DataPlace::Outside {
+            return Ok(());
+        }
         let mut below = self.store.namespace.attributes(inode)?;
         if self.rewrite(inode, state, &below, doubtful)? {
             below = self.store.namespace.attributes(inode)?;

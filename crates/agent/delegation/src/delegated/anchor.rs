@@ -41,9 +41,9 @@ impl Anchor for NodeAnchor {
     }
 
     fn attributes(&self) -> io::Result<StoreAttributes> {
-        let Held { shared, slot, number } = &*self.held;
+        let Held { shared, slot, .. } = &*self.held;
         let inner = shared.inner.read();
-        let found = inner.tree.attributes(*slot, shared.ino(*number));
+        let found = inner.tree.attributes(*slot, shared.ino_of(inner.tree.member(*slot)));
         let (mode, uid, gid, links) = (found.mode, found.uid, found.gid, u64::from(found.nlink));
         let attributes = Fingerprint::attributes_of(mode, uid, gid, links);
         let fingerprint = Fingerprint { size: found.size, mtime: found.mtime, ctime: found.ctime, attributes };

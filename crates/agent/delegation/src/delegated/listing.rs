@@ -24,20 +24,20 @@ impl Listing {
 
     /// Returns the next entries after an offset. Empty at the end.
     fn next(&self, offset: u64) -> io::Result<Vec<DirectoryEntry>> {
-        let Held { shared, slot, number } = &*self.directory;
+        let Held { shared, slot, .. } = &*self.directory;
         let inner = shared.inner.read();
         let tree = &inner.tree;
         if tree.link_count(*slot) == 0 {
             return Err(Errno::NOENT.into());
         }
-        let above = tree.first_name(*slot).map_or(*number, |(above, _)| tree.member(above).number);
-        let dot = |next: u64, name: &str, number| {
-            let (ino, kind) = (shared.ino(number), FileType::Directory);
+        let above = tree.first_name(*slot).map_or(*slot, |(above, _)| above);
+        let dot = |next: u64, name: &str, slot| {
+            let (ino, kind) = (shared.ino_of(tree.member(slot)), FileType::Directory);
             DirectoryEntry { ino, next, kind, name: OsString::from(name) }
         };
-        let dots = [dot(1, ".", *number), dot(2, "..", above)].into_iter().filter(|entry| entry.next > offset);
+        let dots = [dot(1, ".", *slot), dot(2, "..", above)].into_iter().filter(|entry| entry.next > offset);
         let names = tree.children_after(*slot, offset).map(|listed| DirectoryEntry {
-            ino: shared.ino(listed.member.number),
+            ino: shared.ino_of(listed.member),
             next: listed.cookie,
             kind: listed.member.kind.file_type(),
             name: OsString::from_vec(listed.name.to_vec()),

@@ -26,6 +26,8 @@ pub(super) struct Link {
 pub(crate) struct Member {
     pub number: NodeNumber,
     pub size: u64,
+    /// Inode number that programs see; 0: it is made of the node's number.
+    pub ino: u64,
     pub atime: Moment,
     pub mtime: Moment,
     pub ctime: Moment,
@@ -69,6 +71,7 @@ impl Member {
         let mut member = Member {
             number,
             size: 0,
+            ino: 0,
             atime,
             mtime,
             ctime,
@@ -103,6 +106,7 @@ impl Member {
             1 => DataPlace::Replica(self.data_value),
             2 => DataPlace::Packed(self.data_value),
             3 => DataPlace::BelowOnly,
+            4 => DataPlace::Outside,
             _ => DataPlace::None,
         }
     }
@@ -113,6 +117,7 @@ impl Member {
             DataPlace::Replica(version) => (1, version),
             DataPlace::Packed(place) => (2, place),
             DataPlace::BelowOnly => (3, 0),
+            DataPlace::Outside => (4, 0),
         };
     }
 
@@ -126,6 +131,11 @@ impl Member {
 
     pub fn is_directory(&self) -> bool {
         self.kind == NodeKind::Directory
+    }
+
+    /// Whether the names in a directory were not read from the global store yet.
+    pub fn is_unread(&self) -> bool {
+        self.is_directory() && self.data() == DataPlace::BelowOnly
     }
 
     pub fn xattrs(&self) -> Option<&Xattrs> {
@@ -262,8 +272,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_takes_at_most_152_bytes_and_a_free_slot_is_used_again() {
-        assert!(size_of::<Slot>() <= 152, "{}", size_of::<Slot>());
+    fn a_node_takes_at_most_160_bytes_and_a_free_slot_is_used_again() {
+        assert!(size_of::<Slot>() <= 160, "{}", size_of::<Slot>());
         let mut slots = Slots::new();
         let link = |node| Slot::Alias(Link { name: ShortName::EMPTY, cookie: 0, parent: NONE, node });
         let all: Vec<u32> = (0..3 * CHUNK as u32).map(|_| slots.add(link)).collect();

@@ -122,7 +122,7 @@ impl OpenNode {
             DataPlace::None => self.make(place, content.size)?,
             DataPlace::BelowOnly if how.truncate => directory.take()?,
             DataPlace::BelowOnly => contents::copy_in(place, self.number, content.size, interrupted)?,
-            DataPlace::Packed(_) => return Err(Errno::IO.into()),
+            DataPlace::Packed(_) | DataPlace::Outside => return Err(Errno::IO.into()),
         };
         match tree.set_place(self.number, DataPlace::Replica(file.number)) {
             Ok(()) => Ok(file),

@@ -4,7 +4,8 @@ use delegation::fault::{APPLY_POINTS, POINTS};
 
 use super::*;
 
-const DELEGATED: [&[&str]; 1] = [&["delegate=new"]];
+/// Directories that are made, and the accelerated one itself.
+const DELEGATED: [&[&str]; 2] = [&["delegate=new"], &["delegate=lease"]];
 /// Points to which these stories do not come. The tests of the crate reach them.
 const ELSEWHERE: [&str; 9] = [
     "names.cut",

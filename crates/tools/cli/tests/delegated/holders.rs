@@ -3,7 +3,7 @@
 use super::*;
 
 /// Mounts the directory of a bed for another agent, at another path and with another burst buffer.
-fn second(bed: &Bed) -> (PathBuf, PathBuf) {
+pub fn second(bed: &Bed) -> (PathBuf, PathBuf) {
     let (other, buffer) = (bed.bench.tree.dir("other"), bed.bench.tree.dir("bb2"));
     bind(&bed.below, &other);
     let mut command = forebay();
@@ -22,12 +22,15 @@ fn another_agent_waits_is_told_who_holds_a_directory_and_goes_on_after_a_drain()
         let bed = Bed::new();
         let _mounted = bed.mount();
         bed.ours(["d/file"]);
+        // A file that is open for writing keeps its directory delegated.
+        let open = fs::OpenOptions::new().append(true).open(bed.path("d/file")).unwrap();
         let (other, buffer) = second(&bed);
         assert!(is_timed_out(&other.join("d")));
         let log = fs::read_to_string(buffer.join("agent.log")).unwrap();
         has(&log, &["a directory is delegated to another agent", bed.bench.buffer.to_str().unwrap()]);
         let refused = call([Path::new("undelegate"), &other.join("d"), "--force".as_ref()]);
         assert!(refused.code == 69 && refused.err.contains("to an agent that works here"), "{refused:?}");
+        drop(open);
         ok(bed.drain());
         assert_eq!(fs::read_to_string(other.join("d/file")).unwrap(), "ours");
         ok(call([Path::new("umount"), &other]));

@@ -74,7 +74,8 @@ fn attempt(setting: Setting, ops: &[Op]) -> Result<(), String> {
             agent.stage(name, path);
         };
         // Files of a delegated directory have no inode number below yet.
-        let below = (!setting.in_new_directory).then(|| place.below());
+        let is_delegated = setting.in_new_directory || setting.rules.contains(&"delegate=lease");
+        let below = (!is_delegated).then(|| place.below());
         let mut one = Side::mounted(&dir, below, Box::new(command));
         story::tell(&mut one, &mut two, ops)
     };
@@ -143,6 +144,9 @@ fn delegated_directories_are_plain_directories() {
         let inside = Setting { in_new_directory: true, ..DEFAULT };
         tell_stories(Setting { rules: &["delegate=new"], commands: true, ..inside });
         tell_stories(Setting { rules: &["delegate=new", "stage_out=manual"], ..inside });
+        // Existing directories, each read when it is first used.
+        tell_stories(Setting { rules: &["delegate=lease"], commands: true, ..DEFAULT });
+        tell_stories(Setting { rules: &["delegate=lease", "stage_out=manual"], ..DEFAULT });
         // Names move between delegated directories and others.
         tell_stories(Setting { rules: &["delegate=new"], ..DEFAULT });
     });
