@@ -85,6 +85,34 @@ fn what_was_read_is_as_the_store_has_it_and_nothing_of_it_is_pending() {
 }
 
 #[test] // S71
+fn files_that_follow_one_are_those_of_its_directory_that_only_the_store_has() {
+    let tree = unread(&Medium::default());
+    let root = tree.root().unwrap();
+    let large = FoundBelow {
+        attributes: FileAttributes { size: 500, ..found("c", NodeKind::File, 3).attributes },
+        ..found("c", NodeKind::File, 3)
+    };
+    let names = vec![
+        found("a", NodeKind::File, 1),
+        found("b", NodeKind::Directory, 2),
+        large,
+        found("d", NodeKind::File, 4),
+        found("e", NodeKind::File, 5),
+    ];
+    tree.take_up(NodeNumber::ROOT, names).unwrap();
+    let number = |name: &str| tree.named(&root, name.as_bytes()).unwrap().unwrap().0;
+    let [a, d, e] = ["a", "d", "e"].map(number);
+    assert_eq!(tree.unread_after(a, 100, 9), Some((NodeNumber::ROOT, vec![d, e])));
+    assert_eq!(
+        (tree.unread_after(a, 100, 1), tree.unread_after(e, 100, 9)),
+        (Some((NodeNumber::ROOT, vec![d])), Some((NodeNumber::ROOT, vec![])))
+    );
+    tree.set_place(d, DataPlace::Replica(7)).unwrap();
+    assert_eq!((tree.unread_after(a, 100, 9), tree.unread_after(d, 100, 9)), (Some((NodeNumber::ROOT, vec![e])), None));
+    assert_eq!(tree.unread_after(number("b"), 100, 9), None);
+}
+
+#[test] // S71
 fn a_directory_is_taken_up_once() {
     let tree = unread(&Medium::default());
     let root = tree.root().unwrap();

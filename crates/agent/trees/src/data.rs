@@ -136,6 +136,9 @@ impl DataStore for TreesData {
     ) -> io::Result<Box<dyn OpenData>> {
         match self.holder(anchor.identity())? {
             Holder::Tree(tree, node) => {
+                if tree.is_leased() && how.read {
+                    tree.copy_ahead(node, how.policy.name_streams, || self.trees.has_room());
+                }
                 let opened = tree.files.open_data(node, &how, interrupted);
                 match opened {
                     // The tree was given back meanwhile.
@@ -369,9 +372,9 @@ impl WindowStore for TreesData {
         usage: WindowUsage,
     ) -> io::Result<WindowFile> {
         match (self.holder(anchor.identity())?, self.below.extensions().windows) {
-            (Holder::Below(lowered), Some(windows)) => {
-                windows.open_for_windows(self.anchor_below(lowered, anchor)?, policy, usage)
-            }
+            (Holder::Below(None), Some(windows)) => windows.open_for_windows(anchor, policy, usage),
+            // A window is recorded with the identity that its program's kernel knows. The next agent does not know that of a tree
+            // that was given back, so what a kill leaves in the window would be lost.
             _ => Err(Errno::OPNOTSUPP.into()),
         }
     }

@@ -2,7 +2,6 @@
 
 use std::collections::HashSet;
 use std::io;
-use std::path::Path;
 use std::sync::Arc;
 
 use concurrency::Mutex;
@@ -30,26 +29,24 @@ impl MetDirectories {
 }
 
 impl Trees {
-    /// Makes a tree of a directory that is met for the first time, if its policy says so. `None`: it stays as it is.
-    pub(crate) fn lease(&self, directory: &Inode) -> io::Result<Option<Arc<OpenTree>>> {
-        if self.met.meet(directory.ino()) {
-            return Ok(None);
-        }
-        let path = self.settings.namespace.path_of(directory).unwrap_or_default();
-        self.lease_at(directory, &path)
-    }
-
-    fn lease_at(&self, directory: &Inode, path: &Path) -> io::Result<Option<Arc<OpenTree>>> {
-        if !self.wants_lease(path) {
-            return Ok(None);
-        }
-        self.settings.namespace.identify(directory, &|_| true)?;
-        let leased = self.take_lease(directory, path);
+    /// Makes a tree of a directory that is met for the first time, if its policy says so. `None`: it stays as it is, and is to be
+    /// looked up again.
+    pub(crate) fn lease(&self, directory: Inode) -> io::Result<Option<Arc<OpenTree>>> {
+        let path = self.settings.namespace.path_of(&directory).unwrap_or_default();
+        self.settings.namespace.identify(&directory, &|_| true)?;
+        let leased = self.take_lease(directory);
         // The directory can be used as it is.
         Ok(leased.unwrap_or_else(|error| {
             tracing::warn!(%error, path = %path.display(), "a directory is not delegated");
             None
         }))
+    }
+
+    /// Whether a directory is met for the first time, and its policy says that it is to be a tree.
+    pub(crate) fn is_to_lease(&self, directory: &Inode) -> bool {
+        let is_known = self.met.meet(directory.ino());
+        let path = || self.settings.namespace.path_of(directory).unwrap_or_default();
+        !is_known && self.may_begin() && (self.settings.policy)(&path()).delegate == Delegate::Lease
     }
 
     /// Makes a tree of the accelerated directory itself, if its policy says so. Errors: `ETIMEDOUT` if another agent has it.
@@ -60,29 +57,18 @@ impl Trees {
             return Ok(());
         }
         self.wait_for_mark(&root, &namespace.attributes(&root)?)?;
-        self.met.meet(root.ino());
-        self.lease_at(&root, "".as_ref()).map(drop)
+        if self.is_to_lease(&root) { self.lease(root).map(drop) } else { Ok(()) }
     }
 
-    fn wants_lease(&self, path: &Path) -> bool {
-        self.may_begin() && (self.settings.policy)(path).delegate == Delegate::Lease
-    }
-
-    fn take_lease(&self, directory: &Inode, path: &Path) -> io::Result<Option<Arc<OpenTree>>> {
+    fn take_lease(&self, directory: Inode) -> io::Result<Option<Arc<OpenTree>>> {
         let (namespace, own) = (&self.settings.namespace, Caller::own());
-        let before = namespace.attributes(directory)?;
-        let keeps = self.keeps(&own, directory);
-        if namespace.attributes(directory)?.mtime != before.mtime {
+        let before = namespace.attributes(&directory)?;
+        let keeps = self.keeps(&own, &directory);
+        if namespace.attributes(&directory)?.mtime != before.mtime {
             // The file with which that was tried.
             let times = [before.atime, before.mtime].map(|time| Some(NewTime::At(time)));
-            namespace.set_times(&own, directory, times)?;
+            namespace.set_times(&own, &directory, times)?;
         }
-        if !keeps {
-            return Ok(None);
-        }
-        let Some(root) = namespace.find(directory.identity(), path, namespace::KnownSince::InUse)? else {
-            return Ok(None);
-        };
-        self.begin_at(root, true).map(Some)
+        if keeps { self.begin_at(directory, true).map(Some) } else { Ok(None) }
     }
 }

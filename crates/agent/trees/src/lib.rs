@@ -7,6 +7,7 @@
 // Locks, clocks and threads are those of the crate `concurrency` (clippy.toml); tests may take the system's.
 #![cfg_attr(not(test), deny(clippy::disallowed_types, clippy::disallowed_methods))]
 
+mod ahead;
 mod applying;
 mod attributes;
 mod background;

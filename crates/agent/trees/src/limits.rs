@@ -24,8 +24,12 @@ pub const GIVE_BACK_TRIES: usize = 16;
 pub const TAKEN_UP_BYTES: u64 = 4 << 20;
 /// Locks of directories that are being read.
 pub const READING_LOCKS: usize = 16;
+/// Bytes of a file at most that is copied ahead of its open.
+pub const AHEAD_BYTES: u64 = 64 << 10;
+/// Files of a directory that are copied ahead at once: up to 16 MiB.
+pub const AHEAD_FILES: usize = 256;
 /// Names of a directory that are looked up before more threads help.
-pub const LOOKED_UP_ALONE: usize = 8;
+pub const LOOKED_UP_ALONE: usize = 1;
 /// Time of one lookup above which more threads help.
 pub const SLOW_LOOKUP: Duration = Duration::from_micros(200);
 /// Directories above one another that are gone through for a path.

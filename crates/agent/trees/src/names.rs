@@ -105,7 +105,7 @@ impl TreesNamespace {
     }
 
     /// Puts the root of a tree in the place of the directory that it is below.
-    fn instead(&self, found: Found, is_just_made: bool) -> io::Result<Found> {
+    fn instead(&self, (parent, name): (&Inode, &OsStr), found: Found, is_just_made: bool) -> io::Result<Found> {
         if found.inode.kind() != FileType::Directory {
             return Ok(found);
         }
@@ -116,7 +116,13 @@ impl TreesNamespace {
                 return Ok(found);
             }
             self.0.wait_for_mark(&found.inode, &found.attributes)?;
-            return self.0.lease(&found.inode)?.map_or(Ok(found), |tree| root_of(&tree));
+            if !self.0.is_to_lease(&found.inode) {
+                return Ok(found);
+            }
+            return match self.0.lease(found.inode)? {
+                Some(tree) => root_of(&tree),
+                None => self.below().lookup(parent, name),
+            };
         };
         root_of(&tree)
     }
@@ -203,7 +209,7 @@ impl Names for TreesNamespace {
         let below = |below: &dyn Namespace, parent: &Inode| {
             let is_just_made =
                 JUST_MADE.take().is_some_and(|(directory, made)| directory == parent.ino() && made == name);
-            self.instead(below.lookup(parent, name)?, is_just_made)
+            self.instead((parent, name), below.lookup(parent, name)?, is_just_made)
         };
         self.ask(parent, |tree| self.lookup_in(tree, parent, name), below)
     }

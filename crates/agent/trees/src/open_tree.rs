@@ -16,9 +16,10 @@ use namespace::{AnchorFor, Caller, FileAttributes, FileSystemSpace, Inode, Known
 use rustix::io::Errno;
 use types::{HasErrno, Identity, Step};
 
+use crate::ahead::LastDirectory;
 use crate::files::TreeFiles;
 use crate::limits;
-use crate::reading::{DirectoryReads, HasData, xattrs_below};
+use crate::reading::{DirectoryReads, HasData, path_below, xattrs_below};
 use crate::record::TreeRecord;
 use crate::waiting::WaitingNames;
 
@@ -53,6 +54,8 @@ pub struct OpenTree {
     is_leased: bool,
     /// Nodes of files for which the global store answers, as far as they were looked up.
     outside: Mutex<HashMap<Identity, NodeNumber>>,
+    /// Directory of the last file that was copied from the global store.
+    pub(crate) last_directory: LastDirectory,
     /// Directories that are being read from the global store.
     pub(crate) reading: DirectoryReads,
 }
@@ -70,6 +73,7 @@ pub(crate) struct ChangeTimes {
 /// Files of the global store, as a tree asks for them.
 struct StoreBelow {
     namespace: Arc<dyn Namespace>,
+    root: Arc<Inode>,
     /// Taken away at the end of the tree, which holds this.
     tree: RwLock<Option<(DelegatedTree, TreeFiles)>>,
 }
@@ -81,7 +85,9 @@ impl FilesBelow for StoreBelow {
         let state = tree.state(node).ok_or(Errno::STALE)?;
         let BelowState::At(copy) = &state.below else { return Err(Errno::NOENT.into()) };
         let identity = copy.identity.as_ref().ok_or(Errno::NOENT)?;
-        let found = self.namespace.find(identity, "".as_ref(), KnownSince::InUse)?.ok_or(Errno::NOENT)?;
+        // Not every store finds a file by its identity alone.
+        let hint = path_below(&*self.namespace, (&tree, &self.root), node);
+        let found = self.namespace.find(identity, &hint, KnownSince::InUse)?.ok_or(Errno::NOENT)?;
         self.namespace.anchor(&found, AnchorFor::Any)?.open(access)
     }
 
@@ -121,7 +127,9 @@ impl OpenTree {
         common: &Arc<Common>,
     ) -> io::Result<OpenTree> {
         let log = delegation::log::MountedLogDirectory::new(directory.join(LOG))?;
-        let below = Arc::new(StoreBelow { namespace: Arc::clone(namespace), tree: RwLock::new(None) });
+        let root = Arc::new(root);
+        let (names, tree) = (Arc::clone(namespace), RwLock::new(None));
+        let below = Arc::new(StoreBelow { namespace: names, root: Arc::clone(&root), tree });
         let settings = DelegationSettings {
             log_file_bytes: limits::LOG_FILE_BYTES,
             root_ino: root.ino(),
@@ -138,7 +146,6 @@ impl OpenTree {
             tracing::error!(node = node.0, tree = %directory.display(), "the data of a file is lost");
         }
         *below.tree.write() = Some((tree.share(), files.clone()));
-        let root = Arc::new(root);
         let store = StoreTree { namespace: Arc::clone(namespace), root: Arc::clone(&root), agent: record.mark.clone() };
         let pending = (tree.pending_len() > 0).then(Instant::now);
         let changes = Mutex::new(ChangeTimes { end: tree.log().end(), moved: Instant::now(), pending });
@@ -162,6 +169,7 @@ impl OpenTree {
             lowered,
             is_leased: record.leased,
             outside: Mutex::default(),
+            last_directory: LastDirectory::default(),
             reading: DirectoryReads::default(),
         })
     }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use concurrency::{Instant, Mutex};
 use data_store::is_interrupted;
-use delegation::{BelowState, DataPlace, FoundBelow, NodeKind, NodeNumber, ShortName, Xattrs};
+use delegation::{BelowState, DataPlace, DelegatedTree, FoundBelow, NodeKind, NodeNumber, ShortName, Xattrs};
 use namespace::{Caller, FileAttributes, Found, Inode, KnownSince, Namespace};
 use rustix::fs::FileType;
 use rustix::io::Errno;
@@ -113,10 +113,8 @@ impl Names {
     /// Whether the store goes on answering for a file: other names of it may be anywhere, or the tree could not keep its data as well.
     fn stays_outside(&self, found: &FileAttributes, identity: &Identity) -> bool {
         let kind = FileType::from_raw_mode(found.mode);
-        let is_linked = kind != FileType::Directory && found.nlink > 1;
-        let is_file = kind == FileType::RegularFile;
         let has_data = || self.has_data.as_ref().is_some_and(|has_data| has_data(identity));
-        is_linked || is_file && (found.size > limits::TAKEN_UP_BYTES || has_data())
+        kind == FileType::RegularFile && (found.nlink > 1 || found.size > limits::TAKEN_UP_BYTES || has_data())
     }
 }
 
@@ -160,21 +158,8 @@ impl OpenTree {
             return Err(Errno::STALE.into());
         };
         let identity = copy.identity.as_ref().ok_or(Errno::NOENT)?;
-        let hint = self.path_below(node);
+        let hint = path_below(&*self.store.namespace, (&self.tree, &self.root), node);
         self.store.namespace.find(identity, &hint, KnownSince::InUse)?.ok_or_else(|| Errno::NOENT.into())
-    }
-
-    /// Returns the path that a node has in the global store, as far as known.
-    fn path_below(&self, mut node: NodeNumber) -> PathBuf {
-        let mut names = Vec::new();
-        while node != NodeNumber::ROOT && names.len() < limits::DEPTH_MAX {
-            let Some(BelowState::At(copy)) = self.tree.state(node).map(|state| state.below) else { break };
-            let Some(name) = copy.names.first().cloned() else { break };
-            node = name.parent;
-            names.push(name.name);
-        }
-        let root = self.store.namespace.path_of(&self.root).unwrap_or_default();
-        names.iter().rev().fold(root, |path, name| path.join(OsStr::from_bytes(name.as_bytes())))
     }
 
     fn names_below(&self, node: NodeNumber, width: usize) -> io::Result<Vec<FoundBelow>> {
@@ -201,6 +186,19 @@ impl OpenTree {
         look_up_all(&names, width)?;
         std::mem::replace(&mut *names.found.lock(), Ok(Vec::new()))
     }
+}
+
+/// Returns the path that a node has in the global store, as far as known. `root`: the tree's directory there.
+pub fn path_below(namespace: &dyn Namespace, (tree, root): (&DelegatedTree, &Inode), mut node: NodeNumber) -> PathBuf {
+    let mut names = Vec::new();
+    while node != NodeNumber::ROOT && names.len() < limits::DEPTH_MAX {
+        let Some(BelowState::At(copy)) = tree.state(node).map(|state| state.below) else { break };
+        let Some(name) = copy.names.first().cloned() else { break };
+        node = name.parent;
+        names.push(name.name);
+    }
+    let root = namespace.path_of(root).unwrap_or_default();
+    names.iter().rev().fold(root, |path, name| path.join(OsStr::from_bytes(name.as_bytes())))
 }
 
 /// Looks up all names, by more threads if the store takes its time. Errors: `EINTR` if the caller is interrupted.

@@ -77,6 +77,21 @@ impl DelegatedTree {
         Ok(found.map(|member| (member.number, member.data())))
     }
 
+    /// Returns the directory of a regular file whose data only the global store has, and those files of up to `bytes_max` bytes
+    /// that follow it there, `most` at most. `None` for other nodes.
+    pub fn unread_after(&self, node: NodeNumber, bytes_max: u64, most: usize) -> Option<(NodeNumber, Vec<NodeNumber>)> {
+        let inner = self.shared.inner.read();
+        let tree = &inner.tree;
+        let is_unread = |member: &crate::tree::Member| {
+            member.kind == NodeKind::File && member.data() == DataPlace::BelowOnly && member.size <= bytes_max
+        };
+        let slot = tree.slot_of(node).filter(|slot| is_unread(tree.member(*slot)))?;
+        let (directory, cookie) = tree.first_place(slot)?;
+        let following = tree.children_after(directory, cookie).map(|listed| listed.member);
+        let numbers = following.filter(|member| is_unread(member)).map(|member| member.number).take(most);
+        Some((tree.member(directory).number, numbers.collect()))
+    }
+
     /// Takes up the names that the global store has in a directory, which counts as read then. The global store lacks nothing of
     /// them. Nothing happens if the directory was read before.
     ///

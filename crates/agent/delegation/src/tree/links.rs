@@ -57,6 +57,12 @@ impl Tree {
         (link.parent != NONE).then(|| (link.parent, link.name.as_bytes()))
     }
 
+    /// Slot of the directory with the first name of a node, and the offset of that name; `None` for a node without names.
+    pub(crate) fn first_place(&self, slot: u32) -> Option<(u32, u64)> {
+        let link = &self.slots.member(slot).link;
+        (link.parent != NONE).then_some((link.parent, link.cookie))
+    }
+
     /// Whether `above` is `directory` or one of the directories above it.
     pub(crate) fn is_within(&self, mut directory: u32, above: u32) -> bool {
         loop {

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use types::{ByteRange, Step};
 
 use super::directory::{LocalFile, UNWRITTEN, times_with};
-use super::limits::COPY_BYTES;
+use super::limits::{COPY_BYTES, WITHOUT_HOLES_BYTES};
 use super::node::Place;
 use super::{Shared, TreeHandle};
 
@@ -127,8 +127,11 @@ pub(super) fn copy_in(
 fn copy_from(from: &dyn StoreFile, into: &OwnedFd, size: u64, interrupted: &dyn Fn() -> bool) -> io::Result<()> {
     rustix::fs::ftruncate(into, size)?;
     let (mut buffer, mut at) = (Vec::new(), 0);
+    // The question for holes costs as much as reading a small file.
+    let is_whole = size <= WITHOUT_HOLES_BYTES;
     while at < size {
-        let Some(data) = from.next_data(at)?.filter(|data| data.start < size) else { break };
+        let next = if is_whole { Some(ByteRange::new(at, size)) } else { from.next_data(at)? };
+        let Some(data) = next.filter(|data| data.start < size) else { break };
         for piece in pieces(ByteRange::new(data.start.max(at), data.end.min(size))) {
             if interrupted() {
                 return Err(Errno::INTR.into());

@@ -119,6 +119,23 @@ fn a_leased_directory_goes_on_after_the_death_of_its_agent() {
 }
 
 #[test] // S71
+fn who_opens_two_files_of_a_directory_finds_the_others_copied() {
+    in_private_namespace(|| {
+        let bed = Bed::new();
+        (0..40).for_each(|number| write(&bed.below.join(format!("many/{number}")), &number.to_string()));
+        let _mounted = bed.bench.mount(&LEASE);
+        let first = fs::read_dir(bed.path("many")).unwrap().take(2).map(|entry| entry.unwrap().path());
+        first.for_each(|path| drop(fs::read(path).unwrap()));
+        wait_until("all files are copied", BOUND, || bed.status()["files"] == 40);
+        (0..40).for_each(|number| {
+            assert_eq!(fs::read_to_string(bed.path(&format!("many/{number}"))).unwrap(), number.to_string())
+        });
+        ok(bed.umount());
+        assert_eq!(bed.read("many/7"), "7");
+    });
+}
+
+#[test] // S71
 fn hard_links_and_large_files_stay_with_the_store() {
     in_private_namespace(|| {
         let bed = Bed::new();
