@@ -13,7 +13,8 @@ clean_up() {
 }
 trap clean_up EXIT
 
-# Runs a command with GLOBAL accelerated in place, and drains it. FOREBAY_SUITE_WINDOW=--window gives it windows.
+# Runs a command with GLOBAL accelerated in place, and drains it. FOREBAY_SUITE_WINDOW=--window gives it windows, and
+# FOREBAY_SUITE_POLICY a rule.
 run_accelerated() { # GLOBAL BUFFER COMMAND...
   local global=$1 buffer=$2
   shift 2
@@ -21,7 +22,7 @@ run_accelerated() { # GLOBAL BUFFER COMMAND...
     "$@"
   else
     # shellcheck disable=SC2086
-    "$forebay" run --quiet ${FOREBAY_SUITE_WINDOW:-} --dir "$global" --burst-buffer "$buffer" -- "$@"
+    "$forebay" run --quiet ${FOREBAY_SUITE_WINDOW:-} ${FOREBAY_SUITE_POLICY:+--policy "$FOREBAY_SUITE_POLICY"} --dir "$global" --burst-buffer "$buffer" -- "$@"
   fi
 }
 
