@@ -57,6 +57,11 @@ pub trait FilesBelow: Send + Sync {
     /// Opens the file that the global store has of a node, and makes one if there is none yet.
     fn open(&self, node: NodeNumber, access: Access) -> io::Result<Box<dyn StoreFile>>;
 
+    /// Makes the root's own name survive a crash of the store's machine. Asked before each sync of the log.
+    fn sync_root(&self) -> io::Result<()> {
+        Ok(())
+    }
+
     /// Returns how much space there is.
     fn space(&self) -> io::Result<FileSystemSpace>;
 
@@ -72,11 +77,12 @@ pub trait FilesBelow: Send + Sync {
 /// How inode numbers are made of node numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum InodeNumbers {
-    /// 64 bits: bit 62 and the node's number. No two nodes have one number.
+    /// 64 bits: bit 62, and the node's number after a start that the log's id decides. No two nodes of a tree have one number, and
+    /// those of two trees do not meet in practice: programs take files with one number for one file.
     #[default]
     Wide,
-    /// 32 bits, for programs that know no others: bit 31 and the low bits of the node's number. After 2^31 creations in one tree
-    /// numbers come again.
+    /// 32 bits, for programs that know no others: bit 31 and the low bits of such a sum. After 2^31 creations in one tree numbers come
+    /// again.
     Narrow,
 }
 
@@ -260,11 +266,20 @@ impl Shared {
         inner
     }
 
+    /// Makes all names survive a crash of the machine: what the log says counts for nothing without the root.
+    fn sync(&self) -> io::Result<()> {
+        let end = self.log.end();
+        self.below.sync_root()?;
+        self.log.sync(end)
+    }
+
     fn ino(&self, number: NodeNumber) -> u64 {
+        let (start, _) = self.log.id().split_first_chunk().expect("16 bytes");
+        let sum = u64::from_le_bytes(*start).wrapping_add(number.0);
         match self.settings.inode_numbers {
             _ if number == NodeNumber::ROOT => self.settings.root_ino,
-            InodeNumbers::Wide => INO_WIDE | number.0,
-            InodeNumbers::Narrow => INO_NARROW | number.0 & (INO_NARROW - 1),
+            InodeNumbers::Wide => INO_WIDE | sum & (INO_WIDE - 1),
+            InodeNumbers::Narrow => INO_NARROW | sum & (INO_NARROW - 1),
         }
     }
 

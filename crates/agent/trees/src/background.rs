@@ -39,11 +39,16 @@ fn run(trees: &Weak<Trees>) {
         concurrency::sleep(limits::APPLY_LOOK);
         let Some(trees) = trees.upgrade() else { return };
         trees.forget_returned();
+        // The store's own answers are better then than names that may not find room in it.
+        let gives_back = !trees.is_empty() && trees.store_lacks_room();
         for tree in trees.all() {
             let policy = trees.policy_of(&tree);
             let waits = matches!(policy.stage_out, StageOut::Manual | StageOut::Exit);
-            if tree.is_due() && !waits {
+            if (tree.is_due() || gives_back) && !waits {
                 apply(&tree, &policy);
+                if gives_back && tree.is_settled() {
+                    give_back(&trees, &tree, &policy);
+                }
             }
         }
         trees.make_room();
@@ -65,6 +70,13 @@ fn apply(tree: &OpenTree, policy: &Policy) {
     let mut changes = tree.changes.lock();
     // What stays is tried again after the same time.
     changes.pending = (tree.tree.pending_len() > 0).then(Instant::now);
+}
+
+fn give_back(trees: &Arc<Trees>, tree: &Arc<OpenTree>, policy: &Policy) {
+    tracing::warn!(path = %tree.recorded_path.display(), "the global store is nearly full: a directory is delegated no longer");
+    if let Err(error) = trees.give_back(tree, &Applying::by(policy), true) {
+        tracing::warn!(%error, "a delegated tree could not be given back");
+    }
 }
 
 impl OpenTree {

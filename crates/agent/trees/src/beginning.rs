@@ -21,8 +21,8 @@ use crate::registry::Trees;
 impl Trees {
     /// Whether a directory that is made at this path may become a tree.
     pub(crate) fn wants(&self, caller: &Caller, path: &Path) -> bool {
-        self.may_begin()
-            && (self.settings.policy)(path).delegate != Delegate::Off
+        (self.settings.policy)(path).delegate != Delegate::Off
+            && self.may_begin()
             && (self.settings.namespace.acts_for_all() || caller.uid == Caller::own().uid)
     }
 
@@ -32,6 +32,7 @@ impl Trees {
             && !self.quiet.load(Ordering::Acquire)
             && self.len() < limits::TREES_MAX
             && self.has_room()
+            && !self.store_lacks_room()
     }
 
     /// Makes a tree of a directory that was made just now. If that is not possible, the directory stays as it is.

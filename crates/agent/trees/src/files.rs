@@ -35,6 +35,7 @@ use concurrency::{Mutex, RwLock};
 use data_store::{FileState, OpenData, OpenHow, Overlay, RemovalObserver, Residency};
 use delegation::{Contents, DataPlace, DelegatedTree, NodeNumber, NodeState, NotedContent};
 use global_store::posix::lease;
+use namespace::Names;
 use types::Step;
 
 pub(crate) use directory::name_of as local_name;
@@ -80,8 +81,7 @@ impl Shared {
     }
 
     fn sync_log(&self) -> io::Result<()> {
-        let log = self.tree.log();
-        log.sync(log.end()).step("sync the name log")
+        self.tree.sync().step("sync the names of a delegated tree")
     }
 
     /// Counts one handle less. The last one drops the data of a file without a name.
@@ -310,6 +310,11 @@ impl TreeFiles {
         self.shared.table.all().iter().for_each(|open| self.shared.look_again(open));
         let writes = |open: &Arc<OpenNode>| open.using.lock().writers > 0;
         self.shared.table.all().into_iter().filter(writes).map(|open| open.number).collect()
+    }
+
+    /// Returns the files that programs have open, or the kernel.
+    pub(crate) fn open_nodes(&self) -> Vec<NodeNumber> {
+        self.shared.table.all().into_iter().map(|open| open.number).collect()
     }
 
     /// Returns the use of the burst buffer.

@@ -46,7 +46,7 @@ impl Trees {
     pub(crate) fn is_to_lease(&self, directory: &Inode) -> bool {
         let is_known = self.met.meet(directory.ino());
         let path = || self.settings.namespace.path_of(directory).unwrap_or_default();
-        !is_known && self.may_begin() && (self.settings.policy)(&path()).delegate == Delegate::Lease
+        !is_known && (self.settings.policy)(&path()).delegate == Delegate::Lease && self.may_begin()
     }
 
     /// Makes a tree of the accelerated directory itself, if its policy says so. Errors: `ETIMEDOUT` if another agent has it.

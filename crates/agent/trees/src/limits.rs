@@ -38,6 +38,8 @@ pub const DEPTH_MAX: usize = 4096;
 pub const MET_MAX: usize = 1 << 20;
 /// Free room below which no directory becomes a tree, in reserves of the policy.
 pub const BEGIN_RESERVES: u64 = 1;
+/// Part of the global store's bytes and inodes below which names are not delegated: one of so many parts.
+pub const STORE_MARGIN_PART: u64 = 64;
 /// Free room below which local data is dropped that the global store has, in reserves of the policy.
 pub const EVICT_RESERVES: u64 = 2;
 /// Files that are dropped before the room is looked at again.

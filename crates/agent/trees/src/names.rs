@@ -19,6 +19,8 @@ use crate::applying::Applying;
 use crate::open_tree::OpenTree;
 use crate::registry::Trees;
 
+mod borders;
+
 thread_local! {
     /// Directory that this thread has made, by its parent's inode number and its name, until the next lookup.
     static JUST_MADE: Cell<Option<(u64, OsString)>> = const { Cell::new(None) };
@@ -55,39 +57,6 @@ impl TreesNamespace {
                 None => Err(error),
             },
             answer => answer,
-        }
-    }
-
-    /// Asks about two inodes: their common tree, or the namespace below. Trees with a border between the two are given back first;
-    /// `EXDEV` if that is not possible now.
-    fn ask_both<T>(
-        &self,
-        (one, other): (&Inode, &Inode),
-        in_tree: impl Fn(&OpenTree) -> io::Result<T>,
-        below: impl Fn(&dyn Namespace, &Inode, &Inode) -> io::Result<T>,
-    ) -> io::Result<T> {
-        loop {
-            let trees = [self.live(one)?, self.live(other)?];
-            match &trees {
-                [Some(tree), Some(same)] if Arc::ptr_eq(tree, same) => match in_tree(tree) {
-                    Err(error) if error.errno() == Some(libc::ESTALE) && tree.is_returned() => {}
-                    answer => return answer,
-                },
-                [None, None] => {
-                    let [one, other] = [self.lowered(one)?, self.lowered(other)?];
-                    return below(self.below(), one.of(), other.of());
-                }
-                _ => trees.iter().flatten().try_for_each(|tree| self.give_back(tree))?,
-            }
-        }
-    }
-
-    fn give_back(&self, tree: &Arc<OpenTree>) -> io::Result<()> {
-        let how = Applying { interrupted: &is_interrupted, ..Applying::by(&self.0.policy_of(tree)) };
-        match self.0.give_back(tree, &how, false)? {
-            None => Ok(()),
-            Some(report) if report.interrupted => Err(Errno::INTR.into()),
-            Some(_) => Err(Errno::XDEV.into()),
         }
     }
 
@@ -267,6 +236,8 @@ impl Names for TreesNamespace {
     fn rename(&self, caller: &Caller, from: (&Inode, &OsStr), to: (&Inode, &OsStr), flags: u32) -> io::Result<()> {
         let in_tree = |tree: &OpenTree| self.rename_in(tree, caller, from, to, flags);
         self.ask_both((from.0, to.0), in_tree, |_, old, new| {
+            self.note_named(from, old)?;
+            self.note_named(to, new)?;
             self.rename_below(caller, (old, from.1), (new, to.1), flags)
         })
     }

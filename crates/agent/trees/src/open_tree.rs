@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use concurrency::{Instant, Mutex, RwLock};
@@ -74,6 +74,8 @@ pub(crate) struct ChangeTimes {
 struct StoreBelow {
     namespace: Arc<dyn Namespace>,
     root: Arc<Inode>,
+    /// Whether the root's name was made durable, by this opening of the tree.
+    has_durable_root: AtomicBool,
     /// Taken away at the end of the tree, which holds this.
     tree: RwLock<Option<(DelegatedTree, TreeFiles)>>,
 }
@@ -91,6 +93,19 @@ impl FilesBelow for StoreBelow {
         self.namespace.anchor(&found, AnchorFor::Any)?.open(access)
     }
 
+    fn sync_root(&self) -> io::Result<()> {
+        if self.has_durable_root.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let synced = self.sync_directory(&self.root).and_then(|()| match self.parent()? {
+            Some(parent) => self.sync_directory(&parent),
+            None => Ok(()),
+        });
+        synced.step("sync the name of a delegated directory in the global store")?;
+        self.has_durable_root.store(true, Ordering::Release);
+        Ok(())
+    }
+
     fn space(&self) -> io::Result<FileSystemSpace> {
         self.namespace.space()
     }
@@ -101,6 +116,19 @@ impl FilesBelow for StoreBelow {
 
     fn return_place(&self, place: DataPlace) {
         self.tree.read().iter().for_each(|(_, files)| files.return_place(place));
+    }
+}
+
+impl StoreBelow {
+    fn sync_directory(&self, directory: &Inode) -> io::Result<()> {
+        self.namespace.open_directory(&Caller::own(), directory)?.sync()
+    }
+
+    /// Returns the directory that has the root's name; `None` if the root is gone.
+    fn parent(&self) -> io::Result<Option<Inode>> {
+        let Some(path) = self.namespace.path_of(&self.root) else { return Ok(None) };
+        let mut above = path.parent().into_iter().flatten();
+        above.try_fold(self.namespace.root()?, |at, name| Ok(self.namespace.lookup(&at, name)?.inode)).map(Some)
     }
 }
 
@@ -128,8 +156,12 @@ impl OpenTree {
     ) -> io::Result<OpenTree> {
         let log = delegation::log::MountedLogDirectory::new(directory.join(LOG))?;
         let root = Arc::new(root);
-        let (names, tree) = (Arc::clone(namespace), RwLock::new(None));
-        let below = Arc::new(StoreBelow { namespace: names, root: Arc::clone(&root), tree });
+        let below = Arc::new(StoreBelow {
+            namespace: Arc::clone(namespace),
+            root: Arc::clone(&root),
+            has_durable_root: AtomicBool::new(false),
+            tree: RwLock::new(None),
+        });
         let settings = DelegationSettings {
             log_file_bytes: limits::LOG_FILE_BYTES,
             root_ino: root.ino(),
@@ -238,6 +270,7 @@ impl OpenTree {
 
     /// Makes names durable up to a sequence of the log. The files' data comes before.
     pub fn sync_names(&self, end: u64) -> io::Result<()> {
+        self.below.sync_root()?;
         self.tree.log().sync(end)?;
         self.synced.fetch_max(end, Ordering::AcqRel);
         self.files.names_synced(end);
@@ -264,7 +297,22 @@ impl OpenTree {
 impl OpenTree {
     /// Ends the delegation if the global store has everything and nobody writes. Returns whether it has ended.
     pub fn give_up(&self) -> bool {
-        self.files.end_writing(|| self.tree.freeze())
+        self.files.end_writing(|| {
+            let is_frozen = self.tree.freeze();
+            if is_frozen {
+                self.find_open();
+            }
+            is_frozen
+        })
+    }
+
+    /// Finds the open files in the global store while they have their names: who has them open may use them when they are removed.
+    fn find_open(&self) {
+        for node in self.files.open_nodes() {
+            if let Err(error) = self.lower(node) {
+                tracing::warn!(%error, node = node.0, "an open file was not found in the global store");
+            }
+        }
     }
 
     /// Ends the delegation, whatever the global store lacks. Returns false if a file is open for writing.
@@ -283,9 +331,10 @@ impl OpenTree {
     /// Returns the file of the global store that a node of a tree has become; `None` while the tree is delegated, and for a node
     /// without a name.
     pub fn lowered(&self, node: NodeNumber) -> io::Result<Option<Arc<Inode>>> {
-        if !self.is_returned() {
-            return Ok(None);
-        }
+        if self.is_returned() { self.lower(node) } else { Ok(None) }
+    }
+
+    fn lower(&self, node: NodeNumber) -> io::Result<Option<Arc<Inode>>> {
         if node == NodeNumber::ROOT {
             return Ok(Some(Arc::clone(&self.root)));
         }
@@ -300,6 +349,18 @@ impl OpenTree {
         let inode = Arc::new(namespace.find(identity, &hint, KnownSince::InUse)?.ok_or(Errno::STALE)?);
         self.lowered.lock().insert(node, Arc::clone(&inode));
         Ok(Some(inode))
+    }
+}
+
+impl OpenTree {
+    /// Notes the file of the global store that a node has become, if it is that.
+    pub(crate) fn note_lowered(&self, node: NodeNumber, there: Inode) -> io::Result<()> {
+        let Some(BelowState::At(copy)) = self.tree.state(node).map(|state| state.below) else { return Ok(()) };
+        self.store.namespace.identify(&there, &|_| true)?;
+        if copy.identity.as_ref() == Some(there.identity()) {
+            self.lowered.lock().insert(node, Arc::new(there));
+        }
+        Ok(())
     }
 }
 

@@ -1,10 +1,15 @@
-//! Room in the burst buffer, which trees share with replicas.
+//! Room in the burst buffer, which trees share with replicas, and in the global store, which has to take what waits.
 
 use delegation::DataPlace;
 use rustix::fs::statvfs;
 
 use crate::limits;
 use crate::registry::Trees;
+
+/// Whether less than the margin of `all` is free once `waiting` has come.
+fn is_scarce(free: u64, waiting: u64, all: u64) -> bool {
+    free.saturating_sub(waiting) < all / limits::STORE_MARGIN_PART
+}
 
 impl Trees {
     /// Whether the burst buffer has less than the policy's reserve left, times `times`.
@@ -18,6 +23,31 @@ impl Trees {
     /// Whether there is room for another tree.
     pub(crate) fn has_room(&self) -> bool {
         !self.lacks_room(limits::BEGIN_RESERVES)
+    }
+
+    /// Whether the global store has little room for more than what waits for it: names that are acknowledged now might not find any.
+    /// A store that does not say has enough.
+    pub(crate) fn store_lacks_room(&self) -> bool {
+        let Ok(space) = self.settings.namespace.space() else { return false };
+        let trees = self.all();
+        let names: u64 = trees.iter().map(|tree| tree.tree.pending_len() as u64).sum();
+        // Some file systems do not count inodes.
+        if space.files > 0 && is_scarce(space.ffree, names, space.files) {
+            return true;
+        }
+        let free = space.bavail.saturating_mul(space.frsize);
+        let all = space.blocks.saturating_mul(space.frsize);
+        // What waits is in the burst buffer. Its sum is asked for only if that may matter.
+        if all == 0 || !is_scarce(free, self.burst_buffer_used(), all) {
+            return false;
+        }
+        is_scarce(free, trees.iter().map(|tree| tree.files.waiting_bytes()).sum(), all)
+    }
+
+    fn burst_buffer_used(&self) -> u64 {
+        let found = self.settings.directory.parent().map(statvfs);
+        let used = |found: rustix::fs::StatVfs| (found.f_blocks - found.f_bfree).saturating_mul(found.f_frsize);
+        found.and_then(Result::ok).map_or(u64::MAX, used)
     }
 
     /// Drops local data that the global store has, while room is scarce: what was written longest ago goes first.

@@ -73,8 +73,7 @@ impl Anchor for NodeAnchor {
     }
 
     fn sync_name(&self) -> io::Result<()> {
-        let log = &self.held.shared.log;
-        log.sync(log.end())
+        self.held.shared.sync()
     }
 
     /// Nobody else sees a file of a delegated tree, so it needs no mark.

@@ -60,7 +60,6 @@ impl OpenDirectory for Listing {
     }
 
     fn sync(&self) -> io::Result<()> {
-        let log = &self.directory.shared.log;
-        log.sync(log.end())
+        self.directory.shared.sync()
     }
 }

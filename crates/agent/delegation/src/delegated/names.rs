@@ -234,7 +234,7 @@ impl Names for DelegatedTree {
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.shared.log.sync(self.shared.log.end())
+        self.shared.sync()
     }
 }
 

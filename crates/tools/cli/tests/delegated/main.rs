@@ -1,11 +1,13 @@
 //! Delegated directories that meet bad luck, as their user sees it.
 
+mod borders;
 #[path = "../common/mod.rs"]
 mod common;
 mod holders;
 mod lease;
 mod lost;
 mod names;
+mod room;
 
 use std::fs;
 use std::path::{Path, PathBuf};
