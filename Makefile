@@ -33,9 +33,9 @@ OLD_KERNEL_TESTS = fuse fuse-protocol agent/lib window/ wire/ config/ types/ rel
 	file-cache/batches file-cache/descriptors file-cache/failures file-cache/full file-cache/lib file-cache/machine_crash file-cache/memory \
 	file-cache/model file-cache/read_ahead file-cache/removal file-cache/sta file-cache/taken_back file-cache/times file-cache/waiting
 
-test-vm: bootstrap ## sixty crashes of an emulated machine with kernel 6.1, on disk, over NFS and with windows on NVDIMM; and the tests there
-	@FOREBAY_VM_CRASHES=15 FOREBAY_VM_WINDOW_CRASHES=30 FOREBAY_VM_SECONDS=4800 FOREBAY_OLD_KERNEL_SECONDS=2400 \
-	FOREBAY_OLD_KERNEL_TESTS="$(OLD_KERNEL_TESTS)" FOREBAY_TEST_MINUTES=140 scripts/test.sh suite/vm suite/old_kernel
+test-vm: bootstrap ## eighty crashes of an emulated machine with kernel 6.1, on disk, over NFS, with delegated directories and windows on NVDIMM; and the tests there
+	@FOREBAY_VM_CRASHES=15 FOREBAY_VM_WINDOW_CRASHES=30 FOREBAY_VM_DELEGATED_CRASHES=20 FOREBAY_VM_SECONDS=6000 FOREBAY_OLD_KERNEL_SECONDS=2400 \
+	FOREBAY_OLD_KERNEL_TESTS="$(OLD_KERNEL_TESTS)" FOREBAY_TEST_MINUTES=160 scripts/test.sh suite/vm suite/old_kernel
 
 demo: bootstrap ## real programs on a slow store, directly and accelerated, in one table
 	@scripts/bootstrap.sh python3-h5py

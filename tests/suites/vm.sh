@@ -3,7 +3,7 @@
 # emulation. Its power is cut while a workload writes, drains, commits and recovers; each acknowledgement had left the machine
 # before, and must hold after the next start. The same programs over the kernel's own NFS.
 #
-#   tests/suites/vm.sh [FACT...]          FOREBAY_VM_CRASHES=4 FOREBAY_VM_WINDOW_CRASHES=4
+#   tests/suites/vm.sh [FACT...]          FOREBAY_VM_CRASHES=4 FOREBAY_VM_WINDOW_CRASHES=4 FOREBAY_VM_DELEGATED_CRASHES=4
 #
 # Needs no KVM. What cannot be installed is told, and nothing is tested.
 cd "$(dirname "$0")" || exit 1
@@ -14,7 +14,12 @@ here=$top/tests/vm
 
 CRASHES=${FOREBAY_VM_CRASHES:-4}
 WINDOW_CRASHES=${FOREBAY_VM_WINDOW_CRASHES:-4}
+DELEGATED_CRASHES=${FOREBAY_VM_DELEGATED_CRASHES:-4}
 COMMIT_POINTS=(w6.synced w7.verified w7.committed) # of the file cache's fault points
+# Of the delegated directories' log and of their way to the store.
+DELEGATED_POINTS=(apply.logged apply.created apply.filled apply.renamed apply.synced)
+KINDS=(writing draining committing recovering)
+RULES=
 ACKNOWLEDGED_MIN=40 # before a crash while it writes
 UNSYNCED_MIN=20     # writes in windows, for each crash
 START_SECONDS_MAX=120
@@ -52,12 +57,12 @@ crash() { # KIND JOB_LINE...
   local kind=$1 tries came=yes enough=$((ACKNOWLEDGED_MIN + RANDOM % 100))
   shift
   case $kind in
-    writing) machine_start "$dir" job=crash "$@" ;;
-    draining) machine_start "$dir" job=crash "options='--policy stage_out=manual'" operations=150 "$@" ;;
+    writing | recovering) machine_start "$dir" job=crash "options='$RULES'" "$@" ;;
+    remounting) kind=writing && machine_start "$dir" job=crash "options='$RULES'" remounts=yes "$@" ;;
+    draining) machine_start "$dir" job=crash "options='$RULES --policy stage_out=manual'" operations=150 "$@" ;;
     # The agent stops dead there, and the machine with it.
-    committing) machine_start "$dir" job=crash "options='--policy stage_out=manual'" operations=150 \
-      "fault=${COMMIT_POINTS[RANDOM % 3]}:$((1 + RANDOM % 3))" "$@" ;;
-    recovering) machine_start "$dir" job=crash "$@" ;;
+    committing) machine_start "$dir" job=crash "options='$RULES --policy stage_out=manual'" operations=150 \
+      "fault=${COMMIT_POINTS[RANDOM % ${#COMMIT_POINTS[@]}]}:$((1 + RANDOM % 3))" "$@" ;;
   esac
   machine_says "$dir" "vm: $kind\|vm: failed" $START_SECONDS_MAX || came="no word of $kind"
   if [ "$kind" = writing ]; then
@@ -79,11 +84,11 @@ crash() { # KIND JOB_LINE...
 
 survives_crashes() { # JOB_LINE...
   # A recovery has most to do after a drain that was cut: four crashes are one of each kind.
-  local n tries ended kind within=1500 kinds=(writing draining committing recovering)
+  local n tries ended kind within=1500 kinds=("${KINDS[@]}")
   machine_disks "$dir" || return
   crash writing first=yes "$@" || return
   for n in $(seq 2 "$CRASHES"); do
-    kind=${kinds[(n - 1) % 4]}
+    kind=${kinds[(n - 1) % ${#kinds[@]}]}
     within=1500
     for tries in 1 2 3 4 5; do
       crash "$kind" "$@"
@@ -105,6 +110,15 @@ acknowledgements_survive_crashes_over_nfs() { # S15
   local CRASHES=2
   survives_crashes nfs_options=soft
 }
+# After one kind of crash the next start mounts, and looks at the directory through the mount; after others it recovers, and looks at
+# the global store.
+delegated_directories_survive_crashes() { # S71, S15
+  local CRASHES=$DELEGATED_CRASHES RULES="--policy delegate=new" KINDS=(writing remounting committing recovering remounting draining)
+  local COMMIT_POINTS=("${DELEGATED_POINTS[@]}")
+  survives_crashes delegates=yes || return
+  echo "$(grep -c '^r ' "$dir/ledger") delegated directories, $(grep -c '^[pa] ' "$dir/ledger") changes of names without a sync:" \
+    "$(wc -l <"$dir/ledger") lines of the ledger hold after $CRASHES crashes"
+}
 writes_in_persistent_windows_survive_crashes_without_a_sync() { # S50
   local unsynced CRASHES=$WINDOW_CRASHES
   survives_crashes windows=yes || return
@@ -115,7 +129,7 @@ writes_in_persistent_windows_survive_crashes_without_a_sync() { # S50
 
 machine_or_finish
 facts=(programs_run_on_a_kernel_without_passthrough programs_run_over_nfs acknowledgements_survive_crashes_of_the_machine
-  acknowledgements_survive_crashes_over_nfs writes_in_persistent_windows_survive_crashes_without_a_sync)
+  acknowledgements_survive_crashes_over_nfs delegated_directories_survive_crashes writes_in_persistent_windows_survive_crashes_without_a_sync)
 [ $# -gt 0 ] && facts=("$@")
 for fact in "${facts[@]}"; do
   if "$fact" >"$scratch/fact" 2>&1; then

@@ -10,8 +10,13 @@
 //   w FILE SLOT NUMBER   a record is durable         t FILE NUMBER   a truncation is durable
 //   either with the word `window` behind it where nobody asked for a sync
 //   c NAME NUMBER    a new file is durable            u NAME NUMBER   a removal is durable
+//   b                the machine has started again
+//   r NUMBER         a new directory, in which nothing is yet
+//   p NAME NUMBER    a file was written under another name, closed, and renamed to this one; its name is durable with the next
+//   a NAME NUMBER    line of another kind. A removal, likewise. Only with LEDGER_NAMES=yes: a plain directory promises less.
 #include <errno.h>
 #include <fcntl.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,6 +34,11 @@ struct state {
   uint64_t maybe_cut[FILES];   // a truncation of this number was begun and not acknowledged: what is older may be gone
   uint64_t name[NAMES];        // the least number that the file may hold; 0: it must be absent
   uint64_t begun[NAMES];       // an operation that was begun and not acknowledged
+  uint64_t later[NAMES];       // of the files without a sync: the least number that the file may hold; 0: it must be absent
+  uint64_t gone[NAMES];        // no number at or below this one may be seen: that file was removed
+  uint64_t pending[NAMES];     // the last number that is not durable, of a file or a removal
+  int maybe_gone[NAMES];       // a removal was begun that is not durable
+  int is_removal[NAMES];       // what is pending is one
   uint64_t last;               // the largest number so far
 };
 
@@ -57,6 +67,26 @@ static uint64_t number_of(const char *record, uint32_t place) {
   return memcmp(record, expected, RECORD) == 0 ? number : 0;
 }
 
+// What was pending is durable.
+static void settle(struct state *s) {
+  for (int n = 0; n < NAMES; n++) {
+    if (!s->pending[n]) continue;
+    s->later[n] = s->is_removal[n] ? 0 : s->pending[n];
+    if (s->is_removal[n]) s->gone[n] = s->pending[n];
+    s->pending[n] = s->maybe_gone[n] = 0;
+  }
+}
+
+static void remember_later(struct state *s, char kind, unsigned n, uint64_t number) {
+  if (kind == 'i') { // about to be renamed or removed
+    s->maybe_gone[n] = 1;
+    return;
+  }
+  s->pending[n] = number;
+  s->is_removal[n] = kind == 'a';
+  s->maybe_gone[n] |= kind == 'a';
+}
+
 static void remember(struct state *s, const char *path) {
   char line[128];
   FILE *ledger = fopen(path, "r");
@@ -65,7 +95,14 @@ static void remember(struct state *s, const char *path) {
     unsigned a, b;
     unsigned long long n = 0;
     line[strcspn(line, "\r\n")] = 0;
-    if (sscanf(line, "w %u %u %llu", &a, &b, &n) == 3 && a < FILES && b < SLOTS) s->slot[a][b] = n;
+    // After a crash what was pending may be there or not.
+    if (line[0] == 'b') memset(s->pending, 0, sizeof s->pending);
+    if (strchr("wtcu", line[0]) && strchr(line, ' ')) settle(s);
+    if (sscanf(line, "r %llu", &n) == 1) memset(s, 0, offsetof(struct state, last));
+    else if ((sscanf(line, "p x%u %llu", &a, &n) == 2 || sscanf(line, "a x%u %llu", &a, &n) == 2 || sscanf(line, "i x%u %llu", &a, &n) == 2) &&
+             a < NAMES)
+      remember_later(s, line[0], a, n);
+    else if (sscanf(line, "w %u %u %llu", &a, &b, &n) == 3 && a < FILES && b < SLOTS) s->slot[a][b] = n;
     else if (sscanf(line, "t %u %llu", &a, &n) == 2 && a < FILES) {
       for (int i = 0; i < SLOTS; i++) s->slot[a][i] = 0;
       s->cut[a] = n;
@@ -79,9 +116,33 @@ static void remember(struct state *s, const char *path) {
   fclose(ledger);
 }
 
+// Whether each file that was written without a sync is there, whole, and no removed one.
+static int verify_later(const char *dir, const struct state *s, int *held, int *empty) {
+  char path[256], record[RECORD];
+  int wrong = 0;
+  for (int n = 0; n < NAMES; n++) {
+    snprintf(path, sizeof path, "%s/x%d", dir, n);
+    int fd = open(path, O_RDONLY);
+    ssize_t got = fd < 0 ? 0 : pread(fd, record, RECORD, 0);
+    uint64_t number = got == RECORD ? number_of(record, 200000 + n) : 0;
+    // Its name is promised, and its data is not.
+    int is_empty = fd >= 0 && got == 0;
+    int holds = fd < 0 ? !s->later[n] || s->maybe_gone[n] : is_empty || (number >= s->later[n] && number > s->gone[n]);
+    *held += s->later[n] || s->gone[n];
+    *empty += is_empty;
+    if (!holds) {
+      printf("ledger: x%d %s, holds %llu (read %zd), durable %llu, removed at %llu, pending %llu\n", n, fd < 0 ? "is absent" : "is there",
+             (unsigned long long)number, got, (unsigned long long)s->later[n], (unsigned long long)s->gone[n], (unsigned long long)s->pending[n]);
+      wrong++;
+    }
+    if (fd >= 0) close(fd);
+  }
+  return wrong;
+}
+
 static int verify(const char *dir, const struct state *s) {
   char path[256], record[RECORD];
-  int wrong = 0, held = 0;
+  int held = 0, empty = 0, wrong = verify_later(dir, s, &held, &empty);
   for (int f = 0; f < FILES; f++) {
     snprintf(path, sizeof path, "%s/f%d", dir, f);
     int fd = open(path, O_RDONLY);
@@ -116,7 +177,7 @@ static int verify(const char *dir, const struct state *s) {
     }
     if (fd >= 0) close(fd);
   }
-  printf("ledger: %d acknowledgements hold, %d do not\n", held - wrong, wrong);
+  printf("ledger: %d acknowledgements hold, %d do not; %d files without their data, which nobody synced\n", held - wrong, wrong, empty);
   return wrong != 0;
 }
 
@@ -136,6 +197,26 @@ static void write_record(int fd, uint32_t place, off_t at, uint64_t number) {
   char record[RECORD];
   fill(record, place, number);
   if (pwrite(fd, record, RECORD, at) != RECORD) fail("write");
+}
+
+// A file whose name nobody syncs, or its removal.
+static void change_later(const char *dir, int n, uint64_t number) {
+  char path[256], other[256], line[64];
+  int removes = below(3) == 0;
+  snprintf(path, sizeof path, "%s/x%d", dir, n);
+  snprintf(other, sizeof other, "%s/new%d", dir, n);
+  snprintf(line, sizeof line, "i x%d %llu\n", n, (unsigned long long)number);
+  if (removes) {
+    say(line);
+    if (unlink(path) && errno != ENOENT) fail("unlink");
+  } else {
+    int fd = open(other, O_RDWR | O_CREAT | O_TRUNC, 0644);
+    if (fd < 0) fail("create");
+    write_record(fd, 200000 + n, 0, number);
+    if (close(fd) || rename(other, path)) fail("rename");
+  }
+  snprintf(line, sizeof line, "%c x%d %llu\n", removes ? 'a' : 'p', n, (unsigned long long)number);
+  say(line);
 }
 
 static void replace_name(const char *dir, int n, uint64_t number) {
@@ -185,11 +266,17 @@ static void write_records(const char *dir, uint64_t number, long operations) {
   int fd[FILES];
   char path[256], line[64];
   // A window comes with the third write.
+  int has_names = getenv("LEDGER_NAMES") != NULL;
   uint32_t close_one_of = getenv("FOREBAY_WINDOW_SOCKET") ? 12 : 4;
   for (int f = 0; f < FILES; f++) fd[f] = -1;
+  say("b\n");
   for (; operations != 0; operations--) {
     int f = below(FILES), what = below(20);
     number++;
+    if (has_names && what >= 10) {
+      change_later(dir, below(NAMES), number);
+      continue;
+    }
     if (what < 5) {
       replace_name(dir, below(NAMES), number);
       continue;
