@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{CWD, FallocateFlags, RenameFlags, XattrFlags, fallocate, getxattr, renameat_with, setxattr};
 use testkit::{PATIENCE, TempTree, in_private_namespace, wait_until};
 
-use crate::stand::{DIRECT, EXCLUSIVE, How, PASSTHROUGH, Stand};
+use crate::stand::{CACHED, DIRECT, EXCLUSIVE, How, PASSTHROUGH, Stand};
 
 /// Operations per story.
 const STEPS: u32 = 1500;
@@ -336,4 +336,9 @@ fn random_operations_on_files_that_nobody_else_changes_have_the_same_outcomes_to
     }
     in_private_namespace(|| stories(EXCLUSIVE, 3001, 8));
     in_private_namespace(|| stories(How { exclusive: true, ..DIRECT }, 4001, 4));
+}
+
+#[test]
+fn random_operations_on_such_files_have_the_same_outcomes_as_an_older_kernel_serves_them() {
+    in_private_namespace(|| stories(How { exclusive: true, ..CACHED }, 5001, 4));
 }
