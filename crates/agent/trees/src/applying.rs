@@ -68,7 +68,9 @@ impl OpenTree {
     /// Brings what the global store lacks there, as far as that is possible now: all, or only one node and the directories above. What
     /// waits is noted.
     pub fn apply(&self, how: &Applying<'_>, only: Option<NodeNumber>) -> io::Result<ApplyReport> {
-        let outcome = self.check_mark().and_then(|()| self.apply_marked(how, only));
+        // Before the mark is asked for: what was only closed may be the first change since.
+        let settled = self.files.settle_all();
+        let outcome = settled.and_then(|()| self.check_mark()).and_then(|()| self.apply_marked(how, only));
         self.note_waiting(&outcome, only);
         outcome
     }
@@ -84,7 +86,6 @@ impl OpenTree {
     }
 
     fn apply_marked(&self, how: &Applying<'_>, only: Option<NodeNumber>) -> io::Result<ApplyReport> {
-        self.files.settle_all()?;
         let began = Instant::now();
         let (tree, common) = (self.tree.share(), Arc::clone(&self.common));
         let contents: Arc<dyn Contents> =

@@ -358,6 +358,12 @@ impl LocalIndex for TreesData {
                 self.trees.observe_removals(Box::new(move |version| of_trees(version)));
                 index.observe(StoreObserver::Removals(Box::new(move |version| tell(version))));
             }
+            StoreObserver::Ready(tell) => {
+                let tell = Arc::new(tell);
+                let of_trees = Arc::clone(&tell);
+                self.trees.observe_ready(Box::new(move |version, atime, file| of_trees(version, atime, file)));
+                index.observe(StoreObserver::Ready(Box::new(move |version, atime, file| tell(version, atime, file))));
+            }
             // Nobody watches the changes of a tree's files: those who do are servers.
             StoreObserver::Changes(_) => index.observe(observer),
         }

@@ -29,10 +29,10 @@ use std::collections::VecDeque;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use concurrency::{Mutex, RwLock};
-use data_store::{FileState, OpenData, OpenHow, Overlay, RemovalObserver, Residency};
+use data_store::{FileState, OpenData, OpenHow, Overlay, ReadyObserver, RemovalObserver, Residency};
 use delegation::{Contents, DataPlace, DelegatedTree, NodeNumber, NodeState, NotedContent};
 use global_store::posix::lease;
 use namespace::Names;
@@ -71,6 +71,10 @@ struct Shared {
     table: OpenNodes,
     /// Files of which the kernel has, or had, a handle: the longest unseen first.
     mapped: Mutex<VecDeque<NodeNumber>>,
+    /// Whether closed files are settled by the keeper, and not by who closes them.
+    settles_later: AtomicBool,
+    /// Whether the keeper is going to look at them.
+    is_looking: AtomicBool,
     /// Whether nothing is written here any more: the global store answers. An open for writing holds this until it is counted.
     ended: RwLock<bool>,
 }
@@ -108,11 +112,31 @@ impl Shared {
         }
     }
 
-    /// Notes that the kernel has a handle of a file, and looks at those that were noted first. Often the kernel has only not
-    /// finished the close yet.
-    fn keep_mapped(&self, node: NodeNumber) {
-        self.mapped.lock().push_back(node);
-        for _ in 0..limits::MAPPED_LOOKS {
+    /// Notes that the kernel has, or may have, a handle of a file. The keeper looks later; who closes faster looks at those that
+    /// were noted first. Often the kernel has only not finished the close yet.
+    fn keep_mapped(self: &Arc<Shared>, node: NodeNumber) {
+        let waiting = {
+            let mut mapped = self.mapped.lock();
+            mapped.push_back(node);
+            mapped.len()
+        };
+        let is_looked_at =
+            self.settles_later() && (self.is_looking.swap(true, Ordering::AcqRel) || keeper::look_soon(self));
+        if !is_looked_at || waiting > limits::MAPPED_WAITING {
+            self.look_at_mapped(limits::MAPPED_LOOKS);
+        }
+    }
+
+    /// Looks at all closed files that may be mapped. Returns whether some are.
+    fn look_at_all(&self) -> bool {
+        self.is_looking.store(false, Ordering::Release);
+        let count = self.mapped.lock().len();
+        self.look_at_mapped(count);
+        !self.mapped.lock().is_empty()
+    }
+
+    fn look_at_mapped(&self, count: usize) {
+        for _ in 0..count {
             let Some(first) = self.mapped.lock().pop_front() else { return };
             let Some(open) = self.table.get(first) else { continue };
             self.look_again(&open);
@@ -120,6 +144,10 @@ impl Shared {
                 self.mapped.lock().push_back(first);
             }
         }
+    }
+
+    fn settles_later(&self) -> bool {
+        self.settles_later.load(Ordering::Relaxed)
     }
 
     /// Returns an open file; `None` if neither programs nor the kernel have it.
@@ -145,8 +173,16 @@ impl TreeFiles {
         let (directory, found) = LocalDirectory::open(directory)?;
         let directory = Arc::new(directory);
         let report = opening::agree(&directory, found, &tree)?;
-        let (table, mapped, ended) = (OpenNodes::new(), Mutex::default(), RwLock::new(false));
-        Ok((TreeFiles { shared: Arc::new(Shared { tree, directory, table, mapped, ended }) }, report))
+        let shared = Shared {
+            tree,
+            directory,
+            table: OpenNodes::new(),
+            mapped: Mutex::default(),
+            settles_later: AtomicBool::new(false),
+            is_looking: AtomicBool::new(false),
+            ended: RwLock::new(false),
+        };
+        Ok((TreeFiles { shared: Arc::new(shared) }, report))
     }
 
     /// Chooses the place of a new file's data, which the tree then logs with the file; [`DataPlace::None`] if none is ready.
@@ -169,6 +205,17 @@ impl TreeFiles {
     /// Calls `tell` with the number of each local file that is about to be removed. Only the first observer counts.
     pub fn observe_removals(&self, tell: RemovalObserver) {
         _ = self.shared.directory.removals.set(tell);
+    }
+
+    /// Calls `tell` with the number and a descriptor of each local file that is ready for a new file. Only the first observer counts.
+    pub fn observe_ready(&self, tell: ReadyObserver) {
+        _ = self.shared.directory.readied.set(tell);
+    }
+
+    /// Lets files be settled some milliseconds after their last close, or when somebody asks about them. Nothing is lost if the agent
+    /// dies before: the next opening settles them.
+    pub fn settle_later(&self) {
+        self.shared.settles_later.store(true, Ordering::Relaxed);
     }
 
     /// Opens the data of a regular file, as [`DataStore::open`](data_store::DataStore::open) does. A file whose data only the
@@ -319,6 +366,10 @@ impl TreeFiles {
 
     /// Returns the use of the burst buffer.
     pub fn usage(&self) -> FilesUsage {
+        if self.shared.settles_later() {
+            // What was only just closed does not count as open.
+            self.shared.table.all().iter().for_each(|open| self.shared.look_again(open));
+        }
         let open = self.shared.table.all();
         FilesUsage {
             files: self.shared.directory.len(),

@@ -284,7 +284,8 @@ impl OpenTree {
 
     /// Whether the global store has everything, and nobody writes.
     pub fn is_settled(&self) -> bool {
-        self.tree.pending_len() == 0 && self.files.writers().is_empty()
+        // Whoever asks for writers settles what was closed.
+        self.files.writers().is_empty() && self.tree.pending_len() == 0
     }
 
     /// Ends the use of the tree, whose directory in the burst buffer may be removed then.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use concurrency::{Mutex, RwLock};
 use config::Policy;
-use data_store::RemovalObserver;
+use data_store::{ReadyObserver, RemovalObserver};
 use delegation::{ApplyReport, NodeNumber, node_of_key};
 use namespace::{FileAttributes, Inode, Namespace};
 use rustix::io::Errno;
@@ -61,6 +61,7 @@ pub struct Trees {
     pub(crate) common: Arc<Common>,
     /// Called before each removal of a local file.
     removals: OnceLock<Arc<RemovalObserver>>,
+    ready: OnceLock<Arc<ReadyObserver>>,
     /// Called after a tree was given back, before others may change what was in it.
     returns: OnceLock<ReturnObserver>,
     /// Directories that no other agent has.
@@ -92,6 +93,7 @@ impl Trees {
             tried: Mutex::default(),
             common: Arc::default(),
             removals: OnceLock::new(),
+            ready: OnceLock::new(),
             returns: OnceLock::new(),
             unmarked: UnmarkedDirectories::default(),
             met: MetDirectories::default(),
@@ -149,17 +151,29 @@ impl Trees {
     /// Sets the callback for removals of local files. Only the first counts.
     pub(crate) fn observe_removals(&self, tell: RemovalObserver) {
         _ = self.removals.set(Arc::new(tell));
-        self.all().iter().for_each(|tree| self.tell_removals(tree));
+        self.all().iter().for_each(|tree| self.tell_files(tree));
     }
 
-    fn tell_removals(&self, tree: &OpenTree) {
+    /// Sets the callback for local files that are ready for new files. Only the first counts.
+    pub(crate) fn observe_ready(&self, tell: ReadyObserver) {
+        _ = self.ready.set(Arc::new(tell));
+        self.all().iter().for_each(|tree| self.tell_files(tree));
+    }
+
+    fn tell_files(&self, tree: &OpenTree) {
         if let Some(tell) = self.removals.get().cloned() {
             tree.files.observe_removals(Box::new(move |version| tell(version)));
+        }
+        if let Some(tell) = self.ready.get().cloned() {
+            tree.files.observe_ready(Box::new(move |version, atime, file| tell(version, atime, file)));
         }
     }
 
     pub(crate) fn add(&self, tree: OpenTree) -> Arc<OpenTree> {
-        self.tell_removals(&tree);
+        self.tell_files(&tree);
+        if self.settings.background {
+            tree.files.settle_later();
+        }
         let tree = Arc::new(tree);
         let mut all = self.all.write();
         all.roots.insert(tree.root.ino());

@@ -139,7 +139,7 @@ impl Door {
     /// Sets the connection to the kernel. Without it nothing is passed through.
     pub fn connect(&self, notifier: Notifier) {
         let registrations = Arc::new(Registrations::new(notifier));
-        let idle = Arc::downgrade(&registrations);
+        let (idle, prepared) = (Arc::downgrade(&registrations), Arc::downgrade(&registrations));
         // A second connection would be a caller's mistake; the first one stays.
         if self.registrations.set(registrations).is_ok()
             && self.passthrough
@@ -147,6 +147,9 @@ impl Door {
         {
             index.observe(StoreObserver::Removals(Box::new(move |version| {
                 idle.upgrade().iter().for_each(|idle| idle.end(version));
+            })));
+            index.observe(StoreObserver::Ready(Box::new(move |version, atime, file| {
+                prepared.upgrade().iter().for_each(|prepared| prepared.prepare(version, atime, file));
             })));
         }
     }

@@ -5,7 +5,7 @@
 //! [`limits::IDLE_REGISTRATIONS`] are unused, none for longer than [`limits::IDLE_REGISTRATION`].
 
 use std::collections::{BTreeMap, HashMap};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,8 +21,8 @@ use crate::limits;
 pub struct BackingRegistration {
     pub id: BackingId,
     version: Version,
-    /// Access-time mode of the kernel's reads.
-    atime: Atime,
+    /// Access-time mode of the kernel's reads; `None`: whatever the policy says, it is the same descriptor.
+    atime: Option<Atime>,
 }
 
 #[derive(Default)]
@@ -76,17 +76,25 @@ impl Registrations {
     ) -> Option<BackingRegistration> {
         let left = self.idle.lock().take(version);
         match left {
-            Some(left) if left.atime == atime => return Some(left),
+            Some(left) if left.atime.is_none_or(|of| of == atime) => return Some(left),
             // The policy `atime` has changed since.
             Some(left) => self.close(left.id),
             None => {}
         }
         match self.notifier.backing_open(file()?.as_fd()) {
-            Ok(id) => Some(BackingRegistration { id, version, atime }),
+            Ok(id) => Some(BackingRegistration { id, version, atime: Some(atime) }),
             Err(error) => {
                 tracing::debug!(%error, "no passthrough: the kernel did not take the replica");
                 None
             }
+        }
+    }
+
+    /// Registers a replica that a new file is going to get, so that no program waits for it then.
+    pub fn prepare(&self, version: Version, atime: Option<Atime>, file: BorrowedFd<'_>) {
+        // Without passthrough the kernel takes none.
+        if let Ok(id) = self.notifier.backing_open(file) {
+            self.leave(BackingRegistration { id, version, atime });
         }
     }
 

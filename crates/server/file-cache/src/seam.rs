@@ -210,6 +210,8 @@ impl LocalIndex for FileCache {
         match observer {
             StoreObserver::Removals(tell) => _ = self.inner.replicas.before_removal.set(tell),
             StoreObserver::Changes(tell) => _ = self.inner.on_change.set(tell),
+            // No replica is made before its file.
+            StoreObserver::Ready(_) => {}
         }
     }
 }

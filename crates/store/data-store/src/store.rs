@@ -1,6 +1,7 @@
 //! Stores of files' data.
 
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use config::{Atime, Policy};
@@ -109,6 +110,10 @@ impl dyn DataStore + '_ {
 /// everything derived from the replica, and must not call back.
 pub type RemovalObserver = Box<dyn Fn(Version) + Send + Sync>;
 
+/// Callback for an empty replica that some new file is going to get. Called from any thread with a descriptor for passthrough, and the
+/// value of the policy `atime` under which that is the right one; `None`: under each. It must not call back.
+pub type ReadyObserver = Box<dyn Fn(Version, Option<Atime>, BorrowedFd<'_>) + Send + Sync>;
+
 /// Callback for changed bytes of a file. Gets the file, the range and the mark of the handle that changed it. Called
 /// from any thread after a change, or a possible one, and before its caller is answered. It must not call back.
 pub type ChangeObserver = Box<dyn Fn(&Identity, ByteRange, u64) + Send + Sync>;
@@ -117,6 +122,9 @@ pub type ChangeObserver = Box<dyn Fn(&Identity, ByteRange, u64) + Send + Sync>;
 pub enum StoreObserver {
     /// Called before each removal of a replica that the kernel may have open.
     Removals(RemovalObserver),
+    /// Called for replicas that are made before the files are that get them, so that the kernel can be told of them then. A call of
+    /// the observer of removals follows, unless a file gets the replica.
+    Ready(ReadyObserver),
     /// Called after changes of files' bytes through handles. Writes of the kernel without the agent are not reported.
     Changes(ChangeObserver),
 }

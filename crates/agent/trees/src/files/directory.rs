@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use concurrency::Mutex;
-use data_store::RemovalObserver;
+use data_store::{ReadyObserver, RemovalObserver};
 use global_store::posix::lease::{self, Nobody};
 use global_store::posix::reopen_as_path;
 use rustix::fs::{AtFlags, Dir, Mode, OFlags, Stat, Timespec, Timestamps, UTIME_OMIT};
@@ -41,6 +41,8 @@ pub(super) struct LocalDirectory {
     syncing: Mutex<()>,
     /// Called before each removal.
     pub removals: OnceLock<RemovalObserver>,
+    /// Called for each file that is made ready.
+    pub readied: OnceLock<ReadyObserver>,
     /// Files that there are.
     count: AtomicU64,
     /// Files that are about to be dropped.
@@ -122,6 +124,7 @@ impl LocalDirectory {
             has_new_names: AtomicBool::new(true),
             syncing: Mutex::default(),
             removals: OnceLock::new(),
+            readied: OnceLock::new(),
             count: AtomicU64::new(numbers.len() as u64),
             dropping: AtomicU64::new(0),
             dropped: Mutex::default(),
@@ -187,7 +190,7 @@ impl LocalDirectory {
         let closed = self.closed.lock();
         while !*closed && self.ready.lock().len() < READY_FILLED {
             match self.create() {
-                Ok(file) => self.ready.lock().push(file),
+                Ok(file) => self.keep_ready(file),
                 // Who needs a file makes one, and is told.
                 Err(_) => return,
             }
@@ -197,7 +200,19 @@ impl LocalDirectory {
     /// Ends the use of the directory: nothing is made in it any more.
     pub fn close(&self) {
         *self.closed.lock() = true;
-        self.ready.lock().clear();
+        let ready = std::mem::take(&mut *self.ready.lock());
+        if let Some(tell) = self.removals.get() {
+            ready.iter().for_each(|file| tell(Version(file.number)));
+        }
+    }
+
+    /// Keeps a file for the next node. Tells of it before, so that whoever takes the file finds it registered.
+    fn keep_ready(&self, file: LocalFile) {
+        if let Some(tell) = self.readied.get() {
+            // Programs' reads move no time here, whatever the policy says.
+            tell(Version(file.number), None, file.path.as_fd());
+        }
+        self.ready.lock().push(file);
     }
 
     fn create(&self) -> io::Result<LocalFile> {
@@ -288,8 +303,7 @@ impl LocalDirectory {
             && rustix::fs::fstat(&fd).is_ok_and(|stat| stat.st_nlink == 1)
             && let Ok(emptied) = self.empty(number, fd)
         {
-            self.ready.lock().push(emptied);
-            return;
+            return self.keep_ready(emptied);
         }
         self.remove(number);
     }

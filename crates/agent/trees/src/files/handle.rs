@@ -204,7 +204,7 @@ impl Passthrough for TreeHandle {
 impl Drop for TreeHandle {
     fn drop(&mut self) {
         // The handle becomes the kernel's if the file may still be mapped.
-        if self.writes && self.open.end_writing(self.shared.place()) {
+        if self.writes && self.open.end_writing(self.shared.place(), self.shared.settles_later()) {
             return self.shared.keep_mapped(self.open.number);
         }
         self.shared.leave(&self.open);

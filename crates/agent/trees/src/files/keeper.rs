@@ -1,10 +1,12 @@
-//! The thread that makes local files ready and drops them, so that no program waits for that.
+//! The thread that makes local files ready, drops them and settles closed ones, so that no program waits for that.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
 
-use concurrency::{Condvar, Mutex};
+use concurrency::{Condvar, Instant, Mutex};
 
+use super::Shared;
 use super::directory::LocalDirectory;
 use super::limits;
 
@@ -19,40 +21,84 @@ pub(super) enum Chore {
 /// The work that waits, of all trees of this process.
 #[derive(Default)]
 struct Keeper {
-    chores: Mutex<VecDeque<Chore>>,
+    work: Mutex<Work>,
     more: Condvar,
+}
+
+#[derive(Default)]
+struct Work {
+    chores: VecDeque<Chore>,
+    /// Trees with closed files that are to be looked at, and when.
+    looks: Vec<(Instant, Weak<Shared>)>,
 }
 
 static KEEPER: OnceLock<Option<Keeper>> = OnceLock::new();
 
+fn keeper() -> Option<&'static Keeper> {
+    let start = || concurrency::spawn("local files", run).ok().map(|()| Keeper::default());
+    KEEPER.get_or_init(start).as_ref()
+}
+
 /// Leaves work to the thread. Returns false if so much waits that the caller should do it.
 pub(super) fn give(chore: Chore) -> bool {
-    let Some(keeper) = KEEPER.get_or_init(|| {
-        let started = concurrency::spawn("local files", run);
-        started.ok().map(|()| Keeper::default())
-    }) else {
-        return false;
-    };
-    let mut chores = keeper.chores.lock();
-    if chores.len() >= limits::CHORES_MAX {
+    let Some(keeper) = keeper() else { return false };
+    let mut work = keeper.work.lock();
+    if work.chores.len() >= limits::CHORES_MAX {
         return false;
     }
-    chores.push_back(chore);
+    work.chores.push_back(chore);
     keeper.more.notify_one();
     true
+}
+
+/// Lets the thread look at the closed files of a tree soon. Returns false if there is no thread.
+pub(super) fn look_soon(tree: &Arc<Shared>) -> bool {
+    keeper().is_some_and(|keeper| keeper.look_after(limits::LOOK_AFTER, Arc::downgrade(tree)))
+}
+
+impl Keeper {
+    fn look_after(&self, pause: Duration, tree: Weak<Shared>) -> bool {
+        let mut work = self.work.lock();
+        let due = Instant::now() + pause;
+        // A thread that waits for an earlier look finds this one then.
+        if work.looks.iter().all(|(other, _)| *other > due) {
+            self.more.notify_one();
+        }
+        match work.looks.iter_mut().find(|(_, other)| other.ptr_eq(&tree)) {
+            Some((former, _)) => *former = due.min(*former),
+            None => work.looks.push((due, tree)),
+        }
+        true
+    }
+
+    /// Waits for something to do. Returns the trees that are to be looked at, and a chore.
+    fn next(&self) -> (Vec<Weak<Shared>>, Option<Chore>) {
+        let mut work = self.work.lock();
+        loop {
+            let now = Instant::now();
+            let due = work.looks.extract_if(.., |(due, _)| *due <= now).map(|(_, tree)| tree).collect::<Vec<_>>();
+            let chore = work.chores.pop_front();
+            if chore.is_some() || !due.is_empty() {
+                return (due, chore);
+            }
+            match work.looks.iter().map(|(due, _)| *due).min() {
+                Some(first) => _ = self.more.wait_until(&mut work, first),
+                None => self.more.wait(&mut work),
+            }
+        }
+    }
 }
 
 fn run() {
     // The thread may come before what started it has returned.
     let Some(keeper) = KEEPER.wait() else { return };
     loop {
-        let chore = {
-            let mut chores = keeper.chores.lock();
-            while chores.is_empty() {
-                keeper.more.wait(&mut chores);
+        let (looks, chore) = keeper.next();
+        for tree in looks {
+            if tree.upgrade().is_some_and(|tree| tree.look_at_all()) {
+                keeper.look_after(limits::LOOK_AGAIN_AFTER, tree);
             }
-            chores.pop_front()
-        };
+        }
         match chore {
             Some(Chore::Fill(directory)) => directory.fill(),
             Some(Chore::Drop(directory, number)) => directory.drop_waiting(number),

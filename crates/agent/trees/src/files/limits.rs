@@ -20,5 +20,12 @@ pub const CHORES_MAX: usize = 4096;
 /// Closed files that are looked at, whether they are still mapped, when one more may be. With two, their list grows only by those that
 /// are.
 pub const MAPPED_LOOKS: usize = 2;
+/// Time after a close until the keeper looks at the files that were closed. It wakes once for all of them, and so no close wakes
+/// another processor. They hold descriptors meanwhile.
+pub const LOOK_AFTER: Duration = Duration::from_millis(4);
+/// Time until it looks again at those that are still mapped.
+pub const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(1);
+/// Closed files that may wait for that. Who closes faster than the keeper looks does so itself.
+pub const MAPPED_WAITING: usize = 512;
 /// Size up to which a closed file counts as one without holes.
 pub const WITHOUT_HOLES_BYTES: u64 = 64 << 10;

@@ -166,11 +166,11 @@ impl OpenNode {
     }
 
     /// Ends a handle that may write. The last one leaves size and time in the tree. If a program may have the file mapped, the kernel
-    /// goes on as one more handle: returns true if so.
-    pub fn end_writing(&self, place: Place<'_>) -> bool {
+    /// goes on as one more handle: returns true if so. `later`: that is not looked at now.
+    pub fn end_writing(&self, place: Place<'_>, later: bool) -> bool {
         let mut using = self.using.lock();
         let is_last = using.writers == 1;
-        let may_be_mapped = is_last && !using.unlinked && using.is_bypassed && !using.is_alone(place);
+        let may_be_mapped = is_last && !using.unlinked && (later || using.is_bypassed && !using.is_alone(place));
         if may_be_mapped || is_last && !using.end(place, self.number) {
             using.is_mapped = true;
             return true;
@@ -183,7 +183,7 @@ impl OpenNode {
     /// kernel's handle is to be released then.
     pub fn is_unmapped_now(&self, place: Place<'_>) -> bool {
         let mut using = self.using.lock();
-        if !using.is_mapped || !(using.unlinked || using.is_alone(place)) {
+        if !using.is_mapped || !(using.unlinked || !using.is_bypassed || using.is_alone(place)) {
             return false;
         }
         if using.writers == 1 && !using.end(place, self.number) {
