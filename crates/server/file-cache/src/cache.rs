@@ -5,6 +5,7 @@ mod counters;
 mod expiry;
 mod identity_attributes;
 mod queue;
+mod ready;
 mod refusal;
 mod removals;
 mod threads;
@@ -36,6 +37,7 @@ pub(crate) use counters::CacheCounters;
 pub(crate) use expiry::Expiry;
 pub(crate) use identity_attributes::Unmarked;
 pub(crate) use queue::{FetchQueue, FileQueue};
+pub(crate) use ready::ReadyReplicas;
 pub(crate) use refusal::{REMEDY, Refusal};
 pub(crate) use removals::{Removals, RemovedFile};
 pub(crate) use threads::Threads;
@@ -105,6 +107,7 @@ pub(crate) struct Inner {
     /// Whether the burst buffer's file system supports extended attributes, as far as noticed.
     pub(crate) xattrs: AtomicBool,
     pub(crate) unmarked: Mutex<Unmarked>,
+    pub(crate) ready: ReadyReplicas,
     pub(crate) threads: Threads,
     pub(crate) table: Mutex<Table>,
 }

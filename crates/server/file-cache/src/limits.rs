@@ -94,6 +94,13 @@ pub const DOUBTS: usize = 4096;
 
 /// Closed clean files remembered in memory, so that opening one again reads no catalogue.
 pub const IDLE_FILES: usize = 4096;
+/// Empty replicas that are made ready once a file was created, with a descriptor each. More are made while programs create files
+/// faster, up to [`READY_MAX`].
+pub const READY_MIN: usize = 4;
+/// Most of them: as many as a program creates in some ten milliseconds.
+pub const READY_MAX: usize = 64;
+/// Divisor for the share of the descriptors free of open files that they may take. With fewer descriptors none is made ready.
+pub const READY_SHARE: u64 = 32;
 /// Versions reserved by one write of the superblock.
 pub const VERSIONS_RESERVED: u64 = 1 << 20;
 /// How old the last use in a record may be, in seconds: each update is a commit.

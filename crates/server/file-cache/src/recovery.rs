@@ -80,6 +80,7 @@ pub(crate) fn open(mut settings: Settings) -> Result<Arc<Inner>, OpenError> {
         settling: AtomicBool::new(false),
         xattrs: AtomicBool::new(true),
         unmarked: Default::default(),
+        ready: Default::default(),
         threads: Default::default(),
         table: Default::default(),
     });
@@ -304,6 +305,7 @@ impl Inner {
         for _ in 0..self.settings.fetches.clamp(1, 64) {
             spawn("stage-in", Box::new(|inner| inner.fetch_in_background()));
         }
+        spawn("replicas", Box::new(|inner| inner.make_ready()));
         spawn(
             "housekeeping",
             Box::new(|inner| {
@@ -328,6 +330,7 @@ impl Inner {
         self.dead.store(true, Ordering::Release);
         self.queue.close();
         self.fetches.close();
+        self.ready.close();
         let living = self.threads.join(STOP_WAIT);
         if living > 0 {
             tracing::warn!("the global store does not answer: {living} threads are left in calls to it");
@@ -337,6 +340,7 @@ impl Inner {
             // The next start drops the rest.
             self.sync_removals();
             self.drop_removed();
+            self.drop_ready();
             self.sum_at_end();
             let settled = self
                 .commit(Vec::new(), Durability::Machine)

@@ -210,8 +210,7 @@ impl LocalIndex for FileCache {
         match observer {
             StoreObserver::Removals(tell) => _ = self.inner.replicas.before_removal.set(tell),
             StoreObserver::Changes(tell) => _ = self.inner.on_change.set(tell),
-            // No replica is made before its file.
-            StoreObserver::Ready(_) => {}
+            StoreObserver::Ready(tell) => _ = self.inner.ready.observer.set(tell),
         }
     }
 }

@@ -31,9 +31,16 @@ impl Inner {
         if how.sync {
             file.sync_name()?;
         }
-        let version = self.superblock.next_version()?;
-        let fd = self.replicas.create(version)?;
-        if !how.truncate || how.created {
+        // A truncation leaves the time at which its replica is made.
+        let has_time = !how.truncate || how.created;
+        let (version, fd) = match if has_time { self.ready.take() } else { None } {
+            Some(ready) => ready,
+            None => {
+                let version = self.superblock.next_version()?;
+                (version, self.replicas.create(version)?)
+            }
+        };
+        if has_time {
             replica::set_mtime(fd.as_fd(), found.fingerprint.mtime)?;
         }
         fault::point("w0.replica");
