@@ -35,11 +35,13 @@ impl Trees {
             && !self.store_lacks_room()
     }
 
-    /// Makes a tree of a directory that was made just now. If that is not possible, the directory stays as it is.
-    pub(crate) fn begin(&self, caller: &Caller, parent: &Inode, name: &OsStr) {
-        if let Err(error) = self.try_begin(caller, parent, name) {
+    /// Makes a tree of a directory that was made just now, and returns it. If that is not possible, the directory stays as it is.
+    pub(crate) fn begin(&self, caller: &Caller, parent: &Inode, name: &OsStr) -> Option<Arc<OpenTree>> {
+        let begun = self.try_begin(caller, parent, name);
+        begun.unwrap_or_else(|error| {
             tracing::warn!(%error, name = %name.display(), "a directory is not delegated");
-        }
+            None
+        })
     }
 
     fn try_begin(&self, caller: &Caller, parent: &Inode, name: &OsStr) -> io::Result<Option<Arc<OpenTree>>> {

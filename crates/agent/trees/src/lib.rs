@@ -16,6 +16,7 @@ mod data;
 mod files;
 mod holder;
 mod inside;
+mod just_made;
 mod lease;
 mod left;
 pub mod limits;

@@ -1,7 +1,6 @@
 //! The namespace that an agent gets: trees answer for what is in them, the namespace below for the rest.
 
-use std::cell::Cell;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,15 +15,11 @@ use rustix::io::Errno;
 use types::{HasErrno, Identity};
 
 use crate::applying::Applying;
+use crate::just_made::JustMade;
 use crate::open_tree::OpenTree;
 use crate::registry::Trees;
 
 mod borders;
-
-thread_local! {
-    /// Directory that this thread has made, by its parent's inode number and its name, until the next lookup.
-    static JUST_MADE: Cell<Option<(u64, OsString)>> = const { Cell::new(None) };
-}
 
 /// A namespace with delegated trees.
 pub struct TreesNamespace(pub(crate) Arc<Trees>);
@@ -176,9 +171,14 @@ impl Names for TreesNamespace {
 
     fn lookup(&self, parent: &Inode, name: &OsStr) -> io::Result<Found> {
         let below = |below: &dyn Namespace, parent: &Inode| {
-            let is_just_made =
-                JUST_MADE.take().is_some_and(|(directory, made)| directory == parent.ino() && made == name);
-            self.instead((parent, name), below.lookup(parent, name)?, is_just_made)
+            let just_made = JustMade::take(parent, name);
+            if let Some(tree) = just_made.as_ref().and_then(|made| made.tree.as_ref())
+                && !tree.is_returned()
+            {
+                // The store need not be asked who that is.
+                return root_of(tree);
+            }
+            self.instead((parent, name), below.lookup(parent, name)?, just_made.is_some())
         };
         self.ask(parent, |tree| self.lookup_in(tree, parent, name), below)
     }
@@ -196,10 +196,11 @@ impl Names for TreesNamespace {
         let make = |below: &dyn Namespace, parent: &Inode| {
             below.make(caller, parent, name, new)?;
             let path = below.path_of(parent).unwrap_or_default();
-            if matches!(new, NewName::Directory(_)) && self.0.wants(caller, &path.join(name)) {
-                self.0.begin(caller, parent, name);
+            if matches!(new, NewName::Directory(_)) {
+                let is_wanted = self.0.wants(caller, &path.join(name));
+                let tree = if is_wanted { self.0.begin(caller, parent, name) } else { None };
+                JustMade::note(parent, name, tree);
             }
-            JUST_MADE.set(matches!(new, NewName::Directory(_)).then(|| (parent.ino(), name.to_os_string())));
             Ok(())
         };
         let in_tree = |tree: &OpenTree| {

@@ -258,6 +258,34 @@ fn every_operation_asks_the_store_as_often_as_the_table_says() {
     });
 }
 
+/// Beside the second lookup of each name: the time of birth, by which the directory is known again, the access list that it has got from
+/// its parent, and the mark.
+#[test] // S55, S71
+fn a_directory_that_becomes_delegated_asks_the_store_four_times_more() {
+    in_private_namespace(|| {
+        let store = Counted::new(&[]);
+        let mounted = store.bench.mount(&["--policy", "delegate=new"]);
+        let make = |side: &str, at: &str| {
+            let top = store.lower.join(side).join(at);
+            fs::create_dir(&top).unwrap();
+            let shown = store.shown.join(side).join(at);
+            stat(&shown);
+            // The first one finds out what the store keeps.
+            fs::create_dir(shown.join("first")).unwrap();
+            let before = store.settled();
+            (0..FILES).for_each(|number| fs::create_dir(shown.join(number.to_string())).unwrap());
+            let mut after = store.settled();
+            after.iter_mut().for_each(|(kind, count)| *count -= before[kind]);
+            after.retain(|_, count| *count > 0);
+            after
+        };
+        let [direct, ours] = ["direct", "ours"].map(|side| make(side, "top"));
+        let [few, more] = [&direct, &ours].map(|cost| cost.values().sum::<u64>() * 10 / FILES);
+        assert!(more <= few + 43, "{direct:?}\n{ours:?}");
+        drop(mounted);
+    });
+}
+
 /// Nobody asks this store who a file is before it is opened, so what a burst buffer has of it must be found otherwise.
 #[test] // S55
 fn what_an_earlier_agent_left_of_a_file_is_seen_before_anybody_opens_it_and_goes_with_its_name() {
