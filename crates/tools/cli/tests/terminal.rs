@@ -8,7 +8,7 @@ use std::os::fd::{FromRawFd, OwnedFd};
 use std::process::Command;
 use std::sync::mpsc::{Receiver, channel};
 
-use common::{BOUND, Bench};
+use common::{BOUND, Bench, agent_of, call, ok};
 use testkit::{ProcessGuard, in_private_namespace, wait_until};
 
 /// A program with a terminal of its own.
@@ -114,6 +114,35 @@ fn a_stop_key_stops_the_command_and_its_files_go_on_when_it_continues() {
         assert_eq!(bench.read("f"), "end\n");
         terminal.press(b"exit 0\n");
         assert_eq!(terminal.guard.wait(BOUND).code(), Some(0));
+    });
+}
+
+/// The agent is in that session: the reader gives way to programs of its own scheduling group alone.
+#[test] // S22
+fn a_mount_outlives_the_keys_and_the_end_of_the_terminal_from_which_it_was_made() {
+    in_private_namespace(|| {
+        let bench = Bench::new();
+        let script = "\"$FOREBAY\" mount .; trap 'echo i''nt' INT; echo mou''nted; while :; do sleep 0.01; done";
+        let mut command = Command::new("setsid");
+        command.args(["--ctty", "--wait", "sh", "-c", script]).current_dir(&bench.dir);
+        command.env("FOREBAY_BURST_BUFFER", &bench.buffer).env("FOREBAY", env!("CARGO_BIN_EXE_forebay"));
+        let mut terminal = Terminal::start(&mut command);
+        terminal.shows("mounted");
+        let agent = rustix::process::Pid::from_raw(agent_of(&bench.buffer));
+        let (session, group) = (rustix::process::getsid(agent).unwrap(), rustix::process::getpgid(agent).unwrap());
+        assert_ne!(session, rustix::process::getsid(None).unwrap());
+        assert!(rustix::process::test_kill_process(session).is_ok(), "the shell leads it");
+        assert_ne!(group, rustix::process::getpgid(Some(session)).unwrap());
+        terminal.press(b"\x03");
+        terminal.shows("int");
+        rustix::process::kill_process(session, rustix::process::Signal::KILL).unwrap();
+        assert!(!terminal.guard.wait(BOUND).success());
+        drop(terminal);
+        let dir = bench.dir.to_str().unwrap();
+        ok(call(["status", dir]));
+        std::fs::write(bench.dir.join("f"), "kept").unwrap();
+        ok(call(["umount", dir]));
+        assert_eq!(bench.read("f"), "kept");
     });
 }
 

@@ -73,10 +73,11 @@ pub fn in_background(
     }
 }
 
-/// Runs `work` in the forked child: in a session of its own, and then in a grandchild that cannot get a terminal
-/// again.
+/// Runs `work` in a grandchild, in a process group of its own: what the terminal sends does not reach it. The session stays that of
+/// the caller, often a script that goes on with the programs. Sessions are scheduling groups (`sched_autogroup_enabled`), and the
+/// reader gives way to its caller only within one (`fuse-protocol`, `follow.rs`).
 fn background(work: impl FnOnce(Option<&Channel>) -> Result<u8, Failure>, channel: &Channel) -> ! {
-    let detached = rustix::process::setsid().map_err(io::Error::from);
+    let detached = rustix::process::setpgid(None, None).map_err(io::Error::from);
     // SAFETY: still no other thread.
     let code = match detached.map(|_| unsafe { libc::fork() }) {
         Ok(0) => match work(Some(channel)) {
