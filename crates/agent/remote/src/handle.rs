@@ -229,7 +229,7 @@ fn range_of(place: WriteWhere, bytes: usize) -> ByteRange {
 
 impl OpenData for RemoteHandle {
     fn data(&self) -> DataVersion {
-        DataVersion { content: self.opened.mates(), is_current: true, replica: None }
+        DataVersion { content: self.opened.mates(), is_current: true, replica: None, steady: None }
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {

@@ -18,6 +18,7 @@ use agent::OpenFile;
 use agent::descriptors::{Charge, DescriptorOwner};
 use data_store::DataVersion;
 use fuse_protocol::{Errno, OpenReply, fopen};
+use types::Version;
 
 use crate::limits;
 use crate::registrations::{BackingRegistration, Registrations};
@@ -50,6 +51,10 @@ pub struct OpenState {
     executing: u32,
     /// Version of the data that the opens have.
     data: Option<DataVersion>,
+    /// Content whose pages the kernel may keep from one open to the next.
+    pages: Option<Version>,
+    /// Whether the kernel was ever allowed to keep pages, so that a mapping may be left that has them.
+    keeps_pages: bool,
     /// Kernel's registration of the replica; one per node.
     backing: Option<BackingRegistration>,
     /// Descriptors of the node's open file, charged to the one who opened it first.
@@ -142,7 +147,9 @@ impl OpenState {
         }
         self.charge = charge;
         // Data that is not in a complete replica is read and written below.
-        if let Some(charge) = self.charge.as_mut().filter(|_| open.version().is_none() && !open.is_remote()) {
+        let data = open.data();
+        let is_below = data.replica.is_none() && data.steady.is_none() && !open.is_remote();
+        if let Some(charge) = self.charge.as_mut().filter(|_| is_below) {
             charge.grow(limits::DESCRIPTORS_BELOW);
         }
     }
@@ -189,8 +196,9 @@ impl OpenState {
                 windowed &= self.can_window_direct(open, can);
                 let bypass = windowed || (self.bypasses > 0 && open.maps_for_writing());
                 opened.flags = match (can.direct_mmap, bypass) {
-                    (true, _) => fopen::DIRECT_IO | fopen::PARALLEL_DIRECT_WRITES,
-                    (false, true) => fopen::DIRECT_IO,
+                    _ if !windowed && self.may_keep_pages(open) => self.keep_pages(open),
+                    (true, _) if !self.keeps_pages => fopen::DIRECT_IO | fopen::PARALLEL_DIRECT_WRITES,
+                    (true, _) | (false, true) => fopen::DIRECT_IO,
                     (false, false) => 0,
                 };
                 self.bypasses += u32::from(opened.bypasses());
@@ -209,6 +217,22 @@ impl OpenState {
             self.unregister(registrations);
         }
         Ok(opened)
+    }
+
+    /// Whether an open may be answered from the kernel's page cache: it changes nothing, and whoever does is on this node as well.
+    fn may_keep_pages(&mut self, open: &OpenFile) -> bool {
+        if open.changes() {
+            // What is read from now on may be another content by the next open.
+            self.pages = None;
+        }
+        !open.changes() && open.data().steady.is_some()
+    }
+
+    /// Returns the flags with which the kernel keeps the pages that it has of the content, and drops others.
+    fn keep_pages(&mut self, open: &OpenFile) -> u32 {
+        let steady = open.data().steady;
+        self.keeps_pages = true;
+        if std::mem::replace(&mut self.pages, steady) == steady && steady.is_some() { fopen::KEEP_CACHE } else { 0 }
     }
 
     fn offer(&self, open: &OpenFile, can: Abilities) -> Offer {

@@ -247,7 +247,8 @@ impl MemoryHandle {
 
 impl OpenData for MemoryHandle {
     fn data(&self) -> DataVersion {
-        DataVersion { content: Arc::clone(&self.file) as Arc<dyn Any + Send + Sync>, is_current: true, replica: None }
+        let content = Arc::clone(&self.file) as Arc<dyn Any + Send + Sync>;
+        DataVersion { content, is_current: true, replica: None, steady: None }
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {

@@ -212,7 +212,7 @@ impl FileHandle {
 impl OpenData for FileHandle {
     fn data(&self) -> DataVersion {
         let is_current = !self.file.live.lock().is_retired();
-        DataVersion { content: Arc::clone(&self.file) as _, is_current, replica: self.whole }
+        DataVersion { content: Arc::clone(&self.file) as _, is_current, replica: self.whole, steady: None }
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {

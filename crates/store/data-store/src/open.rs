@@ -156,6 +156,9 @@ pub struct DataVersion {
     pub is_current: bool,
     /// Number of the complete replica, if [`Passthrough::backing`] can return it. No other file or content ever has it.
     pub replica: Option<Version>,
+    /// Number of a content that nobody changes but through this open file's node and the agent, so that the kernel may keep its
+    /// pages from one open to the next. No other file or content ever has it. `None` beside a `replica`.
+    pub steady: Option<Version>,
 }
 
 /// Equal if both open files see the same bytes.

@@ -110,7 +110,7 @@ impl TreeHandle {
 
 impl OpenData for TreeHandle {
     fn data(&self) -> DataVersion {
-        DataVersion { content: Arc::clone(&self.open) as _, is_current: true, replica: Some(self.version) }
+        DataVersion { content: Arc::clone(&self.open) as _, is_current: true, replica: Some(self.version), steady: None }
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {

@@ -229,7 +229,7 @@ impl Drop for OpenOnDisk {
 impl OpenData for OpenOnDisk {
     fn data(&self) -> DataVersion {
         let content = Arc::clone(&self.disk.versions[&self.file]);
-        DataVersion { content, is_current: true, replica: None }
+        DataVersion { content, is_current: true, replica: None, steady: None }
     }
 
     fn read_at(&self, _: &mut [u8], _: u64) -> io::Result<usize> {
