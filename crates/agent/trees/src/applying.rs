@@ -6,7 +6,9 @@ use std::sync::atomic::Ordering;
 
 use concurrency::Instant;
 use config::Policy;
-use delegation::{ApplyProgress, ApplyReport, ApplyRequest, Contents, DataPlace, DelegatedTree, NodeNumber};
+use delegation::{
+    ApplyProgress, ApplyReport, ApplyRequest, Contents, DataPlace, DelegatedTree, NodeNumber, NotedContent,
+};
 use global_store::StoreFile;
 use rustix::io::Errno;
 use types::reported;
@@ -50,10 +52,12 @@ impl Whole {
 impl Contents for Whole {
     fn write(&self, node: NodeNumber, data: DataPlace, into: &dyn StoreFile) -> io::Result<()> {
         self.check(node)?;
-        let before = self.tree.content(node);
+        // Data that is moved within the burst buffer stays the same.
+        let content = || self.tree.content(node).map(|content| NotedContent { place: data, ..content });
+        let before = content();
         self.contents.write(node, data, into)?;
         self.check(node)?;
-        if self.tree.content(node) != before {
+        if content() != before {
             // It was opened, written and closed during the copy, which may have parts of both.
             return Err(Errno::BUSY.into());
         }

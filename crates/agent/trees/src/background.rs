@@ -1,4 +1,4 @@
-//! The threads that make names durable each second, and bring trees to the global store.
+//! The threads that make names durable each second, bring trees to the global store, and pack small files.
 
 use std::collections::HashSet;
 use std::io;
@@ -19,7 +19,28 @@ pub fn start(trees: &Arc<Trees>) -> io::Result<()> {
     let (synced, applied) = (Arc::downgrade(trees), Arc::downgrade(trees));
     // The global store may take its time, and the names must be durable meanwhile.
     concurrency::spawn("tree names", move || keep_durable(&synced))?;
+    let packed = Arc::downgrade(trees);
+    concurrency::spawn("small files", move || pack(&packed))?;
     concurrency::spawn("trees", move || run(&applied))
+}
+
+fn pack(trees: &Weak<Trees>) {
+    // Trees whose failure was told.
+    let mut told = HashSet::new();
+    loop {
+        concurrency::sleep(limits::APPLY_LOOK);
+        let Some(trees) = trees.upgrade() else { return };
+        for tree in trees.all() {
+            // For a while packed files take room twice.
+            let small_bytes = if trees.has_room() { trees.policy_of(&tree).small_file_bytes } else { 0 };
+            match tree.pack(small_bytes) {
+                Err(error) if !tree.is_returned() && told.insert(tree.id()) => {
+                    tracing::warn!(%error, tree = %tree.directory().display(), "small files could not be packed");
+                }
+                _ => {}
+            }
+        }
+    }
 }
 
 fn keep_durable(trees: &Weak<Trees>) {
@@ -88,6 +109,39 @@ impl OpenTree {
                 Ok(Cleaning::Idle) => return,
                 Err(error) => return tracing::warn!(%error, "the name log of a delegated tree could not be cleaned"),
             }
+        }
+    }
+
+    /// Packs small files, as long as nobody changes the tree or too many wait.
+    fn pack(&self, small_bytes: u64) -> io::Result<()> {
+        let mut is_packing = self.files.closed_len() >= limits::PACKED_AT_LEAST && small_bytes > 0;
+        let mut has_packed = false;
+        while is_packing {
+            let before = self.tree.log().end();
+            if !self.is_quiet(before) && self.files.closed_len() < limits::PACKED_AT_MOST {
+                break;
+            }
+            let packed = self.files.pack(small_bytes, limits::PACKED_AT_ONCE)?.packed;
+            self.packed_up_to(before);
+            (is_packing, has_packed) = (packed > 0, has_packed || packed > 0);
+        }
+        // What was dropped since may have left segments that are not worth their room.
+        if has_packed || self.files.has_dead_packed() {
+            while self.files.tidy_pack()? {}
+        }
+        Ok(())
+    }
+
+    fn is_quiet(&self, end: u64) -> bool {
+        let changes = self.changes.lock();
+        changes.end == end && changes.moved.elapsed() >= limits::PACK_QUIET
+    }
+
+    /// Notes that the log grew from `before` by packing: that is no change of the tree.
+    fn packed_up_to(&self, before: u64) {
+        let mut changes = self.changes.lock();
+        if changes.end == before {
+            changes.end = self.tree.log().end();
         }
     }
 

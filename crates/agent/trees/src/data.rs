@@ -294,6 +294,7 @@ impl DataStore for TreesData {
                 let usage = tree.files.usage();
                 let waiting = tree.tree.pending_len() as u64;
                 counters.files += usage.files;
+                counters.packed_files += usage.packed;
                 counters.open += usage.open;
                 counters.handles += usage.handles;
                 if scope == StatusScope::All {

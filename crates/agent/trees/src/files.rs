@@ -18,11 +18,14 @@
 
 mod contents;
 mod directory;
+mod dropping;
 mod handle;
 mod keeper;
 pub mod limits;
 mod node;
 mod opening;
+mod packing;
+mod packs;
 mod table;
 
 use std::collections::VecDeque;
@@ -38,9 +41,11 @@ use global_store::posix::lease;
 use namespace::Names;
 use types::Step;
 
-pub(crate) use directory::name_of as local_name;
+pub(crate) use directory::{name_of as local_name, pack_of};
 pub use opening::FilesReport;
 pub(crate) use opening::is_unsettled;
+pub use packing::PackReport;
+pub(crate) use packs::Packs;
 
 use contents::LocalContents;
 use directory::LocalDirectory;
@@ -57,8 +62,10 @@ pub struct TreeFiles {
 /// Use that a tree's files make of the burst buffer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FilesUsage {
-    /// Number of local files.
+    /// Number of files in the burst buffer, packed ones among them.
     pub files: u64,
+    /// Number of packed files.
+    pub packed: u64,
     /// Number of open files.
     pub open: u64,
     /// Number of open file descriptions.
@@ -75,6 +82,10 @@ struct Shared {
     settles_later: AtomicBool,
     /// Whether the keeper is going to look at them.
     is_looking: AtomicBool,
+    /// Closed files that may be packed: the longest unseen first.
+    closed: Mutex<VecDeque<NodeNumber>>,
+    /// Whether there are more of them than are remembered.
+    has_more_closed: AtomicBool,
     /// Whether nothing is written here any more: the global store answers. An open for writing holds this until it is counted.
     ended: RwLock<bool>,
 }
@@ -93,15 +104,19 @@ impl Shared {
         if !self.table.leave(open) {
             return self.look_again(open);
         }
-        let (local, content) = (open.using.lock().local.take(), self.tree.content(open.number));
-        match (local, content) {
-            (_, Some(content)) if content.has_name => {}
-            (Some(local), _) => self.place().drop_file(local.number),
-            // The last name went while an open looked for the file and did not find it any more.
-            (None, Some(NotedContent { place: DataPlace::Replica(number), .. })) => {
-                self.place().drop_file(number);
+        let (used, content) = (std::mem::take(&mut *open.using.lock()), self.tree.content(open.number));
+        match (used.local, used.packed, content) {
+            (Some(_), _, Some(NotedContent { has_name: true, size, .. })) => {
+                if used.may_pack && size <= limits::PACKED_BYTES_MAX {
+                    self.may_pack(open.number);
+                }
             }
-            (None, _) => {}
+            (_, _, Some(NotedContent { has_name: true, .. })) => {}
+            (Some(local), _, _) => self.place().drop_file(local.number),
+            (None, Some(packed), _) => self.place().drop_data(DataPlace::Packed(packed.number)),
+            // The last name went while an open looked for the file and did not find it any more.
+            (None, None, Some(content)) if !used.is_dropped => self.place().drop_data(content.place),
+            (None, None, _) => {}
         }
     }
 
@@ -180,6 +195,8 @@ impl TreeFiles {
             mapped: Mutex::default(),
             settles_later: AtomicBool::new(false),
             is_looking: AtomicBool::new(false),
+            closed: Mutex::default(),
+            has_more_closed: AtomicBool::new(report.files > report.packed),
             ended: RwLock::new(false),
         };
         Ok((TreeFiles { shared: Arc::new(shared) }, report))
@@ -298,9 +315,8 @@ impl TreeFiles {
 
     /// Drops the data of a node that the tree has dropped. Programs that have the file open keep it until they close it.
     pub fn dropped(&self, state: &NodeState) {
-        let DataPlace::Replica(number) = state.data else { return };
         let open = self.shared.table.enter(state.number);
-        open.dropped(self.shared.place(), number);
+        open.dropped(self.shared.place(), state.data);
         self.shared.leave(&open);
     }
 
@@ -370,9 +386,10 @@ impl TreeFiles {
             // What was only just closed does not count as open.
             self.shared.table.all().iter().for_each(|open| self.shared.look_again(open));
         }
-        let open = self.shared.table.all();
+        let (open, packed) = (self.shared.table.all(), self.shared.directory.packs.len());
         FilesUsage {
-            files: self.shared.directory.len(),
+            files: self.shared.directory.len() + packed,
+            packed,
             open: open.len() as u64,
             handles: open.iter().map(|open| u64::from(open.handles.load(Ordering::Relaxed))).sum(),
         }

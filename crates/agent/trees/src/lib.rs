@@ -13,6 +13,7 @@ mod attributes;
 mod background;
 mod beginning;
 mod data;
+pub mod fault;
 mod files;
 mod holder;
 mod inside;
@@ -36,7 +37,7 @@ mod unopened;
 mod waiting;
 
 pub use data::TreesData;
-pub use files::{FilesReport, FilesUsage, TreeFiles};
+pub use files::{FilesReport, FilesUsage, PackReport, TreeFiles};
 pub use holder::Holder;
 pub use left::{LeftTree, left};
 pub use names::TreesNamespace;

@@ -12,6 +12,15 @@ pub const SYNC_EVERY: Duration = Duration::from_secs(1);
 pub const APPLY_LOOK: Duration = Duration::from_secs(1);
 /// Time without a change after which a tree is brought to the global store.
 pub const QUIET: Duration = Duration::from_secs(5);
+/// Time without a change after which the small files of a tree are packed. An apply, which begins earlier, counts as a change of the
+/// tree while it goes on.
+pub const PACK_QUIET: Duration = Duration::from_secs(10);
+/// Closed files of a tree below which it is not worth a segment.
+pub const PACKED_AT_LEAST: usize = 256;
+/// Closed files of a tree from which on they are packed although programs change it, so that its inodes stay bounded.
+pub const PACKED_AT_MOST: usize = 1 << 17;
+/// Small files that are packed before it is looked again whether somebody changes the tree.
+pub const PACKED_AT_ONCE: usize = 256;
 /// Age of the oldest change at which a tree is brought to the global store at the latest.
 pub const APPLIED_WITHIN: Duration = Duration::from_secs(30);
 /// Time between two looks for the mark of another agent.

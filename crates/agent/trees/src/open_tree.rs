@@ -174,6 +174,10 @@ impl OpenTree {
             tracing::error!(?damage, tree = %directory.display(), "the name log of a delegated tree is damaged");
         }
         let (files, found) = TreeFiles::open(&directory.join(DATA), tree.share())?;
+        if found.returned > 0 {
+            let (files, tree) = (found.returned, directory.display());
+            tracing::warn!(files, %tree, "a crash has taken files from the pack, which are as they were before");
+        }
         for node in &found.lost {
             tracing::error!(node = node.0, tree = %directory.display(), "the data of a file is lost");
         }
@@ -271,8 +275,11 @@ impl OpenTree {
     /// Makes names durable up to a sequence of the log. The files' data comes before.
     pub fn sync_names(&self, end: u64) -> io::Result<()> {
         self.below.sync_root()?;
+        let pack = self.files.sync_pack();
         self.tree.log().sync(end)?;
         self.synced.fetch_max(end, Ordering::AcqRel);
+        // Without the pack, local files stay.
+        pack?;
         self.files.names_synced(end);
         Ok(())
     }

@@ -9,6 +9,7 @@ use delegation::NodeNumber;
 use namespace::{Inode, KnownSince};
 use types::{Identity, Step, reported};
 
+use crate::files::{Packs, pack_of};
 use crate::left::{states_of, waiting_of};
 use crate::mark;
 use crate::open_tree::{DATA, LOG, OpenTree, id_of};
@@ -139,12 +140,14 @@ impl Trees {
         let name = saved_name(&tree.path(), &id_of(&tree.directory));
         let states = states_of(&tree.directory).unwrap_or_default();
         if states.iter().any(|state| state.number == NodeNumber::ROOT) {
-            let saving = Saving::new(&states, tree.directory.join(DATA));
+            let saving = Saving::left(&states, tree.directory.join(DATA))?;
             return saving.save(NodeNumber::ROOT, &self.saved(), &name);
         }
         let (saved, data) = (self.saved(), tree.directory.join(DATA));
         let to = free_name(&saved, &name)?;
+        let packs = Packs::open(pack_of(&data))?;
         std::fs::create_dir_all(&saved).and_then(|()| std::fs::rename(data, &to)).step("save the files of a tree")?;
+        packs.save_all(&to).step("save the packed files of a tree")?;
         durable::sync_directory(&saved)?;
         Ok(to)
     }

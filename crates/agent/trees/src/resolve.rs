@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use data_store::Keep;
-use delegation::{BelowState, NodeNumber, StuckNode};
+use delegation::{BelowState, NodeNumber, NodeState, StuckNode};
 use namespace::Inode;
 use rustix::io::Errno;
 use types::{HasErrno, Identity, reported};
@@ -94,7 +94,7 @@ impl Trees {
         let mut saved = None;
         if saves {
             let states = tree.tree.states();
-            let saving = Saving::new(&states, tree.directory().join(DATA));
+            let saving = tree.saving(&states);
             for one in decided {
                 let id = Identity::new(one.number.0.to_be_bytes()).map_err(io::Error::other)?;
                 let path = saving.save(one.number, &self.saved(), &saved_name(&one.path, &id))?;
@@ -131,7 +131,7 @@ impl Trees {
         if keep == Keep::Both {
             tree.files.settle_all()?;
             let states = tree.tree.states();
-            let saving = Saving::new(&states, tree.directory().join(DATA));
+            let saving = tree.saving(&states);
             let name = saved_name(&self.last_path_of(tree), &tree.id());
             saved = Some(saving.save(NodeNumber::ROOT, &self.saved(), &name)?);
         }
@@ -149,6 +149,11 @@ impl OpenTree {
     /// Whether the tree's directory is marked as ours.
     pub(crate) fn is_marked(&self) -> io::Result<bool> {
         Ok(mark::get(&*self.store.namespace, &self.root)?.as_ref() == Some(&self.store.agent))
+    }
+
+    /// Prepares to save some of the tree's nodes.
+    fn saving<'a>(&'a self, states: &'a [NodeState]) -> Saving<'a> {
+        Saving::new(states, self.directory().join(DATA), |number| self.files.packed_bytes(number))
     }
 
     /// Whether a node has no name in the tree any more.

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use delegation::{DataPlace, NodeKind, NodeNumber, NodeState};
 use types::{Step, Timestamp, reported};
 
-use crate::files::local_name;
+use crate::files::{Packs, local_name, pack_of};
 
 /// Longest part of a name that a saved file takes over, in bytes.
 const NAME_BYTES: usize = 200;
@@ -23,11 +23,21 @@ pub(crate) struct Saving<'a> {
     nodes: HashMap<NodeNumber, &'a NodeState>,
     inside: HashMap<NodeNumber, Vec<(&'a [u8], NodeNumber)>>,
     data: PathBuf,
+    packed: PackedBytes<'a>,
 }
 
+/// Reads the content of a packed file.
+type PackedBytes<'a> = Box<dyn Fn(u64) -> io::Result<Vec<u8>> + 'a>;
+
 impl<'a> Saving<'a> {
-    /// Prepares to save some of these nodes. `data`: directory of the local files.
-    pub fn new(states: &'a [NodeState], data: PathBuf) -> Saving<'a> {
+    /// Prepares to save some of these nodes, of a tree that is not open. `data`: directory of the local files.
+    pub fn left(states: &'a [NodeState], data: PathBuf) -> io::Result<Saving<'a>> {
+        let packs = Packs::open(pack_of(&data))?;
+        Ok(Saving::new(states, data, move |number| packs.bytes(number)))
+    }
+
+    /// Prepares to save some of these nodes. `data`: directory of the local files. `packed` reads the content of a packed file.
+    pub fn new(states: &'a [NodeState], data: PathBuf, packed: impl Fn(u64) -> io::Result<Vec<u8>> + 'a) -> Saving<'a> {
         let mut inside: HashMap<NodeNumber, Vec<(&[u8], NodeNumber)>> = HashMap::new();
         for state in states {
             for name in &state.names {
@@ -35,7 +45,7 @@ impl<'a> Saving<'a> {
             }
         }
         let nodes = states.iter().map(|state| (state.number, state)).collect();
-        Saving { nodes, inside, data }
+        Saving { nodes, inside, data, packed: Box::new(packed) }
     }
 
     /// Saves a node, and all that is below it, in the directory `saved` under `name` or a free name like it. Files share their data
@@ -80,7 +90,8 @@ impl<'a> Saving<'a> {
         match state.data {
             DataPlace::Replica(number) => fs::hard_link(self.data.join(local_name(number)), path)?,
             DataPlace::None => fs::File::create(path)?.set_len(state.size)?,
-            DataPlace::BelowOnly | DataPlace::Outside | DataPlace::Packed(_) => {
+            DataPlace::Packed(number) => fs::write(path, (self.packed)(number)?)?,
+            DataPlace::BelowOnly | DataPlace::Outside => {
                 tracing::warn!(path = %path.display(), "only the global store has the content of this file");
                 return Ok(());
             }

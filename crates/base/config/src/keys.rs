@@ -76,7 +76,7 @@ impl fmt::Display for KeyError {
 impl std::error::Error for KeyError {}
 
 /// Planned keys, which are rejected rather than ignored.
-pub(crate) const ABSENT: [&str; 3] = ["small_file", "hot_extents", "redundancy"];
+pub(crate) const ABSENT: [&str; 2] = ["hot_extents", "redundancy"];
 
 /// Largest edit distance at which a mistyped key is answered with a suggestion.
 const TYPO_DISTANCE_MAX: usize = 3;
@@ -216,6 +216,16 @@ fn read_streams(text: &str) -> Result<usize, String> {
     streams.ok_or_else(|| format!("`{text}` is not a number from 1 to {STREAMS_MAX}"))
 }
 
+/// Largest `small_file`, in bytes: what a segment of the burst buffer takes as one object.
+const SMALL_FILE_MAX: u64 = 1 << 20;
+
+fn read_small_file(text: &str) -> Result<u64, String> {
+    match parse_size(text)? {
+        bytes if bytes <= SMALL_FILE_MAX => Ok(bytes),
+        _ => Err(format!("`{text}` is more than {}", format_size(SMALL_FILE_MAX))),
+    }
+}
+
 fn read_rate(text: &str) -> Result<u64, String> {
     if text == "unlimited" {
         return Ok(0);
@@ -336,6 +346,9 @@ keys! {
     "name_streams": "COUNT" = "32",
         "most requests at a time that bring names of a delegated directory to the global store",
         functions(name_streams, read_streams, |streams: usize| streams.to_string());
+    "small_file": "N" = "256KiB",
+        "size, of 1MiB at most, up to which files of a delegated directory lie many to a file in the burst buffer, once nobody has changed anything in it for some seconds; 0: each keeps a file of its own",
+        functions(small_file_bytes, read_small_file, format_size);
     "rate": "unlimited|N/s" = "unlimited",
         "most bytes a second that are staged out",
         functions(rate_bytes_per_s, read_rate, write_rate);

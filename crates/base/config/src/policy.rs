@@ -192,6 +192,8 @@ pub struct Policy {
     pub name_streams: usize,
     /// `delegate_order`: true for `strict`, false for `batch`.
     pub delegate_strict: bool,
+    /// `small_file`: most bytes of a file of a delegated directory that is packed with others; 0: none is.
+    pub small_file_bytes: u64,
 }
 
 impl Default for Policy {
@@ -222,6 +224,7 @@ impl Default for Policy {
             delegate: Delegate::Off,
             name_streams: 32,
             delegate_strict: false,
+            small_file_bytes: 256 << 10,
         }
     }
 }

@@ -32,6 +32,7 @@ metrics! {
         "Removed files whose synced data is kept until the global store has made the removal durable. They are counted in `files`.";
     DELEGATED_TREES = "delegated_trees", Count, Stable, "Delegated directories, without those below them.";
     WAITING_NAMES = "waiting_names", Files, Stable, "Files and directories of delegated directories of which the global store lacks changes. Counted in `dirty`.";
+    PACKED_FILES = "packed_files", Files, Stable, "Small files of delegated directories that lie many to a file of the burst buffer. Counted in `files`.";
     OPEN = "open", Files, Stable, "Open files.";
     HANDLES = "handles", Count, Internal, "Open file descriptions.";
     DIRTY_BYTES = "dirty_bytes", Bytes, Stable, "Sizes of the replicas that wait for their stage-out, holes included.";

@@ -39,6 +39,9 @@ pub struct Status {
     /// Files and directories of delegated trees of which the global store lacks changes. Counted in `dirty`.
     #[serde(default)]
     pub waiting_names: u64,
+    /// Small files of delegated trees that lie many to a file. Counted in `files`.
+    #[serde(default)]
+    pub packed_files: u64,
     /// Number of open files.
     pub open: u64,
     /// Number of open file descriptions.

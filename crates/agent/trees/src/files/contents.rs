@@ -13,7 +13,7 @@ use types::{ByteRange, Step};
 
 use super::directory::{LocalFile, UNWRITTEN, times_with};
 use super::limits::{COPY_BYTES, WITHOUT_HOLES_BYTES};
-use super::node::Place;
+use super::node::{Place, Source};
 use super::{Shared, TreeHandle};
 
 /// The bytes of a tree's files for the global store.
@@ -25,8 +25,10 @@ impl Contents for LocalContents {
         let handle = TreeHandle::open(&self.0, node, &how, &|| false)?;
         // A write that is not noted yet may be missing in the copy.
         handle.open.using.lock().copied = true;
-        let fd = handle.open.fd(self.0.place())?;
-        copy_out(&fd, into)
+        match handle.open.source(self.0.place())? {
+            Source::Local(fd) => copy_out(&fd, into),
+            Source::Packed(packed) => write_out(&packed.bytes()?, into),
+        }
     }
 }
 
@@ -99,6 +101,17 @@ fn copy_out(fd: &OwnedFd, into: &dyn StoreFile) -> io::Result<()> {
     }
     if into.attributes()?.fingerprint.size != size {
         into.set_len(size)?;
+    }
+    Ok(())
+}
+
+/// Writes the whole content of a file of the global store.
+fn write_out(bytes: &[u8], into: &dyn StoreFile) -> io::Result<()> {
+    if !bytes.is_empty() {
+        into.write_at(bytes, 0)?;
+    }
+    if into.attributes()?.fingerprint.size != bytes.len() as u64 {
+        into.set_len(bytes.len() as u64)?;
     }
     Ok(())
 }

@@ -11,14 +11,15 @@ use std::sync::{Arc, OnceLock};
 
 use concurrency::Mutex;
 use data_store::{ReadyObserver, RemovalObserver};
-use global_store::posix::lease::{self, Nobody};
+use delegation::DataPlace;
 use global_store::posix::reopen_as_path;
 use rustix::fs::{AtFlags, Dir, Mode, OFlags, Stat, Timespec, Timestamps, UTIME_OMIT};
 use rustix::io::Errno;
 use types::{Step, Timestamp, Version};
 
 use super::keeper::{self, Chore};
-use super::limits::{READY_FILLED, READY_LOW, READY_MAX};
+use super::limits::{READY_FILLED, READY_LOW};
+use super::packs::Packs;
 
 /// Time of the last write of a local file that nobody has written since it was settled. Programs never see it.
 pub(super) const UNWRITTEN: Timestamp = Timestamp { seconds: 1, nanos: 0 };
@@ -34,9 +35,11 @@ static NEXT_NUMBER: AtomicU64 = AtomicU64::new(0);
 /// The local files of one tree.
 pub(super) struct LocalDirectory {
     path: PathBuf,
-    fd: OwnedFd,
+    pub(super) fd: OwnedFd,
+    /// The pack beside the directory.
+    pub packs: Packs,
     /// Whether files were made whose names are not synced yet.
-    has_new_names: AtomicBool,
+    pub(super) has_new_names: AtomicBool,
     /// Held while names are synced.
     syncing: Mutex<()>,
     /// Called before each removal.
@@ -46,15 +49,17 @@ pub(super) struct LocalDirectory {
     /// Files that there are.
     count: AtomicU64,
     /// Files that are about to be dropped.
-    dropping: AtomicU64,
-    /// Files that are dropped once the log is durable up to a sequence, which comes first.
-    dropped: Mutex<VecDeque<(u64, u64)>>,
+    pub(super) dropping: AtomicU64,
+    /// Data that is dropped once the log is durable up to a sequence, which comes first.
+    pub(super) dropped: Mutex<VecDeque<(u64, DataPlace)>>,
     /// Empty files that count as unwritten. Nobody else has them open or mapped.
-    ready: Mutex<Vec<LocalFile>>,
+    pub(super) ready: Mutex<Vec<LocalFile>>,
+    /// More such files, by their numbers.
+    pub(super) spare: Mutex<Vec<u64>>,
     /// Ready files whose numbers nodes have got, and which are about to be opened.
     reserved: Mutex<HashMap<u64, LocalFile>>,
     /// Held while files are made ready and dropped. True: the directory is not used any more.
-    closed: Mutex<bool>,
+    pub(super) closed: Mutex<bool>,
     /// Whether files are going to be made ready.
     is_filling: AtomicBool,
 }
@@ -86,6 +91,11 @@ fn number_of(name: &[u8]) -> Option<u64> {
     is_ours.then(|| u64::from_str_radix(std::str::from_utf8(name).ok()?, 16).ok())?
 }
 
+/// Returns the directory of the pack that belongs to a directory of local files.
+pub fn pack_of(data: &Path) -> PathBuf {
+    data.with_file_name("pack")
+}
+
 /// Returns the time of the last write.
 pub(super) fn mtime_of(stat: &Stat) -> Timestamp {
     Timestamp { seconds: stat.st_mtime, nanos: stat.st_mtime_nsec as u32 }
@@ -97,6 +107,11 @@ pub(super) fn times_with(mtime: Timestamp) -> Timestamps {
         last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT as _ },
         last_modification: Timespec { tv_sec: mtime.seconds, tv_nsec: mtime.nanos.into() },
     }
+}
+
+/// Returns a number that no content ever had.
+pub(super) fn next_number() -> u64 {
+    NEXT_NUMBER.fetch_add(1, Ordering::AcqRel)
 }
 
 /// Makes all later numbers of this process larger than `last`, and than all of earlier seconds.
@@ -113,6 +128,7 @@ impl LocalDirectory {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(io::Error::from);
         let fd = fd.step("open the directory of a tree's files")?;
+        let packs = Packs::open(pack_of(path)).step("open the pack of a tree's small files")?;
         let mut numbers = Vec::new();
         for entry in Dir::read_from(&fd)? {
             numbers.extend(number_of(entry?.file_name().to_bytes()));
@@ -121,6 +137,7 @@ impl LocalDirectory {
         let directory = LocalDirectory {
             path: path.to_owned(),
             fd,
+            packs,
             has_new_names: AtomicBool::new(true),
             syncing: Mutex::default(),
             removals: OnceLock::new(),
@@ -129,6 +146,7 @@ impl LocalDirectory {
             dropping: AtomicU64::new(0),
             dropped: Mutex::default(),
             ready: Mutex::default(),
+            spare: Mutex::default(),
             reserved: Mutex::default(),
             closed: Mutex::new(false),
             is_filling: AtomicBool::new(false),
@@ -144,7 +162,8 @@ impl LocalDirectory {
     /// Number of files that have the data of a node.
     pub fn len(&self) -> u64 {
         let _filling = self.closed.lock();
-        let unused = self.ready.lock().len() as u64 + self.dropping.load(Ordering::Relaxed);
+        let empty = self.ready.lock().len() + self.spare.lock().len();
+        let unused = empty as u64 + self.dropping.load(Ordering::Relaxed);
         self.count.load(Ordering::Relaxed).saturating_sub(unused)
     }
 
@@ -162,7 +181,12 @@ impl LocalDirectory {
         if left < READY_LOW && !self.is_filling.swap(true, Ordering::AcqRel) {
             keeper::give(Chore::Fill(Arc::clone(self)));
         }
-        file
+        file.or_else(|| self.take_spare()?.ok())
+    }
+
+    fn take_spare(&self) -> Option<io::Result<LocalFile>> {
+        let number = self.spare.lock().pop()?;
+        Some(self.find(number).map(|file| LocalFile { is_new: true, ..file }))
     }
 
     /// Chooses the file of a node that is about to be made; `None` if there is none ready. [`claim`](LocalDirectory::claim) or
@@ -189,7 +213,7 @@ impl LocalDirectory {
         self.is_filling.store(false, Ordering::Release);
         let closed = self.closed.lock();
         while !*closed && self.ready.lock().len() < READY_FILLED {
-            match self.create() {
+            match self.take_spare().unwrap_or_else(|| self.create()) {
                 Ok(file) => self.keep_ready(file),
                 // Who needs a file makes one, and is told.
                 Err(_) => return,
@@ -204,10 +228,12 @@ impl LocalDirectory {
         if let Some(tell) = self.removals.get() {
             ready.iter().for_each(|file| tell(Version(file.number)));
         }
+        self.spare.lock().clear();
+        self.packs.close();
     }
 
     /// Keeps a file for the next node. Tells of it before, so that whoever takes the file finds it registered.
-    fn keep_ready(&self, file: LocalFile) {
+    pub(super) fn keep_ready(&self, file: LocalFile) {
         if let Some(tell) = self.readied.get() {
             // Programs' reads move no time here, whatever the policy says.
             tell(Version(file.number), None, file.path.as_fd());
@@ -216,7 +242,7 @@ impl LocalDirectory {
     }
 
     fn create(&self) -> io::Result<LocalFile> {
-        let number = NEXT_NUMBER.fetch_add(1, Ordering::AcqRel);
+        let number = next_number();
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let fd = rustix::fs::openat(&self.fd, name_of(number), flags, Mode::RUSR | Mode::WUSR)?;
         self.count.fetch_add(1, Ordering::Relaxed);
@@ -261,69 +287,6 @@ impl LocalDirectory {
         }
     }
 
-    /// Drops a file of which nobody will ask any more, under its number. It keeps its content until the log is durable up to `after`:
-    /// a crash of the machine may give it back to a node.
-    pub fn drop_file(&self, number: u64, after: u64) {
-        drop(self.claim(number));
-        self.dropping.fetch_add(1, Ordering::Relaxed);
-        self.dropped.lock().push_back((after, number));
-    }
-
-    /// Drops files that have waited for the log, which is durable up to `upto`. Nobody waits for that, unless too many do.
-    pub fn names_synced(self: &Arc<LocalDirectory>, upto: u64) {
-        loop {
-            let next = self.dropped.lock().pop_front_if(|(after, _)| *after <= upto);
-            let Some((_, number)) = next else { return };
-            if !keeper::give(Chore::Drop(Arc::clone(self), number)) {
-                self.drop_waiting(number);
-            }
-        }
-    }
-
-    /// Drops a file that has waited for that, unless the directory is not used any more: it is about to be removed.
-    pub fn drop_waiting(&self, number: u64) {
-        let closed = self.closed.lock();
-        if !*closed {
-            self.drop_now(number);
-        }
-        drop(closed);
-        self.dropping.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    /// Empties a file for a next node, or removes it.
-    fn drop_now(&self, number: u64) {
-        if let Some(tell) = self.removals.get() {
-            tell(Version(number));
-        }
-        if self.ready.lock().len() < READY_MAX
-            && let Ok(fd) = self.open_file(number)
-            // A mapping outlives the last close. Whoever has one would see the next file, and write it.
-            && lease::probe(fd.as_fd(), Nobody::Uses).unwrap_or(false)
-            // Nor has it a second name, under which it was saved.
-            && rustix::fs::fstat(&fd).is_ok_and(|stat| stat.st_nlink == 1)
-            && let Ok(emptied) = self.empty(number, fd)
-        {
-            return self.keep_ready(emptied);
-        }
-        self.remove(number);
-    }
-
-    /// Empties a file and gives it a new number. The old one may stand in what a crash of the machine leaves of the log.
-    fn empty(&self, number: u64, fd: OwnedFd) -> io::Result<LocalFile> {
-        rustix::fs::ftruncate(&fd, 0)?;
-        rustix::fs::futimens(&fd, &times_with(UNWRITTEN))?;
-        let new = NEXT_NUMBER.fetch_add(1, Ordering::AcqRel);
-        rustix::fs::renameat(&self.fd, name_of(number), &self.fd, name_of(new))?;
-        self.has_new_names.store(true, Ordering::Release);
-        let path = reopen_as_path(fd.as_fd());
-        if path.is_err() {
-            self.remove(new);
-        }
-        // Ext4 writes back a file that was cut to nothing at its next close (`auto_da_alloc`). That is this one.
-        drop(fd);
-        Ok(LocalFile { number: new, path: Arc::new(path?), is_new: true })
-    }
-
     /// Removes a file that the kernel has no registration of. One that cannot be removed stays until the tree is opened again.
     pub fn remove(&self, number: u64) {
         match rustix::fs::unlinkat(&self.fd, name_of(number), AtFlags::empty()) {
@@ -355,6 +318,7 @@ impl LocalDirectory {
 
 #[cfg(test)]
 mod tests {
+    use super::super::limits::READY_MAX;
     use super::*;
 
     fn open(path: &Path) -> (Arc<LocalDirectory>, Vec<u64>) {
@@ -417,7 +381,11 @@ mod tests {
         assert!(directory.claim(number).is_some_and(|file| file.is_new) && directory.claim(number).is_none());
         let many: Vec<_> = (0..READY_MAX + 3).map(|_| directory.create().unwrap()).collect();
         many.into_iter().for_each(|file| directory.drop_now(file.number));
+        let spare = directory.spare.lock().clone();
         assert_eq!(directory.ready.lock().len(), READY_MAX);
+        directory.ready.lock().clear();
+        directory.fill();
+        assert!(directory.ready.lock().iter().all(|file| file.is_new && spare.contains(&file.number)));
         directory.close();
         directory.fill();
         assert!(directory.reserve().is_none());

@@ -12,12 +12,12 @@ use data_store::{
 use delegation::NodeNumber;
 use rustix::fs::{FallocateFlags, SeekFrom};
 use rustix::io::{Errno, IoSlice, ReadWriteFlags};
-use types::{ByteRange, Step, Timestamp, Version};
+use types::{ByteRange, Step, Timestamp};
 
 use super::Shared;
 use super::contents::{read_full, write_full};
 use super::directory::times_with;
-use super::node::OpenNode;
+use super::node::{OpenNode, Source};
 
 /// One open file description. Dropping it releases the file.
 pub(super) struct TreeHandle {
@@ -28,7 +28,6 @@ pub(super) struct TreeHandle {
     writes: bool,
     /// Whether the program may map the file and write it so.
     may_map: bool,
-    version: Version,
 }
 
 impl TreeHandle {
@@ -40,11 +39,10 @@ impl TreeHandle {
         interrupted: &dyn Fn() -> bool,
     ) -> io::Result<TreeHandle> {
         let (shared, open) = (Arc::clone(shared), shared.table.enter(node));
-        let (policy, version) = (Arc::clone(&how.policy), Version(0));
+        let policy = Arc::clone(&how.policy);
         // From here on, an error releases the file.
-        let mut handle = TreeHandle { shared, open, policy, writes: false, may_map: how.may_map, version };
+        let mut handle = TreeHandle { shared, open, policy, writes: false, may_map: how.may_map };
         handle.open.prepare(handle.shared.place(), how, interrupted)?;
-        handle.version = handle.open.version()?;
         if how.write || how.truncate {
             let ended = handle.shared.ended.read();
             if *ended {
@@ -64,16 +62,22 @@ impl TreeHandle {
         Ok(handle)
     }
 
-    fn to_write(&self) -> io::Result<Arc<OwnedFd>> {
+    fn source(&self) -> io::Result<Source> {
+        self.open.source(self.shared.place())
+    }
+
+    /// Returns the local file, which a packed file becomes now. `truncates`: nobody needs the content.
+    fn to_write(&self, truncates: bool) -> io::Result<Arc<OwnedFd>> {
         if !self.writes {
             return Err(Errno::BADF.into());
         }
+        self.open.make_local(self.shared.place(), truncates)?;
         self.open.fd(self.shared.place())
     }
 
     /// Appends in one call, so that no append of the kernel comes in between. Returns how much found room.
     fn append(&self, data: &[u8]) -> io::Result<WriteResult> {
-        let fd = self.to_write()?;
+        let fd = self.to_write(false)?;
         let _appending = self.open.appending.lock();
         loop {
             // With this offset the position of the descriptor says afterwards where the bytes went.
@@ -89,7 +93,7 @@ impl TreeHandle {
     }
 
     fn write(&self, data: &[u8], offset: u64, at: Option<Timestamp>) -> io::Result<WriteResult> {
-        let fd = self.to_write()?;
+        let fd = self.to_write(false)?;
         write_full(&fd, data, offset)?;
         if let Some(at) = at {
             rustix::fs::futimens(&fd, &times_with(at))?;
@@ -99,22 +103,40 @@ impl TreeHandle {
 
     /// Makes everything survive a crash of the machine: the content, its name here, and what the tree says of the file.
     fn sync_all(&self, data_only: bool) -> io::Result<()> {
-        let fd = self.open.fd(self.shared.place())?;
-        let synced = if data_only { rustix::fs::fdatasync(&fd) } else { rustix::fs::fsync(&fd) };
-        synced.map_err(io::Error::from).step("sync the local file")?;
-        self.shared.directory.sync_names()?;
+        match self.source()? {
+            Source::Local(fd) => {
+                let synced = if data_only { rustix::fs::fdatasync(&fd) } else { rustix::fs::fsync(&fd) };
+                synced.map_err(io::Error::from).step("sync the local file")?;
+                self.shared.directory.sync_names()?;
+            }
+            Source::Packed(_) => self.shared.directory.packs.sync().step("sync the packed file")?,
+        }
         self.open.using.lock().settle(self.shared.place(), self.open.number, false)?;
         self.shared.sync_log()
     }
 }
 
+/// Finds data, the hole or the end of a packed file, which is all data.
+fn seek_packed(size: u64, offset: u64, what: SeekFor) -> io::Result<u64> {
+    match what {
+        SeekFor::End => Ok(size),
+        _ if offset >= size => Err(Errno::NXIO.into()),
+        SeekFor::Data => Ok(offset),
+        SeekFor::Hole => Ok(size),
+    }
+}
+
 impl OpenData for TreeHandle {
     fn data(&self) -> DataVersion {
-        DataVersion { content: Arc::clone(&self.open) as _, is_current: true, replica: Some(self.version), steady: None }
+        let (replica, steady) = self.open.versions();
+        DataVersion { content: Arc::clone(&self.open) as _, is_current: true, replica, steady }
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        read_full(&self.open.fd(self.shared.place())?, buffer, offset).step("read the local file")
+        match self.source()? {
+            Source::Local(fd) => read_full(&fd, buffer, offset).step("read the local file"),
+            Source::Packed(packed) => packed.read_at(buffer, offset).step("read the packed file"),
+        }
     }
 
     fn read_in_place(&self, range: ByteRange, wanted: InPlaceAs) -> Option<InPlace> {
@@ -122,7 +144,7 @@ impl OpenData for TreeHandle {
             return None;
         }
         // Errors are reported by an ordinary read.
-        let fd = self.open.fd(self.shared.place()).ok()?;
+        let Source::Local(fd) = self.source().ok()? else { return None };
         let size = rustix::fs::fstat(&fd).ok()?.st_size as u64;
         Some(InPlace::File(fd, size.saturating_sub(range.start).min(range.len()) as usize))
     }
@@ -142,17 +164,20 @@ impl OpenData for TreeHandle {
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        let fd = self.to_write()?;
+        let fd = self.to_write(len == 0)?;
         Ok(rustix::fs::ftruncate(&fd, len)?)
     }
 
     fn fallocate(&self, mode: u32, offset: u64, len: u64) -> io::Result<()> {
-        let fd = self.to_write()?;
+        let fd = self.to_write(false)?;
         Ok(rustix::fs::fallocate(&fd, FallocateFlags::from_bits_retain(mode), offset, len)?)
     }
 
     fn seek(&self, offset: u64, what: SeekFor) -> io::Result<u64> {
-        let fd = self.open.fd(self.shared.place())?;
+        let fd = match self.source()? {
+            Source::Local(fd) => fd,
+            Source::Packed(packed) => return seek_packed(packed.len(), offset, what),
+        };
         let from = match what {
             SeekFor::End => return Ok(rustix::fs::fstat(&fd)?.st_size as u64),
             SeekFor::Data => SeekFrom::Data(offset),

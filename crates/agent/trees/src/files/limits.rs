@@ -29,3 +29,14 @@ pub const LOOK_AGAIN_AFTER: Duration = Duration::from_secs(1);
 pub const MAPPED_WAITING: usize = 512;
 /// Size up to which a closed file counts as one without holes.
 pub const WITHOUT_HOLES_BYTES: u64 = 64 << 10;
+/// Emptied local files without descriptors that are kept beyond the ready ones. Where many inodes were removed within the last minutes,
+/// ext4 looks long for one that it may use again.
+pub const SPARE_MAX: usize = 32_768;
+/// Bytes of a file above which it is never packed: what a segment takes as one object.
+pub const PACKED_BYTES_MAX: u64 = segments::limits::OBJECT_BYTES_MAX;
+/// Bytes of one segment of a pack. A small tree reserves no more while it is packed, and a terabyte takes 65,536 descriptors.
+pub const PACK_SEGMENT_BYTES: u64 = 16 << 20;
+/// Closed files that are remembered for the pack. If there are more, all nodes are looked at.
+pub const PACK_QUEUE_MAX: usize = 1 << 18;
+/// Steps of the compaction of a pack at once.
+pub const COMPACTED_AT_ONCE: usize = 8;

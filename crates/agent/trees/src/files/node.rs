@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicU32;
 
 use concurrency::{Mutex, MutexGuard};
 use data_store::{OpenHow, Overlay};
-use delegation::{BelowState, DataPlace, DelegatedTree, NodeNumber, NotedContent};
+use delegation::{DataPlace, DelegatedTree, NodeNumber, NotedContent};
 use global_store::posix::lease::{self, Nobody};
 use rustix::fs::Stat;
 use rustix::io::Errno;
@@ -20,14 +20,15 @@ use types::{HasErrno, Step, Timestamp, Version};
 use super::contents;
 use super::directory::{LocalDirectory, LocalFile, UNWRITTEN, mtime_of, times_with};
 use super::limits;
+use super::packs::PackedFile;
 
 /// A regular file while somebody has it open. All its handles share one descriptor.
 pub(super) struct OpenNode {
     pub number: NodeNumber,
     /// Handles, changed under the lock of the table.
     pub handles: AtomicU32,
-    /// Held while the local file is made.
-    making: Mutex<()>,
+    /// Held while the local file is made, or given up.
+    pub(super) making: Mutex<()>,
     pub using: Mutex<NodeUse>,
     /// Held by an append, which needs the position of the descriptor for writing.
     pub appending: Mutex<()>,
@@ -37,6 +38,8 @@ pub(super) struct OpenNode {
 #[derive(Default)]
 pub(super) struct NodeUse {
     pub local: Option<LocalFile>,
+    /// The content in the pack, while nobody needs a local file.
+    pub packed: Option<PackedFile>,
     /// The local file, open for reading and writing, once that was needed.
     fd: Option<Arc<OwnedFd>>,
     /// Handles that may write, and one for the kernel while `is_mapped`.
@@ -47,10 +50,22 @@ pub(super) struct NodeUse {
     is_mapped: bool,
     /// Whether the last name is gone.
     pub unlinked: bool,
+    /// Whether the data was dropped, although the node may still say where it was.
+    pub is_dropped: bool,
+    /// Whether the local file is new or was written, so that it may go into the pack after the last close.
+    pub may_pack: bool,
     /// Size and time of the local file that the tree has got since the first open for writing.
     noted: Option<(u64, Timestamp)>,
     /// Whether bytes were copied to the global store since then, so that a write within one tick of the clock could be missed.
     pub copied: bool,
+}
+
+/// Place from which an open file is read.
+pub(super) enum Source {
+    /// The local file.
+    Local(Arc<OwnedFd>),
+    /// The pack.
+    Packed(PackedFile),
 }
 
 /// The tree and the local files to which an open file belongs.
@@ -63,7 +78,12 @@ pub(super) struct Place<'a> {
 impl Place<'_> {
     /// Drops a file of which nobody will ask any more, once the log has durably that no node has it.
     pub fn drop_file(self, number: u64) {
-        self.directory.drop_file(number, self.tree.log().end());
+        self.drop_data(DataPlace::Replica(number));
+    }
+
+    /// Drops data that was in this place, as [`drop_file`](Place::drop_file) does.
+    pub fn drop_data(self, data: DataPlace) {
+        self.directory.drop_data(data, self.tree.log().end());
     }
 }
 
@@ -81,12 +101,39 @@ impl OpenNode {
     /// Opens or makes the local file, unless another open has done that. The log has its number before this returns.
     pub fn prepare(&self, place: Place<'_>, how: &OpenHow, interrupted: &dyn Fn() -> bool) -> io::Result<()> {
         let _making = self.wait_for_maker(interrupted)?;
-        if self.using.lock().local.is_some() {
+        {
+            let using = self.using.lock();
+            if using.local.is_some() || using.packed.is_some() && !how.truncate {
+                return Ok(());
+            }
+        }
+        if !how.truncate
+            && let Some(packed) = self.find_packed(place)?
+        {
+            self.using.lock().packed = Some(packed);
             return Ok(());
         }
         let file = self.find_or_make(place, how, interrupted)?;
-        self.using.lock().local = Some(file);
+        let mut using = self.using.lock();
+        using.may_pack |= file.is_new;
+        // From here on, those who read the pack read the local file as well.
+        (using.local, using.packed) = (Some(file), None);
         Ok(())
+    }
+
+    /// Finds the content of a file that is in the pack. Whoever writes it makes it a local file first.
+    fn find_packed(&self, Place { tree, directory }: Place<'_>) -> io::Result<Option<PackedFile>> {
+        match tree.content(self.number) {
+            None => Err(Errno::NOENT.into()),
+            Some(NotedContent { place: DataPlace::Packed(number), has_name, .. }) => {
+                // Whoever dropped the last handle after the last name has dropped the data.
+                if !has_name {
+                    return Err(Errno::NOENT.into());
+                }
+                directory.packs.find(number).map(Some).ok_or(Errno::IO.into()).step("find the packed file")
+            }
+            Some(_) => Ok(None),
+        }
     }
 
     fn wait_for_maker(&self, interrupted: &dyn Fn() -> bool) -> io::Result<MutexGuard<'_, ()>> {
@@ -122,7 +169,11 @@ impl OpenNode {
             DataPlace::None => self.make(place, content.size)?,
             DataPlace::BelowOnly if how.truncate => directory.take()?,
             DataPlace::BelowOnly => contents::copy_in(place, self.number, content.size, interrupted)?,
-            DataPlace::Packed(_) | DataPlace::Outside => return Err(Errno::IO.into()),
+            DataPlace::Packed(_) if !content.has_name && self.using.lock().packed.is_none() => {
+                return Err(Errno::NOENT.into());
+            }
+            DataPlace::Packed(number) => return self.unpack(place, number, how.truncate),
+            DataPlace::Outside => return Err(Errno::IO.into()),
         };
         match tree.set_place(self.number, DataPlace::Replica(file.number)) {
             Ok(()) => Ok(file),
@@ -154,12 +205,13 @@ impl OpenNode {
     pub fn begin_writing(&self, place: Place<'_>) -> io::Result<()> {
         let mut using = self.using.lock();
         if using.writers == 0 {
-            let local = using.local.as_mut().ok_or(Errno::IO)?;
-            if !std::mem::take(&mut local.is_new) {
+            let is_old = using.local.as_mut().is_some_and(|local| !std::mem::take(&mut local.is_new));
+            if is_old {
                 using.settle(place, self.number, false)?;
                 using.mark(place)?;
             }
             (using.noted, using.copied) = (None, false);
+            using.may_pack |= using.local.is_some();
         }
         using.writers += 1;
         Ok(())
@@ -199,29 +251,20 @@ impl OpenNode {
         self.using.lock().is_mapped
     }
 
-    /// Returns the number of the local file.
-    pub fn version(&self) -> io::Result<Version> {
-        Ok(Version(self.using.lock().local.as_ref().ok_or(Errno::IO)?.number))
+    /// Returns the number of the local file, and that of the content in the pack: one of both.
+    pub fn versions(&self) -> (Option<Version>, Option<Version>) {
+        let using = self.using.lock();
+        let local = using.local.as_ref().map(|local| Version(local.number));
+        (local, using.packed.as_ref().map(|packed| Version(packed.number)))
     }
 
-    /// Drops the local file, if nobody has opened it and the global store has all of it.
-    pub fn evict(&self, place: Place<'_>) -> io::Result<bool> {
-        let tree = place.tree;
-        // Whoever opens the file meanwhile waits, and copies it again.
-        let _making = self.making.lock();
-        if self.using.lock().local.is_some() {
-            return Ok(false);
+    /// Returns where the bytes are to be read.
+    pub fn source(&self, place: Place<'_>) -> io::Result<Source> {
+        let mut using = self.using.lock();
+        match &using.packed {
+            Some(packed) => Ok(Source::Packed(packed.clone())),
+            None => Ok(Source::Local(using.fd(place)?)),
         }
-        let Some(content) = tree.content(self.number) else { return Ok(false) };
-        let DataPlace::Replica(number) = content.place else { return Ok(false) };
-        let is_below = matches!(tree.state(self.number), Some(state)
-            if matches!(&state.below, BelowState::At(copy) if copy.identity.is_some()));
-        if content.is_pending || !content.has_name || !is_below {
-            return Ok(false);
-        }
-        tree.set_place(self.number, DataPlace::BelowOnly)?;
-        place.drop_file(number);
-        Ok(true)
     }
 
     /// Notes that the last name may be gone. Drops the data if nobody has the file open.
@@ -231,22 +274,20 @@ impl OpenNode {
         let mut using = self.using.lock();
         let content = place.tree.content(self.number);
         using.unlinked = content.is_none_or(|content| !content.has_name);
-        if using.unlinked
-            && making.is_some()
-            && using.local.is_none()
-            && let Some(DataPlace::Replica(number)) = content.map(|content| content.place)
-        {
-            place.drop_file(number);
+        if using.unlinked && making.is_some() && using.is_unused() {
+            using.is_dropped = true;
+            content.iter().for_each(|content| place.drop_data(content.place));
         }
     }
 
-    /// Notes that the tree has dropped the node, whose data is in the local file `number`. Drops that if nobody has it open.
-    pub fn dropped(&self, place: Place<'_>, number: u64) {
+    /// Notes that the tree has dropped the node, with this place of its data. Drops that if nobody has it open.
+    pub fn dropped(&self, place: Place<'_>, data: DataPlace) {
         let making = self.making.try_lock();
         let mut using = self.using.lock();
         using.unlinked = true;
-        if making.is_some() && using.local.is_none() {
-            place.drop_file(number);
+        if making.is_some() && using.is_unused() {
+            using.is_dropped = true;
+            place.drop_data(data);
         }
     }
 
@@ -262,6 +303,11 @@ impl OpenNode {
 }
 
 impl NodeUse {
+    /// Whether nobody has opened the data.
+    pub fn is_unused(&self) -> bool {
+        self.local.is_none() && self.packed.is_none()
+    }
+
     fn fd(&mut self, Place { directory, .. }: Place<'_>) -> io::Result<Arc<OwnedFd>> {
         if self.fd.is_none() {
             let number = self.local.as_ref().ok_or(Errno::IO)?.number;

@@ -1,10 +1,11 @@
-//! The opening of local files: those of a killed agent are brought into the tree, others are removed.
+//! The opening of local files and the pack: what a killed agent has left is brought into the tree, the rest is removed.
 
 use std::collections::HashSet;
 use std::io;
 use std::path::Path;
 
 use delegation::{BelowState, DataPlace, DelegatedTree, NodeKind, NodeNumber, NodeState};
+use rustix::fs::Stat;
 use types::Timestamp;
 
 use super::directory::{LocalDirectory, UNWRITTEN, mtime_of, name_of};
@@ -12,28 +13,46 @@ use super::directory::{LocalDirectory, UNWRITTEN, mtime_of, name_of};
 /// Findings of an opening of a tree's files.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FilesReport {
-    /// Local files that are in use.
+    /// Files that the burst buffer has, packed ones among them.
     pub files: usize,
+    /// Packed files.
+    pub packed: usize,
     /// Files that were written while the last agent died, and whose size and time the tree has got now.
     pub settled: usize,
-    /// Local files that no node referred to. They were removed.
+    /// Files that a crash of the machine has taken from the pack, and whose local files count again.
+    pub returned: usize,
+    /// Local files and objects of the pack that no node referred to. They were removed.
     pub removed: usize,
-    /// Nodes whose local file is missing, although the global store lacks its data. They are empty now.
+    /// Nodes whose data is missing here and in the global store. They are empty now.
     pub lost: Vec<NodeNumber>,
-    /// Nodes whose local file is missing, and whose data the global store has.
+    /// Nodes whose data is missing here, and which the global store has.
     pub below: usize,
 }
 
-/// Compares the local files with the tree, and makes both agree.
+/// Compares the local files and the pack with the tree, and makes all agree.
 pub(super) fn agree(directory: &LocalDirectory, found: Vec<u64>, tree: &DelegatedTree) -> io::Result<FilesReport> {
     let (mut unused, mut report) = (HashSet::<u64>::from_iter(found), FilesReport::default());
+    let mut packed = HashSet::new();
     for state in tree.states() {
-        let DataPlace::Replica(number) = state.data else { continue };
+        let (DataPlace::Replica(number) | DataPlace::Packed(number)) = state.data else { continue };
         directory.pass(number);
         if state.kind != NodeKind::File || state.names.is_empty() {
             continue;
         }
-        if unused.remove(&number) {
+        let is_packed = matches!(state.data, DataPlace::Packed(_));
+        if is_packed && directory.packs.find(number).is_some_and(|object| object.len() == state.size) {
+            packed.insert(number);
+            report.files += 1;
+            continue;
+        }
+        // The log's record was durable before the object. Until both are, nobody touches the local file.
+        let is_whole = |stat: &Stat| !is_packed || stat.st_size as u64 == state.size;
+        if unused.contains(&number) && directory.stat(number)?.as_ref().is_some_and(is_whole) {
+            if is_packed {
+                tree.set_place(state.number, DataPlace::Replica(number))?;
+                report.returned += 1;
+            }
+            unused.remove(&number);
             report.files += 1;
             report.settled += usize::from(settle(directory, tree, &state, number)?);
         } else if state.stamp == 0 && matches!(&state.below, BelowState::At(copy) if copy.identity.is_some()) {
@@ -44,7 +63,8 @@ pub(super) fn agree(directory: &LocalDirectory, found: Vec<u64>, tree: &Delegate
             report.lost.push(state.number);
         }
     }
-    report.removed = unused.len();
+    report.packed = packed.len();
+    report.removed = unused.len() + directory.packs.retain(&packed);
     unused.into_iter().for_each(|number| directory.remove(number));
     Ok(report)
 }

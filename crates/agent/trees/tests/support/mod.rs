@@ -5,12 +5,12 @@
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use data_store::{OpenData, OpenHow, WriteWhere};
 use delegation::log::MountedLogDirectory;
-use delegation::{DelegatedTree, DelegationSettings, FilesBelow, Moment, NodeKind, NodeNumber, NodeState};
+use delegation::{DataPlace, DelegatedTree, DelegationSettings, FilesBelow, Moment, NodeKind, NodeNumber, NodeState};
 use global_store::{Access, StoreAttributes, StoreFile};
 use namespace::{Attributes, Caller, FileAttributes, FileSystemSpace, Inode, NameKind, Names, NewFile, NewMode};
 use testkit::TempTree;
@@ -107,9 +107,21 @@ impl FilesBelow for MemoryBelow {
     }
 }
 
+/// The directory of a bed.
+pub struct Scratch {
+    root: PathBuf,
+    kept: Option<TempTree>,
+}
+
+impl Scratch {
+    pub fn path(&self, relative: &str) -> PathBuf {
+        self.root.join(relative)
+    }
+}
+
 /// One opening of a tree with its files.
 pub struct Bed {
-    pub scratch: Arc<TempTree>,
+    pub scratch: Arc<Scratch>,
     pub below: Arc<MemoryBelow>,
     pub tree: DelegatedTree,
     pub files: TreeFiles,
@@ -118,10 +130,11 @@ pub struct Bed {
 
 impl Bed {
     pub fn new() -> Bed {
-        Bed::on(Arc::new(TempTree::new()), Arc::default())
+        let kept = TempTree::new();
+        Bed::on(Arc::new(Scratch { root: kept.root().to_owned(), kept: Some(kept) }), Arc::default())
     }
 
-    fn on(scratch: Arc<TempTree>, below: Arc<MemoryBelow>) -> Bed {
+    fn on(scratch: Arc<Scratch>, below: Arc<MemoryBelow>) -> Bed {
         let root = NodeState::new(NodeNumber::ROOT, NodeKind::Directory, (0o755, 1000, 1000), Moment(0));
         let log = Box::new(MountedLogDirectory::new(scratch.path("log")).unwrap());
         let (tree, report) =
@@ -134,8 +147,30 @@ impl Bed {
     /// Forgets everything as the death of the agent does, and opens the tree again. Handles were forgotten before.
     pub fn killed(self) -> Bed {
         let (scratch, below) = (Arc::clone(&self.scratch), Arc::clone(&self.below));
+        // The system would take the lock of the pack from a process that died.
+        self.files.close();
         std::mem::forget(self);
         Bed::on(scratch, below)
+    }
+
+    /// Opens the tree in a directory that stays.
+    pub fn at(directory: &Path) -> Bed {
+        Bed::on(Arc::new(Scratch { root: directory.to_owned(), kept: None }), Arc::default())
+    }
+
+    /// Packs all that may be packed. Returns how many files were.
+    pub fn pack(&self) -> usize {
+        self.files.pack(256 << 10, usize::MAX >> 1).unwrap().packed
+    }
+
+    /// Path of a node's local file.
+    pub fn local(&self, number: NodeNumber) -> PathBuf {
+        match self.tree.content(number).unwrap().place {
+            DataPlace::Replica(local) | DataPlace::Packed(local) => {
+                self.scratch.path("data").join(format!("{local:016x}"))
+            }
+            place => panic!("{place:?}"),
+        }
     }
 
     /// Makes a file, and opens it as the program that made it.

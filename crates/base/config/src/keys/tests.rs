@@ -19,7 +19,7 @@ fn every_word_of_the_syntax_is_taken_and_written_back() {
             let text = match form {
                 "T" => "90s".to_string(),
                 "PERCENT" => "2.5%".to_string(),
-                "N" => "3MiB".to_string(),
+                "N" => "1MiB".to_string(),
                 "COUNT" => "7".to_string(),
                 _ => form.replace(":T", ":90s").replace(":N", ":3MiB").replace("N/s", "3MiB/s"),
             };
@@ -69,6 +69,7 @@ fn values_that_make_no_sense_are_refused() {
         ("unavailable", "never"),
         ("unavailable", "0s"),
         ("unavailable", "999ms"),
+        ("small_file", "1025KiB"),
     ] {
         let mut policy = Policy::default();
         assert!((key(name).unwrap().read)(&mut policy, value).is_err(), "{name}={value}");

@@ -7,6 +7,7 @@ mod holders;
 mod lease;
 mod lost;
 mod names;
+mod packed;
 mod room;
 
 use std::fs;
