@@ -1,6 +1,6 @@
 //! Figures of packing small files of a delegated tree, on the file system of a directory, which is given: time, inodes, bytes.
 //!
-//! `packed DIRECTORY [FILES] [CHURNED] [MODE...]`: a mode is `off`, `close` (packed at once, by a thread beside the program) or `quiet`
+//! `packed DIRECTORY [FILES] [CHURNED] [BYTES] [MODE...]`: a mode is `off`, `close` (packed at once, by a thread beside the program) or `quiet`
 //! (packed afterwards). CHURNED plain files are made and removed before each.
 
 use std::ffi::OsStr;
@@ -82,13 +82,13 @@ fn beside(tree: &DelegatedTree, files: &TreeFiles, packs: bool, done: &AtomicBoo
     Ok(())
 }
 
-fn measure(directory: &Path, count: usize, mode: &str) -> io::Result<()> {
+fn measure(directory: &Path, (count, bytes): (usize, usize), mode: &str) -> io::Result<()> {
     let before = used(directory)?;
     let root = NodeState::new(NodeNumber::ROOT, NodeKind::Directory, (0o755, 0, 0), Moment(0));
     let log = Box::new(MountedLogDirectory::new(directory.join("log"))?);
     let (tree, _) = DelegatedTree::open(log, Arc::new(NothingBelow), DelegationSettings::default(), root)?;
     let (files, _) = TreeFiles::open(&directory.join("data"), tree.share())?;
-    let (root, bytes) = (tree.root()?, vec![7; 3901]);
+    let (root, bytes) = (tree.root()?, vec![7; bytes]);
     let how = OpenHow { read: true, write: true, created: true, ..OpenHow::default() };
     let done = Arc::new(AtomicBool::new(false));
     let thread = {
@@ -136,14 +136,15 @@ fn main() -> io::Result<()> {
     let directory = PathBuf::from(arguments.next().ok_or(io::ErrorKind::InvalidInput)?);
     let count = arguments.next().and_then(|text| text.parse().ok()).unwrap_or(100_000);
     let churned = arguments.next().and_then(|text| text.parse().ok()).unwrap_or(0);
+    let bytes = arguments.next().and_then(|text| text.parse().ok()).unwrap_or(3901);
     let given: Vec<String> = arguments.collect();
     let modes = if given.is_empty() { vec!["off".into(), "close".into(), "quiet".into()] } else { given };
     for mode in modes {
         let place = directory.join(&mode);
         fs::create_dir_all(&place)?;
         churn(&place, churned)?;
-        println!("{mode}: {count} files of 3901 bytes, {churned} removed before");
-        measure(&place, count, &mode)?;
+        println!("{mode}: {count} files of {bytes} bytes, {churned} removed before");
+        measure(&place, (count, bytes), &mode)?;
         fs::remove_dir_all(&place)?;
     }
     Ok(())

@@ -114,11 +114,13 @@ impl OpenTree {
 
     /// Packs small files, as long as nobody changes the tree or too many wait.
     fn pack(&self, small_bytes: u64) -> io::Result<()> {
-        let mut is_packing = self.files.closed_len() >= limits::PACKED_AT_LEAST && small_bytes > 0;
-        let mut has_packed = false;
+        let waiting = self.files.closed_len();
+        let mut is_packing = waiting >= limits::PACKED_AT_LEAST && small_bytes > 0;
+        let (mut has_packed, are_too_many) = (false, waiting >= limits::PACKED_AT_MOST);
         while is_packing {
             let before = self.tree.log().end();
-            if !self.is_quiet(before) && self.files.closed_len() < limits::PACKED_AT_MOST {
+            let is_urgent = are_too_many && self.files.closed_len() > limits::PACKED_AT_MOST / 2;
+            if !is_urgent && !self.is_quiet(before) {
                 break;
             }
             let packed = self.files.pack(small_bytes, limits::PACKED_AT_ONCE)?.packed;

@@ -114,8 +114,11 @@ impl Shared {
             (_, _, Some(NotedContent { has_name: true, .. })) => {}
             (Some(local), _, _) => self.place().drop_file(local.number),
             (None, Some(packed), _) => self.place().drop_data(DataPlace::Packed(packed.number)),
-            // The last name went while an open looked for the file and did not find it any more.
-            (None, None, Some(content)) if !used.is_dropped => self.place().drop_data(content.place),
+            // The last name went while somebody looked at the file who did not open it in the end.
+            (None, None, content) if !used.is_dropped => {
+                let left = content.map(|content| content.place).or(used.left);
+                left.into_iter().for_each(|place| self.place().drop_data(place));
+            }
             (None, None, _) => {}
         }
     }

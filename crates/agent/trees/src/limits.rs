@@ -17,8 +17,8 @@ pub const QUIET: Duration = Duration::from_secs(5);
 pub const PACK_QUIET: Duration = Duration::from_secs(10);
 /// Closed files of a tree below which it is not worth a segment.
 pub const PACKED_AT_LEAST: usize = 256;
-/// Closed files of a tree from which on they are packed although programs change it, so that its inodes stay bounded.
-pub const PACKED_AT_MOST: usize = 1 << 17;
+/// Closed files of a tree from which on half of them are packed although programs change it, so that its inodes stay bounded.
+pub const PACKED_AT_MOST: usize = 1 << 20;
 /// Small files that are packed before it is looked again whether somebody changes the tree.
 pub const PACKED_AT_ONCE: usize = 256;
 /// Age of the oldest change at which a tree is brought to the global store at the latest.

@@ -5,6 +5,7 @@ mod support;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use data_store::{OpenHow, WriteWhere};
 use delegation::DataPlace;
@@ -24,10 +25,35 @@ fn assert_own(owner: u64, bytes: &[u8]) {
 
 #[test]
 fn no_file_ever_shows_bytes_of_another_one_while_files_come_and_go_on_all_threads() {
+    all_come_and_go(&Arc::new(Bed::new()));
+}
+
+#[test] // S71
+fn nor_does_it_while_all_small_files_are_packed_at_once() {
     let bed = Arc::new(Bed::new());
+    let is_over = Arc::new(AtomicBool::new(false));
+    let packer = {
+        let (bed, is_over) = (Arc::clone(&bed), Arc::clone(&is_over));
+        std::thread::spawn(move || {
+            let mut packed = 0;
+            while !is_over.load(Ordering::Acquire) {
+                packed += bed.files.pack(256 << 10, 64).unwrap().packed;
+                bed.files.sync_pack().unwrap();
+                bed.sync_names();
+                bed.files.tidy_pack().unwrap();
+            }
+            packed
+        })
+    };
+    all_come_and_go(&bed);
+    is_over.store(true, Ordering::Release);
+    assert!(packer.join().unwrap() > 0);
+}
+
+fn all_come_and_go(bed: &Arc<Bed>) {
     let threads: Vec<_> = (0..6u64)
         .map(|thread| {
-            let bed = Arc::clone(&bed);
+            let bed = Arc::clone(bed);
             std::thread::spawn(move || {
                 let mut random = Random(thread + 1);
                 for round in 0..300 {

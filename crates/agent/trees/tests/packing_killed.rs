@@ -8,6 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Mutex;
 
 use data_store::{OpenHow, WriteWhere};
 use support::{Bed, content_of, reading, writing};
@@ -15,6 +16,9 @@ use testkit::Random;
 
 const DIRECTORY: &str = "FOREBAY_CRASH_DIR";
 const FILES: u64 = 12;
+
+/// A new process has the lock of another test's pack for a moment, so one test runs at a time.
+static ALONE: Mutex<()> = Mutex::new(());
 
 /// Content of a file in one of its versions, of a length of its own.
 fn content(file: u64, version: u64) -> Vec<u8> {
@@ -90,6 +94,7 @@ fn run_child(directory: &Path, point: &str, nth: u32) -> BTreeMap<u64, (u64, Opt
 
 #[test] // S71
 fn an_agent_that_dies_at_any_point_of_packing_loses_nothing_answered() {
+    let _alone = ALONE.lock();
     for point in trees::fault::POINTS {
         for nth in [1, 5] {
             let directory = tempfile::tempdir().unwrap();
@@ -173,6 +178,7 @@ fn step(bed: &Bed, random: &mut Random, model: &mut BTreeMap<u64, Vec<u8>>) {
 
 #[test] // S71
 fn packed_files_are_what_plain_files_would_be() {
+    let _alone = ALONE.lock();
     for seed in 0..4 {
         let (mut random, mut model, mut bed) = (Random(seed), BTreeMap::new(), Bed::new());
         for _ in 0..20 {

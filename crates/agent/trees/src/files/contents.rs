@@ -13,7 +13,8 @@ use types::{ByteRange, Step};
 
 use super::directory::{LocalFile, UNWRITTEN, times_with};
 use super::limits::{COPY_BYTES, WITHOUT_HOLES_BYTES};
-use super::node::{Place, Source};
+use super::node::Place;
+use super::packs::Source;
 use super::{Shared, TreeHandle};
 
 /// The bytes of a tree's files for the global store.

@@ -17,7 +17,8 @@ use types::{ByteRange, Step, Timestamp};
 use super::Shared;
 use super::contents::{read_full, write_full};
 use super::directory::times_with;
-use super::node::{OpenNode, Source};
+use super::node::OpenNode;
+use super::packs::Source;
 
 /// One open file description. Dropping it releases the file.
 pub(super) struct TreeHandle {

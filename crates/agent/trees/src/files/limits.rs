@@ -37,6 +37,6 @@ pub const PACKED_BYTES_MAX: u64 = segments::limits::OBJECT_BYTES_MAX;
 /// Bytes of one segment of a pack. A small tree reserves no more while it is packed, and a terabyte takes 65,536 descriptors.
 pub const PACK_SEGMENT_BYTES: u64 = 16 << 20;
 /// Closed files that are remembered for the pack. If there are more, all nodes are looked at.
-pub const PACK_QUEUE_MAX: usize = 1 << 18;
+pub const PACK_QUEUE_MAX: usize = 1 << 20;
 /// Steps of the compaction of a pack at once.
 pub const COMPACTED_AT_ONCE: usize = 8;

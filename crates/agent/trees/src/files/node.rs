@@ -20,7 +20,7 @@ use types::{HasErrno, Step, Timestamp, Version};
 use super::contents;
 use super::directory::{LocalDirectory, LocalFile, UNWRITTEN, mtime_of, times_with};
 use super::limits;
-use super::packs::PackedFile;
+use super::packs::{PackedFile, Source};
 
 /// A regular file while somebody has it open. All its handles share one descriptor.
 pub(super) struct OpenNode {
@@ -52,20 +52,14 @@ pub(super) struct NodeUse {
     pub unlinked: bool,
     /// Whether the data was dropped, although the node may still say where it was.
     pub is_dropped: bool,
+    /// Place of the data when the last name went, if somebody was about to open or to move the data then.
+    pub left: Option<DataPlace>,
     /// Whether the local file is new or was written, so that it may go into the pack after the last close.
     pub may_pack: bool,
     /// Size and time of the local file that the tree has got since the first open for writing.
     noted: Option<(u64, Timestamp)>,
     /// Whether bytes were copied to the global store since then, so that a write within one tick of the clock could be missed.
     pub copied: bool,
-}
-
-/// Place from which an open file is read.
-pub(super) enum Source {
-    /// The local file.
-    Local(Arc<OwnedFd>),
-    /// The pack.
-    Packed(PackedFile),
 }
 
 /// The tree and the local files to which an open file belongs.
@@ -269,14 +263,12 @@ impl OpenNode {
 
     /// Notes that the last name may be gone. Drops the data if nobody has the file open.
     pub fn unlinked(&self, place: Place<'_>) {
-        // Whoever makes the local file now drops it at the last close, without a wait here.
         let making = self.making.try_lock();
         let mut using = self.using.lock();
         let content = place.tree.content(self.number);
         using.unlinked = content.is_none_or(|content| !content.has_name);
-        if using.unlinked && making.is_some() && using.is_unused() {
-            using.is_dropped = true;
-            content.iter().for_each(|content| place.drop_data(content.place));
+        if let Some(content) = content.filter(|content| !content.has_name) {
+            using.give_up(place, content.place, making.is_some());
         }
     }
 
@@ -285,10 +277,7 @@ impl OpenNode {
         let making = self.making.try_lock();
         let mut using = self.using.lock();
         using.unlinked = true;
-        if making.is_some() && using.is_unused() {
-            using.is_dropped = true;
-            place.drop_data(data);
-        }
+        using.give_up(place, data, making.is_some());
     }
 
     /// Returns the descriptor of the local file, for reading and writing.
@@ -306,6 +295,17 @@ impl NodeUse {
     /// Whether nobody has opened the data.
     pub fn is_unused(&self) -> bool {
         self.local.is_none() && self.packed.is_none()
+    }
+
+    /// Drops data that no node has any more, unless somebody has opened it. `now`: nobody makes or moves it; who does drops it at the
+    /// last close, without a wait here.
+    fn give_up(&mut self, place: Place<'_>, data: DataPlace, now: bool) {
+        if !now {
+            self.left = Some(data);
+        } else if self.is_unused() {
+            self.is_dropped = true;
+            place.drop_data(data);
+        }
     }
 
     fn fd(&mut self, Place { directory, .. }: Place<'_>) -> io::Result<Arc<OwnedFd>> {

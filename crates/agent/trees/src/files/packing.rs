@@ -179,12 +179,18 @@ impl OpenNode {
         }
         fault::point("pack.put");
         drop(fd);
-        if let Err(error) = tree.set_place(self.number, packed) {
-            directory.packs.remove(number);
-            return Err(error);
+        match tree.set_place(self.number, packed) {
+            Ok(()) => {}
+            Err(error) => {
+                directory.packs.remove(number);
+                // The last name went meanwhile.
+                return if error.errno() == Some(libc::ENOENT) { Ok(Packing::Never) } else { Err(error) };
+            }
         }
         fault::point("pack.logged");
         place.drop_file(number);
+        // Whoever closes the file last drops the object, if the last name goes now.
+        self.using.lock().packed = directory.packs.find(number);
         Ok(Packing::Packed)
     }
 

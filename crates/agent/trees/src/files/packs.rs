@@ -4,7 +4,7 @@
 
 use std::collections::HashSet;
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -178,6 +178,14 @@ impl Packs {
     pub fn close(&self) {
         *self.state.write() = State::Closed;
     }
+}
+
+/// Place from which an open file is read.
+pub(super) enum Source {
+    /// The local file.
+    Local(Arc<OwnedFd>),
+    /// The pack.
+    Packed(PackedFile),
 }
 
 /// Content of one file in a pack. It can be read as long as this lives.
