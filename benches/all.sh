@@ -20,7 +20,7 @@ for tool in fio python3 gcc mpicc rsync git; do
 done
 if [ -z "${FOREBAY_BENCH_NAMESPACE:-}" ]; then
   sudo=()
-  kept=PATH,HOME,ROUNDS,FILES,NAMES_FILES,NAMES_RATE_FILES,NAMES_POLICY,RECORDS,FOREBAY,SLOWFS,FOREBAY_BENCH_DIR,FOREBAY_BENCH_FAST,FOREBAY_BENCH_FAST_AT,FOREBAY_BENCH_SLOW_AT
+  kept=PATH,HOME,ROUNDS,FILES,NAMES_FILES,NAMES_RATE_FILES,NAMES_POLICY,BUILDS,DELEGATED_NAMES,RECORDS,FOREBAY,SLOWFS,FOREBAY_BENCH_DIR,FOREBAY_BENCH_FAST,FOREBAY_BENCH_FAST_AT,FOREBAY_BENCH_SLOW_AT
   [ "$(id -u)" = 0 ] || sudo=(sudo "--preserve-env=$kept")
   exec "${sudo[@]}" env FOREBAY_BENCH_NAMESPACE=1 \
     timeout --kill-after=20 3600 unshare --mount --propagation private --pid --fork --kill-child --mount-proc "$0" "$@"
@@ -42,7 +42,7 @@ image() { # DIRECTORY
   local file device
   file=$(mktemp "$1/forebay-bench-image-XXXXXX")
   truncate -s "$IMAGE_BYTES" "$file"
-  mkfs.ext4 -q -F -E lazy_itable_init=0,lazy_journal_init=0 "$file" >&2
+  mkfs.ext4 -q -F ${IMAGE_INODES:+-N "$IMAGE_INODES"} -E lazy_itable_init=0,lazy_journal_init=0 "$file" >&2
   device=$(losetup --find --show --direct-io=on "$file") || device=$(losetup --find --show "$file")
   rm -f "$file"
   echo "$device"
@@ -247,7 +247,11 @@ bench_catalogue() {
 . benches/preload.sh
 # shellcheck source=benches/names.sh
 . benches/names.sh
-[ $# -gt 0 ] || set -- data calls large small beside scale catalogue preload window server names names-cost
+# shellcheck source=benches/builds.sh
+. benches/builds.sh
+# shellcheck source=benches/delegated.sh
+. benches/delegated.sh
+[ $# -gt 0 ] || set -- data calls large small beside scale catalogue preload window server names names-cost builds delegated
 for bench in "$@"; do
   echo "measuring: $bench" >&2
   "bench_$bench"

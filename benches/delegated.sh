@@ -1,0 +1,40 @@
+# shellcheck shell=bash
+# What an agent needs for the names of one delegated directory that wait for the store: memory, log, descriptors; and whether the last
+# names cost what the first did. Each name is an empty file with a local file in the burst buffer, so this has many inodes.
+
+DELEGATED_NAMES=${DELEGATED_NAMES:-1000000}
+
+# Of the agent PID, in bytes.
+delegated_memory() { awk '/^Rss:/ { print $2 * 1024 }' "/proc/$1/smaps_rollup"; }
+delegated_log() { du --summarize --bytes "$scratch"/huge/buffer/trees/*/log | awk '{ sum += $1 } END { print sum }'; }
+delegated_each() { # LABEL BEFORE AFTER
+  value "$1" B less forebay "$(awk -v a="$2" -v b="$3" -v n="$DELEGATED_NAMES" 'BEGIN { printf "%.0f", (b - a) / n }')"
+}
+
+bench_delegated() {
+  local agent before descriptors rates log
+  gcc -O2 -o "$scratch/many_names" benches/many_names.c || exit 1
+  # An inode each, and some for the start.
+  IMAGE_INODES=$((DELEGATED_NAMES + DELEGATED_NAMES / 10 + 10000)) mount_image "${FOREBAY_BENCH_FAST:-/dev/shm}" "$scratch/huge"
+  mkdir -p "$scratch/huge/buffer"
+  "$forebay" mount "$dir" --burst-buffer "$scratch/huge/buffer" --policy delegate=new --policy stage_out=manual \
+    >"$out/mount.log" 2>&1 </dev/null || { cat "$out/mount.log" && exit 1; }
+  agent=$("$forebay" status "$dir" --json | sed -n 's/.*"agent"[^0-9]*\([0-9]*\).*/\1/p' | head -n 1)
+  [ -n "$agent" ] || agent=$(pgrep -x forebay | tail -n 1)
+  mkdir "$dir/many"
+  "$scratch/many_names" "$dir/many" 100 >/dev/null && rm "$dir"/many/* # what is there once
+  sleep 2
+  before=$(delegated_memory "$agent") descriptors=$(ls "/proc/$agent/fd" | wc -l) log=$(delegated_log)
+  rates=$("$scratch/many_names" "$dir/many" "$DELEGATED_NAMES") || exit 1
+  value "creations, the first tenth of $DELEGATED_NAMES" 1/s more forebay "${rates% *}"
+  value "creations, the last tenth" 1/s more forebay "${rates#* }"
+  delegated_each "memory a name that the kernel remembers" "$before" "$(delegated_memory "$agent")"
+  delegated_each "bytes of the log a name" "$log" "$(delegated_log)"
+  value "descriptors more" 1 less forebay $(($(ls "/proc/$agent/fd" | wc -l) - descriptors))
+  echo 2 >/proc/sys/vm/drop_caches
+  sleep 2
+  delegated_each "memory a name that the kernel has forgotten" "$before" "$(delegated_memory "$agent")"
+  # Nobody waits for a million names in the store.
+  kill -9 "$agent"
+  umount --lazy "$dir" "$scratch/huge"
+}
