@@ -274,7 +274,12 @@ impl TreeFiles {
             DataPlace::Replica(number) if size > limits::WITHOUT_HOLES_BYTES => self.shared.directory.stat(number)?,
             _ => None,
         };
-        let blocks = local.map_or(size.div_ceil(512), |stat| stat.st_blocks as u64);
+        let blocks = match (local, place) {
+            (Some(stat), _) => stat.st_blocks as u64,
+            // As the local file had them.
+            (None, DataPlace::Packed(_)) if size > limits::WITHOUT_HOLES_BYTES => size.div_ceil(4096) * 8,
+            (None, _) => size.div_ceil(512),
+        };
         Ok(Some(Overlay { ahead: true, size, blocks, mtime, ctime, below: None }))
     }
 

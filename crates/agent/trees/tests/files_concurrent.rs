@@ -29,7 +29,7 @@ fn no_file_ever_shows_bytes_of_another_one_while_files_come_and_go_on_all_thread
 }
 
 #[test] // S71
-fn nor_does_it_while_all_small_files_are_packed_at_once() {
+fn no_file_shows_bytes_of_another_one_while_all_are_packed_as_they_come_and_go() {
     let bed = Arc::new(Bed::new());
     let is_over = Arc::new(AtomicBool::new(false));
     let packer = {

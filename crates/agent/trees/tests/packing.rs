@@ -49,7 +49,10 @@ fn a_small_file_is_packed_after_its_last_close_and_read_without_a_local_file() {
     let bed = Bed::new();
     let (inode, number) = bed.make("a", b"hello");
     let (before, local) = (bed.stat(&inode), bed.local(number));
-    assert_eq!((bed.pack(), bed.pack(), is_packed(&bed, number)), (1, 0, true));
+    let (larger, _) = bed.make("larger", &vec![1; 100_000]);
+    let larger_before = bed.stat(&larger);
+    assert_eq!((bed.pack(), bed.pack(), is_packed(&bed, number)), (2, 0, true));
+    assert_eq!(bed.stat(&larger), larger_before);
     let data = bed.open(number, &reading());
     assert_eq!((content_of(&*data), bed.stat(&inode)), (b"hello".to_vec(), before));
     assert!(data.passthrough().unwrap().backing().is_none() && data.data().replica.is_none());
@@ -64,7 +67,7 @@ fn a_small_file_is_packed_after_its_last_close_and_read_without_a_local_file() {
     assert_eq!(data.write_at(b"x", WriteWhere::At(0)).unwrap_err().errno(), Some(libc::EBADF));
     drop(data);
     let usage = bed.files.usage();
-    assert_eq!((usage.files, usage.packed, usage.open, bed.files.waiting_bytes()), (1, 1, 0, 5));
+    assert_eq!((usage.files, usage.packed, usage.open, bed.files.waiting_bytes()), (2, 2, 0, 100_005));
     // Nobody needs the local file any more once a crash of the machine cannot bring it back.
     assert_eq!(content(&local).unwrap(), b"hello");
     bed.sync_names();
