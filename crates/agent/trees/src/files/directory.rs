@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use concurrency::Mutex;
@@ -18,7 +18,7 @@ use rustix::io::Errno;
 use types::{Step, Timestamp, Version};
 
 use super::keeper::{self, Chore};
-use super::limits::{READY_FILLED, READY_LOW};
+use super::limits::{READY_FILLED, READY_LOW, READY_OF_ALL};
 use super::packs::Packs;
 
 /// Time of the last write of a local file that nobody has written since it was settled. Programs never see it.
@@ -31,6 +31,8 @@ const COUNT_BITS: u32 = 30;
 
 /// The next number in this process, of all trees: the kernel knows replicas by their numbers alone.
 static NEXT_NUMBER: AtomicU64 = AtomicU64::new(0);
+/// Directories of this process.
+static DIRECTORIES: AtomicUsize = AtomicUsize::new(0);
 
 /// The local files of one tree.
 pub(super) struct LocalDirectory {
@@ -114,11 +116,22 @@ pub(super) fn next_number() -> u64 {
     NEXT_NUMBER.fetch_add(1, Ordering::AcqRel)
 }
 
+/// Returns how many ready files one directory may have, of `most`: each has a descriptor, and all directories share those of the process.
+pub(super) fn share_of(most: usize) -> usize {
+    most.min(READY_OF_ALL / DIRECTORIES.load(Ordering::Relaxed).max(1)).max(1)
+}
+
 /// Makes all later numbers of this process larger than `last`, and than all of earlier seconds.
 fn begin_numbers(last: u64) {
     let now = global_store::now_of_files().seconds.max(0) as u64;
     let first = NUMBER_BIT | (now << COUNT_BITS & !NUMBER_BIT);
     NEXT_NUMBER.fetch_max(first.max(last.saturating_add(1)), Ordering::AcqRel);
+}
+
+impl Drop for LocalDirectory {
+    fn drop(&mut self) {
+        DIRECTORIES.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 impl LocalDirectory {
@@ -134,6 +147,7 @@ impl LocalDirectory {
             numbers.extend(number_of(entry?.file_name().to_bytes()));
         }
         begin_numbers(numbers.iter().copied().max().unwrap_or(0));
+        DIRECTORIES.fetch_add(1, Ordering::Relaxed);
         let directory = LocalDirectory {
             path: path.to_owned(),
             fd,
@@ -212,7 +226,7 @@ impl LocalDirectory {
     pub fn fill(&self) {
         self.is_filling.store(false, Ordering::Release);
         let closed = self.closed.lock();
-        while !*closed && self.ready.lock().len() < READY_FILLED {
+        while !*closed && self.ready.lock().len() < share_of(READY_FILLED) {
             match self.take_spare().unwrap_or_else(|| self.create()) {
                 Ok(file) => self.keep_ready(file),
                 // Who needs a file makes one, and is told.

@@ -10,7 +10,7 @@ use global_store::posix::lease::{self, Nobody};
 use global_store::posix::reopen_as_path;
 use types::Version;
 
-use super::directory::{LocalDirectory, LocalFile, UNWRITTEN, name_of, next_number, times_with};
+use super::directory::{LocalDirectory, LocalFile, UNWRITTEN, name_of, next_number, share_of, times_with};
 use super::keeper::{self, Chore};
 use super::limits::{READY_MAX, SPARE_MAX};
 use crate::fault;
@@ -76,7 +76,7 @@ impl LocalDirectory {
             && rustix::fs::fstat(&fd).is_ok_and(|stat| stat.st_nlink == 1)
             && let Ok(emptied) = self.empty(number, fd)
         {
-            if self.ready.lock().len() < READY_MAX {
+            if self.ready.lock().len() < share_of(READY_MAX) {
                 self.keep_ready(emptied);
             } else {
                 self.spare.lock().push(emptied.number);

@@ -11,6 +11,8 @@ pub const TABLE_PARTS: usize = 16;
 /// Emptied local files, with their descriptors, that are kept for the next ones. A directory tree that is removed gives them back
 /// faster than programs ask for new ones.
 pub const READY_MAX: usize = 256;
+/// Ready local files of all trees of the process, at least one of each apart. Each has a descriptor.
+pub const READY_OF_ALL: usize = 3072;
 /// Ready local files of a tree below which more are made.
 pub const READY_LOW: usize = 32;
 /// Ready local files of a tree after that: as many as a program makes in some milliseconds.
