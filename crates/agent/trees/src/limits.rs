@@ -23,6 +23,8 @@ pub const PACKED_AT_MOST: usize = 1 << 20;
 pub const PACKED_AT_ONCE: usize = 256;
 /// Age of the oldest change at which a tree is brought to the global store at the latest.
 pub const APPLIED_WITHIN: Duration = Duration::from_secs(30);
+/// Time for which the room in the global store counts as known. Shorter than that between two looks whether a tree is to be applied.
+pub const SPACE_KNOWN: Duration = Duration::from_millis(500);
 /// Time between two looks for the mark of another agent.
 pub const MARK_POLL: Duration = Duration::from_millis(50);
 /// Directories that are remembered to have no mark.

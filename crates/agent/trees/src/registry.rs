@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use concurrency::{Mutex, RwLock};
+use concurrency::{Instant, Mutex, RwLock};
 use config::Policy;
 use data_store::{ReadyObserver, RemovalObserver};
 use delegation::{ApplyReport, NodeNumber, node_of_key};
@@ -68,6 +68,8 @@ pub struct Trees {
     pub(crate) unmarked: UnmarkedDirectories,
     /// Directories that programs may have something of.
     pub(crate) met: MetDirectories,
+    /// Whether the global store had little room, and when that was asked.
+    pub(crate) store_room: Mutex<Option<(bool, Instant)>>,
     /// Whether another agent is being asked for a directory.
     is_recalling: Arc<AtomicBool>,
     /// Whether no directory becomes a tree any more.
@@ -97,6 +99,7 @@ impl Trees {
             returns: OnceLock::new(),
             unmarked: UnmarkedDirectories::default(),
             met: MetDirectories::default(),
+            store_room: Mutex::default(),
             is_recalling: Arc::default(),
             quiet: AtomicBool::new(false),
             unopened: Mutex::default(),

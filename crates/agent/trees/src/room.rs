@@ -1,5 +1,6 @@
 //! Room in the burst buffer, which trees share with replicas, and in the global store, which has to take what waits.
 
+use concurrency::Instant;
 use delegation::DataPlace;
 use rustix::fs::statvfs;
 
@@ -27,7 +28,20 @@ impl Trees {
 
     /// Whether the global store has little room for more than what waits for it: names that are acknowledged now might not find any.
     /// A store that does not say has enough.
+    /// Asked anew after [`limits::SPACE_KNOWN`].
     pub(crate) fn store_lacks_room(&self) -> bool {
+        let known = *self.store_room.lock();
+        if let Some((lacks, asked)) = known
+            && asked.elapsed() < limits::SPACE_KNOWN
+        {
+            return lacks;
+        }
+        let lacks = self.looks_scarce_below();
+        *self.store_room.lock() = Some((lacks, Instant::now()));
+        lacks
+    }
+
+    fn looks_scarce_below(&self) -> bool {
         let Ok(space) = self.settings.namespace.space() else { return false };
         let trees = self.all();
         let names: u64 = trees.iter().map(|tree| tree.tree.pending_len() as u64).sum();
