@@ -81,6 +81,9 @@ pub fn look(buffer: &Path) -> Result<Findings, Failure> {
     for (name, path) in files {
         if file_cache::holds_unsaved_data(&path) {
             findings.problems.push(format!("replica {name} holds unsaved data and has no record: {}", mend(buffer)));
+        } else if fs::metadata(&path).is_ok_and(|found| found.len() == 0) {
+            // It was made ready for a file that nobody made.
+            findings.replicas -= 1;
         } else {
             findings.unknown += 1;
         }
