@@ -98,8 +98,9 @@ impl Door {
 
     /// Remembers the attributes last shown of a file, for use while the store hangs.
     pub(crate) fn keep_told(&self, known: &Known, attributes: &FileAttributes) {
-        if known.node.is_regular() {
-            *known.told.lock() = Some(*attributes);
+        // Nobody asks the store about what is held exclusively.
+        if known.node.is_regular() && !known.node.is_exclusive() {
+            *known.told.lock() = Some(Box::new(*attributes));
         }
     }
 
@@ -107,7 +108,7 @@ impl Door {
     /// Readers of such a file ask for them. `None`: no such open file, or no attributes were shown.
     pub(crate) fn told_before(&self, known: &Known) -> Option<AttrReply> {
         let file = self.handles.of_replica(known)?;
-        let mut attributes = (*known.told.lock())?;
+        let mut attributes = **known.told.lock().as_ref()?;
         let replica = FileAttributes::of(file.open.backing()?.as_fd()).ok()?;
         (attributes.size, attributes.blocks, attributes.mtime) = (replica.size, replica.blocks, replica.mtime);
         Some(AttrReply { attr: self.shown(&attributes), valid: Duration::ZERO })

@@ -6,12 +6,15 @@
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
+use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use agent::{FileAttributes, Node};
 use concurrency::{Instant, Mutex};
 use fuse_protocol::NodeId;
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
 use types::Identity;
 
 use crate::limits;
@@ -31,7 +34,7 @@ pub struct Known {
     /// Whether a newer number stands for this file. Opens through this one may then have an older version.
     retired: AtomicBool,
     /// FileAttributes last shown to the kernel, for use while the global store hangs.
-    pub told: Mutex<Option<FileAttributes>>,
+    pub told: Mutex<Option<Box<FileAttributes>>>,
 }
 
 impl Known {
@@ -94,7 +97,9 @@ pub struct Stale {
 #[derive(Default)]
 struct Tables {
     slots: HashMap<NodeId, Slot>,
-    newest: HashMap<Identity, NodeId>,
+    /// Numbers of the files' newest nodes, by the keys that the slots have.
+    newest: HashTable<NodeId>,
+    hasher: RandomState,
     /// Number of slots whose node holds a descriptor.
     descriptors: usize,
     /// Number of retired node numbers of each file.
@@ -107,6 +112,36 @@ impl Tables {
     fn insert(&mut self, id: NodeId, slot: Slot) {
         self.descriptors += usize::from(slot.known.node.holds_descriptor());
         self.slots.insert(id, slot);
+    }
+
+    /// Returns the newest number of a file.
+    fn newest(&self, key: &Identity) -> Option<NodeId> {
+        let is_its = |id: &NodeId| self.slots.get(id).is_some_and(|slot| slot.known.node.key() == key);
+        self.newest.find(self.hasher.hash_one(key), is_its).copied()
+    }
+
+    /// Makes a number that has a slot the newest of its file.
+    fn set_newest(&mut self, id: NodeId) {
+        let (slots, hasher) = (&self.slots, &self.hasher);
+        let hash_of = |id: &NodeId| slots.get(id).map_or(0, |slot| hasher.hash_one(slot.known.node.key()));
+        let Some(key) = slots.get(&id).map(|slot| slot.known.node.key()) else { return };
+        let is_its = |other: &NodeId| slots.get(other).is_some_and(|slot| slot.known.node.key() == key);
+        match self.newest.entry(hash_of(&id), is_its, hash_of) {
+            Entry::Occupied(mut newest) => *newest.get_mut() = id,
+            Entry::Vacant(newest) => _ = newest.insert(id),
+        }
+    }
+
+    /// Takes a number away that has a slot, if it is the newest of its file. Returns whether it was.
+    fn remove_newest(&mut self, id: NodeId) -> bool {
+        let Some(key) = self.slots.get(&id).map(|slot| slot.known.node.key()) else { return false };
+        match self.newest.find_entry(self.hasher.hash_one(key), |other| *other == id) {
+            Ok(newest) => {
+                newest.remove();
+                true
+            }
+            Err(_) => false,
+        }
     }
 
     fn less_retired(&mut self, identity: &Identity) {
@@ -137,9 +172,9 @@ impl Nodes {
         let nodes = Nodes { tables: Mutex::default(), last };
         {
             let mut tables = nodes.tables.lock();
-            tables.newest.insert(root.key().clone(), ROOT);
             let known = Known::new(ROOT, root);
             tables.insert(ROOT, Slot::new(known, 1, None));
+            tables.set_newest(ROOT);
         }
         nodes
     }
@@ -153,7 +188,7 @@ impl Nodes {
     pub fn looked_up(&self, node: Arc<Node>, place: Option<(NodeId, &OsStr)>) -> Arc<Known> {
         let place = place.map(|(parent, name)| (parent, name.to_os_string()));
         let mut tables = self.tables.lock();
-        if let Some(id) = tables.newest.get(node.key()).copied()
+        if let Some(id) = tables.newest(node.key())
             && let Some(slot) = tables.slots.get_mut(&id)
         {
             slot.lookups += 1;
@@ -164,8 +199,8 @@ impl Nodes {
         }
         let id = self.last.fetch_add(1, Ordering::Relaxed) + 1;
         let known = Known::new(id, node);
-        tables.newest.insert(known.node.key().clone(), id);
         tables.insert(id, Slot::new(known.clone(), 1, place));
+        tables.set_newest(id);
         known
     }
 
@@ -182,10 +217,12 @@ impl Nodes {
             return slot.known.clone();
         }
         let (known, identity) = (Known::new(id, node.clone()), node.key().clone());
-        let older = match tables.newest.get(&identity).copied() {
+        let newest = tables.newest(&identity);
+        tables.insert(id, Slot::new(known.clone(), lookups, None));
+        let older = match newest {
             Some(other) if other > id => Some(known.clone()),
             other => {
-                tables.newest.insert(identity.clone(), id);
+                tables.set_newest(id);
                 other.and_then(|other| tables.slots.get(&other)).map(|slot| slot.known.clone())
             }
         };
@@ -193,7 +230,6 @@ impl Nodes {
             older.retired.store(true, Ordering::Relaxed);
             *tables.retired.entry(identity).or_default() += 1;
         }
-        tables.insert(id, Slot::new(known.clone(), lookups, None));
         known
     }
 
@@ -205,12 +241,11 @@ impl Nodes {
         if slot.lookups > 0 || id == ROOT {
             return None;
         }
+        let was_newest = tables.remove_newest(id);
         let gone = tables.slots.remove(&id)?;
         let node = &gone.known.node;
         tables.descriptors -= usize::from(node.holds_descriptor());
-        if tables.newest.get(node.key()) == Some(&id) {
-            tables.newest.remove(node.key());
-        } else if gone.known.is_retired() {
+        if !was_newest && gone.known.is_retired() {
             tables.less_retired(node.key());
         }
         drop(tables);
@@ -229,8 +264,7 @@ impl Nodes {
     pub fn retire(&self, known: &Known) {
         let mut tables = self.tables.lock();
         known.retired.store(true, Ordering::Relaxed);
-        if tables.newest.get(known.node.key()) == Some(&known.id) {
-            tables.newest.remove(known.node.key());
+        if tables.remove_newest(known.id) {
             *tables.retired.entry(known.node.key().clone()).or_default() += 1;
         }
     }
@@ -238,8 +272,8 @@ impl Nodes {
     /// Returns the node that the next lookup of a file gives, if there is one.
     pub fn newest(&self, identity: &Identity) -> Option<Arc<Known>> {
         let tables = self.tables.lock();
-        let id = tables.newest.get(identity)?;
-        tables.slots.get(id).map(|slot| slot.known.clone())
+        let id = tables.newest(identity)?;
+        tables.slots.get(&id).map(|slot| slot.known.clone())
     }
 
     /// Returns whether the kernel knows the file by several numbers. A change through one of them is then not seen
