@@ -152,6 +152,15 @@ impl OpenTree {
         Ok(found.filter(|(_, place)| *place == DataPlace::Outside).map(|(node, _)| node))
     }
 
+    /// Whether the global store has one file for two nodes: each of its names is a node.
+    pub fn is_one_file(&self, one: NodeNumber, other: NodeNumber) -> bool {
+        let identity = |node| match self.tree.state(node)?.below {
+            BelowState::At(copy) => copy.identity.clone(),
+            BelowState::Never => None,
+        };
+        identity(one).is_some_and(|one| identity(other) == Some(one))
+    }
+
     /// Returns the file of the global store for a node. `ENOENT` if somebody has removed it there.
     pub fn file_below(&self, node: NodeNumber) -> io::Result<Inode> {
         let Some(BelowState::At(copy)) = self.tree.state(node).map(|state| state.below) else {

@@ -146,6 +146,8 @@ fn hard_links_and_large_files_stay_with_the_store() {
         assert_eq!(fs::read_to_string(bed.path("b/other name")).unwrap(), "by one");
         fs::hard_link(bed.path("b/other name"), bed.path("b/third")).unwrap();
         assert_eq!(fs::metadata(bed.path("a/two")).unwrap().nlink(), 3);
+        fs::rename(bed.path("b/third"), bed.path("a/two")).unwrap();
+        assert!(bed.path("b/third").exists(), "two names of one file");
         fs::remove_file(bed.path("a/two")).unwrap();
         assert_eq!(fs::metadata(bed.path("b/third")).unwrap().nlink(), 2);
         assert!(bed.below.join("a/two").symlink_metadata().is_err());
