@@ -240,6 +240,8 @@ fn directories_that_are_entered_without_a_question_are_not_forgotten_for_their_d
         look("file");
         wait_until("forgetting files", PATIENCE, || stand.server_descriptors() < 400 + 250);
         assert!(stand.server_descriptors() > 400);
-        assert_eq!(requests(&stand, Opcode::Lookup, || look("directory")), 0);
+        // Had they been forgotten, the kernel would ask for hundreds. One it may drop by itself, in a machine with little memory.
+        let asked = requests(&stand, Opcode::Lookup, || look("directory"));
+        assert!(asked <= 4, "{asked} of 400 directories");
     });
 }
