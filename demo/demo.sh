@@ -28,10 +28,7 @@ mkdir -p "$INPUT" "$HOME" "$scratch/lower" "$scratch/store" "$scratch/buffer"
 store=$scratch/store
 
 clean_up() {
-  local mounted
-  for mounted in $(awk -v below="$scratch/" 'index($5, below) == 1 { print $5 }' /proc/self/mountinfo | sort -r); do
-    umount --lazy "$mounted" 2>/dev/null
-  done
+  unmount_below "$scratch"
   [ -n "${slowfs:-}" ] && kill "$slowfs" 2>/dev/null
   rm -rf --one-file-system "$scratch"
 }

@@ -10,3 +10,11 @@ case ":$PATH:" in
   *) PATH="$PATH:/usr/sbin:/sbin" ;;
 esac
 export PATH
+
+# Unmounts everything below a directory, the deepest first.
+unmount_below() { # DIR
+  local mounted
+  for mounted in $(awk -v below="$1/" 'index($5, below) == 1 { print $5 }' /proc/self/mountinfo | sort -r); do
+    umount --lazy "$mounted" 2>/dev/null
+  done
+}

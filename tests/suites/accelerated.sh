@@ -1,14 +1,14 @@
 # Sourced by suites: a scratch directory, and how a directory is accelerated, by `forebay run` or `forebay mount`.
 top=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+# shellcheck source=scripts/environment.sh
+. "$top/scripts/environment.sh"
 forebay=${FOREBAY:-$top/target/debug/forebay}
 tools=$top/target/tools
 scratch=$(mktemp -d "${FOREBAY_TEST_DIR:-/tmp}/forebay-suite-XXXXXX")
 chmod 755 "$scratch"
 
 clean_up() {
-  for mounted in $(awk -v below="$scratch/" 'index($5, below) == 1 { print $5 }' /proc/self/mountinfo | sort -r); do
-    umount --lazy "$mounted" 2>/dev/null
-  done
+  unmount_below "$scratch"
   rm -rf --one-file-system "$scratch"
 }
 trap clean_up EXIT

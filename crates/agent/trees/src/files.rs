@@ -241,7 +241,8 @@ impl TreeFiles {
     /// Opens the data of a regular file, as [`DataStore::open`](data_store::DataStore::open) does. A file whose data only the
     /// global store has is copied first.
     ///
-    /// Errors: `ENOENT` if the node is gone; `ESTALE` if writing has ended; `EIO` if the local file is gone; `EINTR` if `interrupted` returns true during the copy; those
+    /// Errors: `ENOENT` if the node is gone; `ESTALE` if writing has ended; `EIO` if the local file is gone; `EINTR` if
+    /// `interrupted` returns true during the copy; those
     /// of the log, the burst buffer and the store.
     pub fn open_data(
         &self,

@@ -30,7 +30,7 @@ impl TreesNamespace {
 
     /// Reads the names in a directory of a tree, unless that was done.
     pub(crate) fn read(&self, tree: &OpenTree, directory: &Inode) -> io::Result<()> {
-        if tree.tree.is_unread(directory)? {
+        if tree.is_leased() && tree.tree.is_unread(directory)? {
             tree.read_names(directory, self.0.policy_of(tree).name_streams)?;
         }
         Ok(())
@@ -39,7 +39,10 @@ impl TreesNamespace {
     /// Reads a directory of a tree, and the one that has this name in it: who removes or replaces it asks whether it is empty.
     pub(crate) fn read_both(&self, tree: &OpenTree, parent: &Inode, name: &OsStr) -> io::Result<()> {
         self.read(tree, parent)?;
-        tree.read_named(parent, name, self.0.policy_of(tree).name_streams)
+        match tree.directory_named(parent, name)? {
+            Some(directory) => self.read(tree, &directory),
+            None => Ok(()),
+        }
     }
 
     /// Removes a name in a tree.

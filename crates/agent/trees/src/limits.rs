@@ -27,6 +27,8 @@ pub const APPLIED_WITHIN: Duration = Duration::from_secs(30);
 pub const SPACE_KNOWN: Duration = Duration::from_millis(500);
 /// Time between two looks for the mark of another agent.
 pub const MARK_POLL: Duration = Duration::from_millis(50);
+/// Time after which a holder that has not given a directory back is asked again.
+pub const RECALL_EVERY: Duration = Duration::from_secs(2);
 /// Directories that are remembered to have no mark.
 pub const UNMARKED_MAX: usize = 4096;
 /// Applies of one tree that is to be given back while programs go on changing it.

@@ -55,8 +55,8 @@ pub fn get(namespace: &dyn Namespace, directory: &Inode) -> io::Result<Option<St
 pub struct UnmarkedDirectories(Mutex<HashMap<u64, Timestamp>>);
 
 impl UnmarkedDirectories {
-    /// Waits until a directory that was found below has no mark of another agent than `own`. Its holder is asked for it by `recall`. Errors: `ETIMEDOUT` with the holder's
-    /// name after `most`; `EINTR` if the caller is interrupted.
+    /// Waits until a directory that was found below has no mark of another agent than `own`. Its holder is asked for it by `recall`
+    /// now and then. Errors: `ETIMEDOUT` with the holder's name after `most`; `EINTR` if the caller is interrupted.
     pub fn check(
         &self,
         namespace: &dyn Namespace,
@@ -67,13 +67,16 @@ impl UnmarkedDirectories {
         if self.0.lock().get(&found.ino) == Some(&found.ctime) {
             return Ok(());
         }
-        let start = Instant::now();
+        let (start, mut asked) = (Instant::now(), None::<Instant>);
         while let Some(mark) = get(namespace, directory)? {
             // A tree that is being given back.
             if mark.contains(own) {
                 return Ok(());
             }
-            recall(&mark);
+            if asked.is_none_or(|asked| asked.elapsed() >= limits::RECALL_EVERY) {
+                recall(&mark);
+                asked = Some(Instant::now());
+            }
             if start.elapsed() >= most {
                 tracing::warn!(mark, "a directory is delegated to another agent, which has not given it back");
                 return Err(reported(libc::ETIMEDOUT, &format!("the directory is delegated to {mark}")));

@@ -134,16 +134,11 @@ impl OpenTree {
         self.tree.take_up(node, found)
     }
 
-    /// Reads the directory that has a name, if it is one that was not read: its removal asks what is in it.
-    pub fn read_named(&self, parent: &Inode, name: &OsStr, width: usize) -> io::Result<()> {
+    /// Returns the directory of the global store that has a name, if the names in it were not read yet.
+    pub fn directory_named(&self, parent: &Inode, name: &OsStr) -> io::Result<Option<Inode>> {
         let found = if self.is_leased() { self.tree.named(parent, name.as_bytes())? } else { None };
-        match found {
-            Some((node, DataPlace::BelowOnly)) => match self.tree.inode(node) {
-                Some(inode) if inode.kind() == FileType::Directory => self.read_names(&inode, width),
-                _ => Ok(()),
-            },
-            _ => Ok(()),
-        }
+        let unread = found.filter(|(_, place)| *place == DataPlace::BelowOnly);
+        Ok(unread.and_then(|(node, _)| self.tree.inode(node)).filter(|inode| inode.kind() == FileType::Directory))
     }
 
     /// Returns the node of a name for which the global store answers.

@@ -286,6 +286,38 @@ fn a_directory_that_becomes_delegated_asks_the_store_four_times_more() {
     });
 }
 
+/// Of each file its time of birth and its extended attributes are read once. A read opens it, reads it and closes it; who reads several
+/// waits for fewer than that.
+#[test] // S55, S71
+fn a_leased_directory_asks_the_store_twice_for_each_file_and_not_again() {
+    in_private_namespace(|| {
+        let store = Counted::new(&[]);
+        let ours = store.lower.join("ours/leased");
+        fs::create_dir(&ours).unwrap();
+        (0..FILES).for_each(|file| fs::write(ours.join(format!("f{file}")), [7; 4096]).unwrap());
+        let mounted = store.bench.mount(&["--policy", "delegate=lease", "--policy", "stage_out=manual"]);
+        let leased = store.shown.join("ours/leased");
+        let cost = |run: &dyn Fn()| {
+            let before = store.settled();
+            run();
+            let after = store.settled();
+            after.iter().map(|(kind, count)| count - before[kind]).sum::<u64>() * 10 / FILES
+        };
+        let first = cost(&|| list(&leased));
+        let again = cost(&|| list(&leased));
+        let reads = cost(&|| (0..FILES).for_each(|file| read(&leased.join(format!("f{file}")))));
+        assert_eq!(fs::read(leased.join("f0")).unwrap(), [7; 4096]);
+        let renames = cost(&|| {
+            let path = |name: &str, file| leased.join(format!("{name}{file}"));
+            (0..FILES).for_each(|file| fs::rename(path("f", file), path("other", file)).unwrap());
+        });
+        assert!(first <= 30 && reads <= 50, "{first} and {reads} tenths a file");
+        // The directory's own name is made durable once.
+        assert!(again <= 5 && renames <= 5, "{again} and {renames} tenths a file");
+        drop(mounted);
+    });
+}
+
 /// Nobody asks this store who a file is before it is opened, so what a burst buffer has of it must be found otherwise.
 #[test] // S55
 fn what_an_earlier_agent_left_of_a_file_is_seen_before_anybody_opens_it_and_goes_with_its_name() {

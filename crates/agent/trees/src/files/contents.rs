@@ -11,7 +11,7 @@ use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 use types::{ByteRange, Step};
 
-use super::directory::{LocalFile, UNWRITTEN, times_with};
+use super::directory::{LocalDirectory, LocalFile, UNWRITTEN, times_with};
 use super::limits::{COPY_BYTES, WITHOUT_HOLES_BYTES};
 use super::node::Place;
 use super::packs::Source;
@@ -117,7 +117,16 @@ fn write_out(bytes: &[u8], into: &dyn StoreFile) -> io::Result<()> {
     Ok(())
 }
 
-/// Copies a file that only the global store has into a new local one, of which the log knows nothing yet. Returns that one.
+/// Ends a copy into a local file, durably: the log's record may become durable at any time, and what was copied may be gone then.
+/// Calls `copied` before the sync.
+pub(super) fn end_copy(directory: &LocalDirectory, fd: &OwnedFd, copied: impl FnOnce()) -> io::Result<()> {
+    rustix::fs::futimens(fd, &times_with(UNWRITTEN))?;
+    copied();
+    rustix::fs::fdatasync(fd).map_err(io::Error::from).step("sync the local file")?;
+    directory.sync_names()
+}
+
+/// Copies a file that only the global store has into a new local one, of which the log knows nothing yet. Returns that one, durable.
 pub(super) fn copy_in(
     Place { tree, directory }: Place<'_>,
     node: NodeNumber,
@@ -129,7 +138,7 @@ pub(super) fn copy_in(
     let file = directory.take()?;
     let copied = directory.open_file(file.number).and_then(|fd| {
         copy_from(&*from, &fd, size, interrupted)?;
-        Ok(rustix::fs::futimens(&fd, &times_with(UNWRITTEN))?)
+        end_copy(directory, &fd, || {})
     });
     if let Err(error) = copied {
         directory.remove(file.number);

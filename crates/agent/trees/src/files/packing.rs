@@ -26,8 +26,8 @@ use global_store::posix::lease::{self, Nobody};
 use rustix::io::Errno;
 use types::{HasErrno, Step};
 
-use super::contents::write_full;
-use super::directory::{LocalFile, UNWRITTEN, mtime_of, times_with};
+use super::contents::{end_copy, write_full};
+use super::directory::{LocalFile, UNWRITTEN, mtime_of};
 use super::node::{NodeUse, OpenNode, Place};
 use super::{Shared, TreeFiles, limits};
 use crate::fault;
@@ -227,15 +227,12 @@ impl OpenNode {
         Ok(file)
     }
 
-    /// Copies an object into a local file, durably: the log's record may become durable at any time, and the object goes then.
+    /// Copies an object into a local file, durably.
     fn copy_unpacked(&self, Place { directory, .. }: Place<'_>, number: u64, file: &LocalFile) -> io::Result<()> {
         let bytes = directory.packs.bytes(number).step("read the packed file")?;
         let fd = directory.open_file(file.number)?;
         write_full(&fd, &bytes, 0).step("write the local file")?;
-        rustix::fs::futimens(&fd, &times_with(UNWRITTEN))?;
-        fault::point("unpack.copied");
-        rustix::fs::fdatasync(&fd).map_err(io::Error::from).step("sync the local file")?;
-        directory.sync_names()?;
+        end_copy(directory, &fd, || fault::point("unpack.copied"))?;
         fault::point("unpack.synced");
         Ok(())
     }

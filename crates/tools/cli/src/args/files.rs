@@ -50,7 +50,7 @@ pub struct StageArgs {
 /// `forebay drain`
 #[derive(Debug, Args)]
 pub struct DrainArgs {
-    /// Accelerated directory, or any path inside
+    /// Accelerated directory, or any path inside: with --wait, a delegated directory that has it is given back
     #[arg(default_value = ".")]
     pub dir: PathBuf,
     /// Return only when everything is in the global store
