@@ -9,7 +9,7 @@ use agent::PolicyTable;
 use agent::control::{ControlClient, ControlRequest, Reply};
 use namespace::Namespace;
 use trees::{Holder, LeftTree, Trees, TreesSettings};
-use types::Shown;
+use types::{HasErrno, Shown};
 
 use crate::exit::Failure;
 use crate::guest::Place;
@@ -37,7 +37,16 @@ pub fn open(
         remote_wait,
         background,
     };
-    Trees::open(settings).map_err(|e| Failure::io("open the delegated directories", &e))
+    Trees::open(settings).map_err(|e| {
+        let failure = Failure::io("open the delegated directories", &e);
+        if e.errno() != Some(libc::ETIMEDOUT) {
+            return failure;
+        }
+        let dir = shell::word(&place.dir);
+        failure.remedy(format!(
+            "where it is held: forebay drain --wait; if its holder does not come back: forebay undelegate {dir}"
+        ))
+    })
 }
 
 /// Asks the holder of a directory for it, if it is an agent of this machine that this user may ask.
