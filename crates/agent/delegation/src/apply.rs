@@ -42,6 +42,7 @@ mod filling;
 mod finishing;
 mod items;
 mod jobs;
+mod opened;
 mod ordered;
 mod parallel;
 mod placing;
@@ -60,7 +61,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use concurrency::Mutex;
-use namespace::{Inode, Names};
+use namespace::Names;
 use types::{HasErrno, Identity};
 
 use crate::delegated::DelegatedTree;
@@ -69,6 +70,7 @@ use crate::state::{BelowState, NodeName, NodeNumber};
 use filling::Filling;
 use finishing::Unsynced;
 use items::{Item, Progress};
+use opened::OpenDirectories;
 pub use request::{ApplyProgress, ApplyReport, ApplyRequest, Contents, StoreTree, StuckNode};
 
 /// Means that every thread of an apply shares.
@@ -95,7 +97,7 @@ struct Run<'a> {
     owners: HashMap<Identity, NodeNumber>,
     /// Names that files without names have in the store, for others to take.
     vacated: BTreeMap<NodeName, Identity>,
-    directories: HashMap<NodeNumber, Arc<Inode>>,
+    directories: OpenDirectories,
     /// Directories that are known to be where they belong.
     settled: HashSet<NodeNumber>,
     /// Nodes that are being looked for.
@@ -137,7 +139,7 @@ impl DelegatedTree {
 impl Run<'_> {
     fn new<'a>(tree: &DelegatedTree, request: &'a ApplyRequest<'a>) -> Run<'a> {
         let (store, contents) = (Arc::clone(request.store), Arc::clone(request.contents));
-        let directories = HashMap::from([(NodeNumber::ROOT, Arc::clone(&store.root))]);
+        let directories = OpenDirectories::new(Arc::clone(&store.root));
         Run {
             hands: Arc::new(Hands {
                 tree: tree.share(),

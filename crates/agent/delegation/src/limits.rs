@@ -54,8 +54,20 @@ pub const NAMES_BELOW_MAX: usize = 4096;
 /// Nodes that an apply begins in one round for each that it works on at once. The log is synced once a round, and threads seldom
 /// wait for the last. At a few milliseconds a request, a round is short enough for the store's client to know new files still.
 pub const ROUND_NODES_OF_A_THREAD: usize = 32;
-/// Nodes that an apply begins in one round at most. While those of one round get their names, others are created.
+/// Nodes that an apply begins in one round at most. While those of one round get their names, others are created. Each has a descriptor.
 pub const ROUND_NODES_MAX: usize = 1024;
+
+/// Directories of the store that an apply keeps open at most.
+pub const DIRECTORIES_OPEN: usize = 1024;
+
+/// Part of the descriptors free for such use that a bound of an apply may take: one of so many parts.
+const DESCRIPTORS_PART: u64 = 8;
+
+/// Returns a bound, or less where the process has few descriptors.
+pub fn of_descriptors(most: usize) -> usize {
+    let part = global_store::descriptors::spare() / DESCRIPTORS_PART;
+    usize::try_from(part).unwrap_or(most).clamp(1, most)
+}
 /// Jobs for one directory that wait or are done while new directories are filled: at least, for one that nobody sees, and at most for
 /// another. Systems make one name of a directory at a time, so more are of no use.
 pub const MADE_AT_ONCE: usize = 4;

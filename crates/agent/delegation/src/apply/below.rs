@@ -28,8 +28,8 @@ pub(super) fn is_absent(error: &io::Error) -> bool {
 impl Run<'_> {
     /// Returns a directory of the store; `None` if the store has none for this node.
     pub(super) fn directory(&mut self, number: NodeNumber) -> io::Result<Option<Arc<Inode>>> {
-        if let Some(inode) = self.directories.get(&number) {
-            return Ok(Some(Arc::clone(inode)));
+        if let Some(inode) = self.directories.get(number) {
+            return Ok(Some(inode));
         }
         if self.items.contains_key(&number) {
             self.locate(number)?;
@@ -45,7 +45,7 @@ impl Run<'_> {
         self.seeking.remove(&number);
         let inode = sought?.inode;
         if let Some(inode) = &inode {
-            self.directories.insert(number, Arc::clone(inode));
+            self.keep_open(number, Arc::clone(inode));
         }
         Ok(inode)
     }
@@ -68,7 +68,7 @@ impl Run<'_> {
             return Ok(());
         }
         if let Some(inode) = sought.inode.as_ref().filter(|_| is_directory) {
-            self.directories.insert(number, Arc::clone(inode));
+            self.keep_open(number, Arc::clone(inode));
         }
         let item = self.item_mut(number);
         (item.names, item.inode, item.located) = (sought.names, sought.inode, true);

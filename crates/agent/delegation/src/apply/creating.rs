@@ -68,7 +68,7 @@ impl Run<'_> {
         let (number, identity) = (state.number, inode.identity().clone());
         self.owners.insert(identity.clone(), number);
         if state.kind == NodeKind::Directory {
-            self.directories.insert(number, Arc::clone(&inode));
+            self.keep_open(number, Arc::clone(&inode));
         }
         let item = self.item_mut(number);
         (item.dressed, item.is_made) = (state.kind != NodeKind::Directory, true);

@@ -351,6 +351,7 @@ impl Run<'_> {
         of.made.push(number);
         // Without its identity in the log nobody could tell later whose it is.
         of.is_spoilt |= noted.is_err();
+        self.close_file(number);
         self.done(number);
         self.filling.settled(top, 1);
     }
@@ -360,9 +361,11 @@ impl Run<'_> {
         let Some(Top { made, .. }) = self.filling.tops.remove(&top) else { return };
         let is_placed = self.item(top).progress == Progress::Placed;
         for number in made {
-            match self.item(number).inode.clone() {
-                Some(inode) if is_placed => self.arrived(number, inode),
-                _ => self.give_up(number, &waits()),
+            if is_placed {
+                let inode = self.item(number).inode.clone();
+                self.arrived(number, inode);
+            } else {
+                self.give_up(number, &waits());
             }
         }
         self.filling.hidden.retain(|_, above| *above != top);

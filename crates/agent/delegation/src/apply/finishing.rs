@@ -78,6 +78,7 @@ impl Run<'_> {
     pub(super) fn finished(&mut self, number: NodeNumber) {
         self.unsynced.brought.push(number);
         self.unsynced.is_changed = true;
+        self.close_file(number);
         self.done(number);
     }
 
@@ -179,14 +180,16 @@ impl Run<'_> {
         let mut directories: Vec<_> = directories.into_iter().map(|number| (self.depth(number), number)).collect();
         directories.sort_unstable_by_key(|(depth, number)| std::cmp::Reverse((*depth, *number)));
         for level in directories.chunk_by(|one, two| one.0 == two.0) {
-            let mut jobs = Vec::new();
-            for (_, number) in level {
-                match self.finishing(*number) {
-                    Ok(job) => jobs.extend(job),
-                    Err(error) => self.stuck(*number, &error),
+            for some in level.chunks(self.round_nodes()) {
+                let mut jobs = Vec::new();
+                for (_, number) in some {
+                    match self.finishing(*number) {
+                        Ok(job) => jobs.extend(job),
+                        Err(error) => self.stuck(*number, &error),
+                    }
                 }
+                self.carry_out_all(jobs);
             }
-            self.carry_out_all(jobs);
         }
     }
 
@@ -199,14 +202,11 @@ impl Run<'_> {
             };
             return Ok(Some(Job::SetTimes(Arc::new(state), inode)));
         };
-        let (state, inode, is_made) = (Arc::clone(&item.state), item.inode.clone(), item.is_made);
+        let (state, is_made) = (Arc::clone(&item.state), item.is_made);
         if !self.may_begin() {
             return Ok(None);
         }
-        let inode = match number {
-            NodeNumber::ROOT => Arc::clone(&self.hands.store.root),
-            _ => inode.ok_or(io::ErrorKind::NotFound)?,
-        };
+        let inode = self.directory(number)?.ok_or(io::ErrorKind::NotFound)?;
         let how = match is_made {
             true => Dressing { is_new: true, has_acl: self.hands.hands_down_acl(&inode)? },
             false => Dressing::KNOWN,

@@ -75,6 +75,11 @@ impl Item {
         self.state.kind == NodeKind::Directory
     }
 
+    /// Closes the node in the store. It is looked for when it is needed again.
+    pub fn close(&mut self) {
+        self.located &= self.inode.take().is_none();
+    }
+
     /// Bytes of content that the store may lack.
     pub fn bytes(&self) -> u64 {
         if has_content(&self.state) && !self.is_tombstone() { self.state.size } else { 0 }

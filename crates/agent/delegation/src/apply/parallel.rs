@@ -45,7 +45,7 @@ impl Run<'_> {
             }
             (Ok(Outcome::Settled(inode, touched)), Job::Settle(_)) => {
                 self.touched.extend(touched);
-                self.arrived(number, inode);
+                self.arrived(number, Some(inode));
             }
             (Ok(Outcome::Removed(touched)), Job::Remove(_)) => {
                 self.touched.extend(touched);
@@ -72,13 +72,13 @@ impl Run<'_> {
     }
 
     /// Notes that a node is at its names, with content and attributes unless it is a directory.
-    pub(super) fn arrived(&mut self, number: NodeNumber, inode: Arc<namespace::Inode>) {
+    pub(super) fn arrived(&mut self, number: NodeNumber, inode: Option<Arc<namespace::Inode>>) {
         let is_directory = self.item(number).is_directory();
-        if is_directory {
-            self.directories.insert(number, Arc::clone(&inode));
+        if let Some(inode) = inode.as_ref().filter(|_| is_directory) {
+            self.keep_open(number, Arc::clone(inode));
         }
         let item = self.item_mut(number);
-        (item.names, item.located, item.inode) = (item.state.names.clone(), true, Some(inode));
+        (item.names, item.located, item.inode) = (item.state.names.clone(), inode.is_some(), inode);
         self.placed(number);
         if !is_directory {
             self.finished(number);

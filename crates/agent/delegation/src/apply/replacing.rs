@@ -42,7 +42,7 @@ impl Run<'_> {
     /// `EEXIST` if a name is in both.
     pub(super) fn join(&mut self, number: NodeNumber, from: &NodeName, to: &NodeName, theirs: Inode) -> io::Result<()> {
         let (parent, state) = (self.parent_of(from)?, Arc::clone(&self.item(number).state));
-        let (creator, ours) = (&state.creator, self.item(number).inode.clone());
+        let (creator, ours) = (&state.creator, self.directory(number)?);
         match (self.hands.remove_at(creator, (&parent, from), kind_of(&state)), ours) {
             (Err(error), Some(ours)) if matches!(error.errno(), Some(libc::ENOTEMPTY | libc::EEXIST)) => {
                 self.hands.move_names(creator, &ours, &theirs)?;
@@ -52,7 +52,7 @@ impl Run<'_> {
         }
         let (identity, theirs) = (theirs.identity().clone(), Arc::new(theirs));
         self.owners.insert(identity.clone(), number);
-        self.directories.insert(number, Arc::clone(&theirs));
+        self.keep_open(number, Arc::clone(&theirs));
         self.touched.extend([from.parent, to.parent]);
         let item = self.item_mut(number);
         (item.identity, item.names, item.inode, item.located) = (Some(identity), vec![to.clone()], Some(theirs), true);

@@ -29,7 +29,8 @@ pub(super) fn spread(numbers: &mut [NodeNumber], directory: impl Fn(NodeNumber) 
 impl Run<'_> {
     /// Number of nodes that one round begins.
     pub(super) fn round_nodes(&self) -> usize {
-        (limits::ROUND_NODES_OF_A_THREAD * self.request.width.max(1)).min(limits::ROUND_NODES_MAX)
+        let most = limits::of_descriptors(limits::ROUND_NODES_MAX);
+        (limits::ROUND_NODES_OF_A_THREAD * self.request.width.max(1)).min(most)
     }
 
     /// Brings nodes to their places. None is a directory of another.
