@@ -109,7 +109,7 @@ impl Agent {
         let remove = || self.names.remove(caller, parent.inode(), name, NameKind::File);
         let done = self.as_ours(&victim.node, remove);
         // Even after an error, the file's link count tells whether the name is gone.
-        let told = self.lost_a_name(&victim, name);
+        let told = self.lost_a_name(&victim, name, done.is_ok());
         done.and(told)
     }
 
@@ -129,13 +129,14 @@ impl Agent {
         self.names.remove(caller, parent.inode(), name, NameKind::Directory)
     }
 
-    /// Handles the removal of a name. If it was the last, the replica is dropped at the last close.
-    pub(crate) fn lost_a_name(&self, victim: &FoundNode, name: &OsStr) -> io::Result<()> {
+    /// Handles the removal of a name, which is `gone` or may be. If it was the last, the replica is dropped at the last close.
+    pub(crate) fn lost_a_name(&self, victim: &FoundNode, name: &OsStr, gone: bool) -> io::Result<()> {
         let node = &victim.node;
         if !node.is_regular() || !self.may_hold(node)? {
             return Ok(());
         }
-        let links = self.names.attributes(node.inode())?.nlink;
+        let was_last = gone && victim.attributes.nlink == 1 && self.loses_nothing(node);
+        let links = if was_last { 0 } else { self.names.attributes(node.inode())?.nlink };
         if links == 0 || (links == 1 && victim.attributes.nlink == 1 && self.is_left_over(node, name)?) {
             self.removes(node, true);
             self.data.note(node.identity(), FileChange::Unlinked);
@@ -143,6 +144,13 @@ impl Agent {
         }
         self.removes(node, false);
         self.changed(node)
+    }
+
+    /// Whether dropping the replica loses no data and disturbs nobody, even if others have just given the file another name: the next
+    /// open copies the data again.
+    fn loses_nothing(&self, node: &Node) -> bool {
+        let state = self.data.state(node.identity());
+        !state.dirty && !state.open
     }
 
     /// Whether the only name left of the file once called `name` is that of an NFS client's silly rename: `.nfs` and 24
@@ -222,7 +230,7 @@ pub(crate) mod tests {
             victim.attributes.nlink = links;
             assert!(agent.data.state(victim.node.identity()).dirty);
             std::fs::rename(data.join(name), data.join(now)).unwrap();
-            agent.lost_a_name(&victim, name.as_ref()).unwrap();
+            agent.lost_a_name(&victim, name.as_ref(), true).unwrap();
             assert_eq!(agent.data.state(victim.node.identity()).dirty, !is_gone, "{name} is {now} now");
             std::fs::remove_file(data.join(now)).unwrap();
         }

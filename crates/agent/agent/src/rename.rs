@@ -51,7 +51,7 @@ impl Agent {
         let moved = target.iter().map(|found| &found.node).chain([&source]);
         moved.for_each(|node| self.data.note(node.identity(), FileChange::Attributes(began)));
         if let Err(error) = done {
-            replaced.map_or(Ok(()), |target| self.lost_a_name(target, to.1))?;
+            replaced.map_or(Ok(()), |target| self.lost_a_name(target, to.1, false))?;
             return Err(error);
         }
         if let Some((old, new)) = places
@@ -68,7 +68,7 @@ impl Agent {
         drop(held);
         self.changed(&source)?;
         match &target {
-            Some(target) if replaces => self.lost_a_name(target, to.1),
+            Some(target) if replaces => self.lost_a_name(target, to.1, true),
             Some(target) => self.changed(&target.node),
             None => Ok(()),
         }

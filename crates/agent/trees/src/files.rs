@@ -340,7 +340,7 @@ impl TreeFiles {
             _ => Residency::Clean,
         };
         let dirty = matches!(residency, Residency::Dirty | Residency::Queued);
-        FileState { residency, dirty, lost: false, pinned: false, wants_look: false }
+        FileState { residency, dirty, open: true, lost: false, pinned: false, wants_look: false }
     }
 
     /// Makes everything that was written survive a crash of the machine, in all trees of the burst buffer. The owner syncs the log

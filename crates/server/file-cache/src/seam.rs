@@ -119,12 +119,13 @@ impl DataStore for FileCache {
     }
 
     fn state(&self, identity: &Identity) -> FileState {
-        let mut state = FileState { dirty: false, ..FileState::default() };
+        let mut state = FileState { dirty: false, open: false, ..FileState::default() };
         if let Some(file) = self.inner.known(identity) {
             let live = file.live.lock();
             state.lost = live.is_lost() || live.record().is_some_and(|record| record.damaged);
             state.wants_look = self.inner.wants_look(&file, &live);
             state.dirty = live.is_unclean();
+            state.open = live.is_open();
             if live.is_loaded() {
                 state.residency = live.residency();
                 state.pinned = live.record().is_some_and(|record| record.pinned);

@@ -50,6 +50,8 @@ pub struct FileState {
     pub dirty: bool,
     /// Whether such bytes are known to be lost: the replica is missing or damaged.
     pub lost: bool,
+    /// Whether somebody has the file open, or may have.
+    pub open: bool,
     /// Whether the replica is pinned.
     pub pinned: bool,
     /// Whether the global copy should be looked at before its attributes or names are changed.
@@ -58,7 +60,8 @@ pub struct FileState {
 
 impl Default for FileState {
     fn default() -> FileState {
-        FileState { residency: Residency::Absent, dirty: true, lost: false, pinned: false, wants_look: false }
+        let (dirty, open) = (true, true);
+        FileState { residency: Residency::Absent, dirty, open, lost: false, pinned: false, wants_look: false }
     }
 }
 

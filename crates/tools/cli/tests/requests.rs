@@ -146,7 +146,7 @@ fn list(dir: &Path) {
     names.for_each(|name| stat(&dir.join(std::ffi::OsStr::from_bytes(name.to_bytes()))));
 }
 
-const OPERATIONS: [Operation; 12] = [
+const OPERATIONS: [Operation; 13] = [
     Operation {
         name: "new 4 KiB file",
         finds: Found::Nothing,
@@ -209,6 +209,16 @@ const OPERATIONS: [Operation; 12] = [
         run: |dir, names| each(dir, names, read),
         direct: 400,
         ours: 500,
+    },
+    Operation {
+        name: "open, read, close, unlink",
+        finds: Found::Files,
+        run: |dir, names| {
+            each(dir, names, read);
+            each(dir, names, |path| fs::remove_file(path).unwrap());
+        },
+        direct: 700,
+        ours: 800,
     },
     Operation { name: "stat", finds: Found::Files, run: |dir, names| each(dir, names, stat), direct: 100, ours: 100 },
     Operation { name: "list and stat, an entry", finds: Found::Files, run: |dir, _| list(dir), direct: 15, ours: 15 },

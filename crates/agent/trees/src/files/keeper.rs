@@ -46,7 +46,11 @@ pub(super) fn give(chore: Chore) -> bool {
     if work.chores.len() >= limits::CHORES_MAX {
         return false;
     }
-    work.chores.push_back(chore);
+    match chore {
+        // Programs wait for files, but for no drop: thousands of them may come before.
+        Chore::Fill(_) => work.chores.push_front(chore),
+        Chore::Drop(..) => work.chores.push_back(chore),
+    }
     keeper.more.notify_one();
     true
 }
