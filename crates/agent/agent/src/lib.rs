@@ -39,7 +39,7 @@ pub use namespace::{
     Caller, DirectoryEntry, FileAttributes, FileSystemSpace, Mode, NewMode, OpenDirectory, groups_of,
     set_groups_of_callers,
 };
-pub use node::Node;
+pub use node::{Node, RestingNode};
 pub use open_file::OpenFile;
 pub use policy_table::{PolicyError, PolicyTable};
 pub use reader::ReadData;

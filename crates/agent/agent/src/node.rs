@@ -6,7 +6,7 @@ use std::sync::{Arc, LazyLock, Weak};
 
 use concurrency::{Instant, Mutex};
 use global_store::Anchor;
-use namespace::{AnchorFor, Inode, Namespace};
+use namespace::{AnchorFor, Inode, Namespace, RestingInode};
 use rustix::fs::FileType;
 use types::Identity;
 
@@ -22,6 +22,31 @@ pub struct Node {
     plain_s: AtomicU64,
     /// Whether capabilities were set through us.
     capable: AtomicBool,
+}
+
+/// What stays of a node that nobody uses: much less, and enough to make it again.
+pub struct RestingNode(RestingInode);
+
+impl RestingNode {
+    /// Makes the node again.
+    pub fn node(&self) -> Arc<Node> {
+        Arc::new(Node::new(self.0.inode()))
+    }
+
+    /// Whether a node has this key.
+    pub fn has_key(&self, key: &Identity) -> bool {
+        self.0.file().key() == *key
+    }
+
+    /// Whether this is a directory.
+    pub fn is_directory(&self) -> bool {
+        self.0.file().kind() == FileType::Directory
+    }
+
+    /// Whether others may change the file now, but not when it was found.
+    pub fn lost_exclusivity(&self) -> bool {
+        self.0.file().exclusivity().has_ended()
+    }
 }
 
 impl Node {
@@ -74,6 +99,13 @@ impl Node {
     /// Whether others may change the file now, but not when it was found.
     pub fn lost_exclusivity(&self) -> bool {
         self.inode.lost_exclusivity()
+    }
+
+    /// Returns what is to be kept of the node while nobody uses it; `None` if it is in use, or has something that cannot be found again.
+    /// Whether it has capabilities is asked again.
+    pub fn resting(self: &mut Arc<Node>) -> Option<RestingNode> {
+        let node = Arc::get_mut(self)?;
+        if node.may_be_capable() { None } else { node.inode.resting().map(RestingNode) }
     }
 
     /// Whether the node holds a descriptor of the global store as long as it lives.

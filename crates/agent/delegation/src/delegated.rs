@@ -19,7 +19,8 @@ use std::sync::Arc;
 
 use concurrency::{Mutex, RwLock, RwLockWriteGuard};
 use global_store::{Access, StoreFile};
-use namespace::{Exclusivity, FileSystemSpace, Found, Hold, Inode};
+use namespace::{Exclusivity, FileSystemSpace, Found, Hold, Inode, KeptFile};
+use rustix::fs::FileType;
 use rustix::io::Errno;
 use types::Identity;
 
@@ -146,6 +147,21 @@ struct Held {
     shared: Arc<Shared>,
     slot: u32,
     number: NodeNumber,
+    kind: NodeKind,
+}
+
+impl KeptFile for Held {
+    fn key(&self) -> Identity {
+        self.shared.key(self.number)
+    }
+
+    fn kind(&self) -> FileType {
+        self.kind.file_type()
+    }
+
+    fn exclusivity(&self) -> &Arc<Exclusivity> {
+        &self.shared.exclusivity
+    }
 }
 
 impl Drop for Held {
@@ -284,23 +300,23 @@ impl Shared {
     }
 
     fn key(&self, number: NodeNumber) -> Identity {
-        let bytes = [&KEY_TAG[..], self.log.id(), &number.0.to_le_bytes()].concat();
+        let mut bytes = [0; 28];
+        bytes[..4].copy_from_slice(&KEY_TAG);
+        bytes[4..20].copy_from_slice(self.log.id());
+        bytes[20..].copy_from_slice(&number.0.to_le_bytes());
         Identity::new(bytes).expect("28 bytes")
     }
 
     /// Holds the node in a slot. The caller has the tree locked.
     fn hold(self: &Arc<Shared>, tree: &Tree, slot: u32) -> Arc<Held> {
         self.holders.hold(slot);
-        Arc::new(Held { shared: Arc::clone(self), slot, number: tree.member(slot).number })
+        let member = tree.member(slot);
+        Arc::new(Held { shared: Arc::clone(self), slot, number: member.number, kind: member.kind })
     }
 
     /// Returns an inode for the node in a slot. The caller has the tree locked.
     fn inode(self: &Arc<Shared>, tree: &Tree, slot: u32) -> Inode {
-        let held = self.hold(tree, slot);
-        let (number, member) = (held.number, tree.member(slot));
-        let held: Arc<dyn Any + Send + Sync> = held;
-        Inode::provisional(self.key(number), member.kind.file_type(), self.ino_of(member), Hold::Other(held))
-            .with_exclusivity(Arc::clone(&self.exclusivity))
+        Inode::kept(self.hold(tree, slot), self.ino_of(tree.member(slot)))
     }
 
     fn found(self: &Arc<Shared>, tree: &Tree, slot: u32) -> Found {
@@ -310,14 +326,16 @@ impl Shared {
 
     /// Returns what holds the node of an inode. `ESTALE` for an inode of another namespace.
     fn held(&self, inode: &Inode) -> Result<Arc<Held>, Errno> {
-        let Hold::Other(held) = inode.hold() else { return Err(Errno::STALE) };
-        let held = Arc::clone(held).downcast::<Held>().map_err(|_| Errno::STALE)?;
+        let Hold::Kept(held) = inode.hold() else { return Err(Errno::STALE) };
+        let held: Arc<dyn Any + Send + Sync> = Arc::clone(held) as _;
+        let held = held.downcast::<Held>().map_err(|_| Errno::STALE)?;
         if std::ptr::eq(Arc::as_ptr(&held.shared), self) { Ok(held) } else { Err(Errno::STALE) }
     }
 
     /// Returns the slot of an inode's node, which stays as long as the inode.
     fn slot(&self, inode: &Inode) -> Result<u32, Errno> {
-        let Hold::Other(held) = inode.hold() else { return Err(Errno::STALE) };
+        let Hold::Kept(held) = inode.hold() else { return Err(Errno::STALE) };
+        let held: &dyn Any = &**held;
         let held = held.downcast_ref::<Held>().ok_or(Errno::STALE)?;
         if std::ptr::eq(Arc::as_ptr(&held.shared), self) { Ok(held.slot) } else { Err(Errno::STALE) }
     }

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use types::ShortBytes;
+
 use crate::limits;
 
 /// Bytes of a name that need no memory of their own.
@@ -9,45 +11,27 @@ const INLINE_BYTES: usize = 22;
 
 /// A checked name of one component. Short ones lie in the value itself.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ShortName(Bytes);
-
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-enum Bytes {
-    Inline { len: u8, bytes: [u8; INLINE_BYTES] },
-    Long(Box<[u8]>),
-}
+pub struct ShortName(ShortBytes<INLINE_BYTES>);
 
 impl ShortName {
     /// The name that no entry of a directory has.
-    pub(crate) const EMPTY: ShortName = ShortName(Bytes::Inline { len: 0, bytes: [0; INLINE_BYTES] });
+    pub(crate) const EMPTY: ShortName = ShortName(ShortBytes::EMPTY);
 
     /// Creates a name. `None` if it is empty, too long, `.` or `..`, or has a slash or a NUL byte.
     pub fn new(name: &[u8]) -> Option<ShortName> {
         let is_plain = !matches!(name, b"" | b"." | b"..") && !name.iter().any(|byte| matches!(byte, b'/' | 0));
-        if !is_plain || name.len() > limits::NAME_BYTES_MAX {
-            return None;
-        }
-        Some(ShortName(if name.len() <= INLINE_BYTES {
-            let mut bytes = [0; INLINE_BYTES];
-            bytes[..name.len()].copy_from_slice(name);
-            Bytes::Inline { len: name.len() as u8, bytes }
-        } else {
-            Bytes::Long(name.into())
-        }))
+        (is_plain && name.len() <= limits::NAME_BYTES_MAX).then(|| ShortName(ShortBytes::new(name)))
     }
 
     /// Returns the bytes of the name.
     pub fn as_bytes(&self) -> &[u8] {
-        match &self.0 {
-            Bytes::Inline { len, bytes } => &bytes[..usize::from(*len)],
-            Bytes::Long(bytes) => bytes,
-        }
+        self.0.as_bytes()
     }
 }
 
 impl fmt::Debug for ShortName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "\"{}\"", self.as_bytes().escape_ascii())
+        self.0.fmt(f)
     }
 }
 

@@ -2,8 +2,12 @@
 
 use std::fmt;
 
+use crate::ShortBytes;
+
 /// Most bytes an identity can have: a kernel file handle has at most 128, and four bytes say its kind.
 pub const IDENTITY_BYTES_MAX: usize = 132;
+/// Bytes of an identity that need no memory of their own: those of common handles, and of a delegated tree's nodes.
+const INLINE_BYTES: usize = 30;
 
 /// A file of one global store, named independently of its path.
 ///
@@ -11,7 +15,7 @@ pub const IDENTITY_BYTES_MAX: usize = 132;
 /// remount, inode number and birth time are used instead. An identity dies with its inode. The bytes are opaque: they
 /// are compared and stored, never interpreted outside `global-store`.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Identity(Box<[u8]>);
+pub struct Identity(ShortBytes<INLINE_BYTES>);
 
 /// Error for bytes that cannot be an identity: none, or more than `IDENTITY_BYTES_MAX`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,12 +35,12 @@ impl std::error::Error for IdentityError {}
 impl Identity {
     /// Creates an identity from its bytes. Errors: [`IdentityError`] unless there are 1 to `IDENTITY_BYTES_MAX`
     /// bytes.
-    pub fn new(bytes: impl Into<Box<[u8]>>) -> Result<Identity, IdentityError> {
-        let bytes = bytes.into();
+    pub fn new(bytes: impl AsRef<[u8]>) -> Result<Identity, IdentityError> {
+        let bytes = bytes.as_ref();
         if bytes.is_empty() || bytes.len() > IDENTITY_BYTES_MAX {
             return Err(IdentityError { bytes: bytes.len() });
         }
-        Ok(Identity(bytes))
+        Ok(Identity(ShortBytes::new(bytes)))
     }
 
     /// Parses the form that `Display` prints: two hexadecimal digits for each byte. Returns `None` for any other text.
@@ -51,13 +55,13 @@ impl Identity {
 
     /// Returns the bytes, for storing and comparing.
     pub fn as_bytes(&self) -> &[u8] {
-        &self.0
+        self.0.as_bytes()
     }
 }
 
 impl fmt::Display for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        self.as_bytes().iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
 }
 
@@ -77,6 +81,7 @@ mod tests {
         assert_eq!(identity.as_bytes(), [0xab, 1]);
         assert_eq!(identity.to_string(), "ab01");
         assert_eq!(Identity::from_hex("aB01"), Some(identity));
+        assert_eq!(size_of::<Identity>(), 32);
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod lock;
 mod order;
 mod range;
 mod session;
+mod short_bytes;
 mod shown;
 mod step;
 
@@ -19,5 +20,6 @@ pub use lock::{LockKind, LockOwner, RangeLock, RangeLocks};
 pub use order::{Epoch, Version};
 pub use range::{ByteRange, RangeSet};
 pub use session::SessionInstance;
+pub use short_bytes::ShortBytes;
 pub use shown::{Shown, word};
 pub use step::{HasErrno, Step, names_step, reported};

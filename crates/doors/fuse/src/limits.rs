@@ -47,6 +47,16 @@ pub const CLIENT_DESCRIPTORS_SHARE: u64 = 64;
 /// kernel is told when the exclusivity ends. A year fits into all of the kernel's clocks.
 pub const EXCLUSIVE_TRUSTED: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 
-/// Most absent names that the kernel trusts, each about 100 bytes here. Programs that search for libraries and headers in
+/// Most absent names that the kernel trusts, each about 60 bytes here. Programs that search for libraries and headers in
 /// many directories ask for a few thousand. Further ones are asked for again each time.
 pub const ABSENT_NAMES: usize = 65_536;
+
+/// Nodes in use without a descriptor beyond which those that nobody uses any more rest. A program works on fewer at once.
+/// Tests meet resting nodes often.
+pub const AWAKE_NODES: usize = if cfg!(debug_assertions) { 2 } else { 1024 };
+
+/// Nodes that are looked at, whether they may rest, when one more is in use. With two, their list grows only by those that are used.
+pub const RESTED_AT_ONCE: usize = 2;
+
+/// Entries of a table that has become small for which memory is kept.
+pub const TABLE_KEPT: usize = 4096;

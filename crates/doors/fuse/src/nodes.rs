@@ -4,21 +4,17 @@
 //! Older numbers of the file are *retired*: files opened through them stay usable, and new lookups get a new number.
 //! Invariant 3: a number is known while the kernel's lookup count is above zero; the root is always known.
 
-use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
-use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use agent::{FileAttributes, Node};
-use concurrency::{Instant, Mutex};
+use concurrency::Mutex;
 use fuse_protocol::NodeId;
-use hashbrown::HashTable;
-use hashbrown::hash_table::Entry;
 use types::Identity;
 
-use crate::limits;
 use crate::opens::OpenState;
+use crate::slots::{Slot, SlotFile, Tables};
 
 /// Node number of the root.
 pub const ROOT: NodeId = 1;
@@ -37,50 +33,24 @@ pub struct Known {
     pub told: Mutex<Option<Box<FileAttributes>>>,
 }
 
+/// Directory and name of a lookup.
+pub type Place = (NodeId, OsString);
+
 impl Known {
-    fn new(id: NodeId, node: Arc<Node>) -> Arc<Known> {
-        Arc::new(Known { id, node, open: Mutex::default(), retired: AtomicBool::new(false), told: Mutex::default() })
+    pub(crate) fn new(id: NodeId, node: Arc<Node>, open: OpenState) -> Arc<Known> {
+        let (open, retired) = (Mutex::new(open), AtomicBool::new(false));
+        Arc::new(Known { id, node, open, retired, told: Mutex::default() })
     }
 
     /// Returns whether a newer number stands, or will stand, for this file.
     pub fn is_retired(&self) -> bool {
         self.retired.load(Ordering::Relaxed)
     }
-}
 
-struct Slot {
-    known: Arc<Known>,
-    lookups: u64,
-    /// Directory and name of the last lookup: the entry to invalidate when the kernel is to forget the node.
-    place: Option<(NodeId, OsString)>,
-    /// Set at each lookup. Cleared by a search for nodes to forget, as a second chance.
-    fresh: bool,
-    /// Time of the last lookup.
-    looked_up: Instant,
-}
-
-impl Slot {
-    fn new(known: Arc<Known>, lookups: u64, place: Option<(NodeId, OsString)>) -> Slot {
-        Slot { known, lookups, place, fresh: true, looked_up: Instant::now() }
+    /// Whether nothing is remembered of the node beside the state of its opens.
+    pub(crate) fn has_nothing_but_opens(&self) -> bool {
+        !self.is_retired() && self.told.lock().is_none()
     }
-
-    /// Returns whether the kernel may be asked to forget the node: no open file and no request uses it. A directory's
-    /// last lookup must be old enough that whoever enters it now looks it up again; one that is held exclusively is
-    /// entered without.
-    fn may_be_forgotten(&self) -> bool {
-        let node = &self.known.node;
-        let is_asked_for = || !node.is_exclusive() && self.looked_up.elapsed() >= limits::NAME_TRUSTED;
-        let is_settled = !node.is_directory() || is_asked_for();
-        !self.fresh && Arc::strong_count(&self.known) == 1 && is_settled
-    }
-}
-
-/// Number that the kernel has forgotten.
-pub struct ForgottenNode {
-    /// The number.
-    pub id: NodeId,
-    /// Directory and name of the last lookup.
-    pub place: Option<(NodeId, OsString)>,
 }
 
 /// Name that the kernel may be asked to forget.
@@ -92,66 +62,6 @@ pub struct Stale {
     pub parent: NodeId,
     /// The name itself.
     pub name: OsString,
-}
-
-#[derive(Default)]
-struct Tables {
-    slots: HashMap<NodeId, Slot>,
-    /// Numbers of the files' newest nodes, by the keys that the slots have.
-    newest: HashTable<NodeId>,
-    hasher: RandomState,
-    /// Number of slots whose node holds a descriptor.
-    descriptors: usize,
-    /// Number of retired node numbers of each file.
-    retired: HashMap<Identity, u32>,
-    /// Node at which the last search for nodes to forget ended.
-    hand: NodeId,
-}
-
-impl Tables {
-    fn insert(&mut self, id: NodeId, slot: Slot) {
-        self.descriptors += usize::from(slot.known.node.holds_descriptor());
-        self.slots.insert(id, slot);
-    }
-
-    /// Returns the newest number of a file.
-    fn newest(&self, key: &Identity) -> Option<NodeId> {
-        let is_its = |id: &NodeId| self.slots.get(id).is_some_and(|slot| slot.known.node.key() == key);
-        self.newest.find(self.hasher.hash_one(key), is_its).copied()
-    }
-
-    /// Makes a number that has a slot the newest of its file.
-    fn set_newest(&mut self, id: NodeId) {
-        let (slots, hasher) = (&self.slots, &self.hasher);
-        let hash_of = |id: &NodeId| slots.get(id).map_or(0, |slot| hasher.hash_one(slot.known.node.key()));
-        let Some(key) = slots.get(&id).map(|slot| slot.known.node.key()) else { return };
-        let is_its = |other: &NodeId| slots.get(other).is_some_and(|slot| slot.known.node.key() == key);
-        match self.newest.entry(hash_of(&id), is_its, hash_of) {
-            Entry::Occupied(mut newest) => *newest.get_mut() = id,
-            Entry::Vacant(newest) => _ = newest.insert(id),
-        }
-    }
-
-    /// Takes a number away that has a slot, if it is the newest of its file. Returns whether it was.
-    fn remove_newest(&mut self, id: NodeId) -> bool {
-        let Some(key) = self.slots.get(&id).map(|slot| slot.known.node.key()) else { return false };
-        match self.newest.find_entry(self.hasher.hash_one(key), |other| *other == id) {
-            Ok(newest) => {
-                newest.remove();
-                true
-            }
-            Err(_) => false,
-        }
-    }
-
-    fn less_retired(&mut self, identity: &Identity) {
-        if let Some(count) = self.retired.get_mut(identity) {
-            *count -= 1;
-            if *count == 0 {
-                self.retired.remove(identity);
-            }
-        }
-    }
 }
 
 /// Table of all nodes.
@@ -169,11 +79,10 @@ impl Nodes {
 
     /// Creates a table whose numbers are above `last`, a counter that others may share.
     pub fn of(root: Arc<Node>, last: Arc<AtomicU64>) -> Nodes {
-        let nodes = Nodes { tables: Mutex::default(), last };
+        let nodes = Nodes { tables: Mutex::new(Tables::new()), last };
         {
             let mut tables = nodes.tables.lock();
-            let known = Known::new(ROOT, root);
-            tables.insert(ROOT, Slot::new(known, 1, None));
+            tables.insert(Known::new(ROOT, root, OpenState::default()), 1, None);
             tables.set_newest(ROOT);
         }
         nodes
@@ -181,25 +90,29 @@ impl Nodes {
 
     /// Returns the file of a number, if known.
     pub fn get(&self, id: NodeId) -> Option<Arc<Known>> {
-        self.tables.lock().slots.get(&id).map(|slot| slot.known.clone())
+        self.tables.lock().known(id)
     }
 
     /// Counts one lookup of a file that was found at `place`. Gives the file a number if it has none.
     pub fn looked_up(&self, node: Arc<Node>, place: Option<(NodeId, &OsStr)>) -> Arc<Known> {
-        let place = place.map(|(parent, name)| (parent, name.to_os_string()));
+        // Whoever holds no descriptor is never asked to be forgotten.
+        let place = place.filter(|_| node.holds_descriptor()).map(|(parent, name)| (parent, name.to_os_string()));
         let mut tables = self.tables.lock();
+        let tick = tables.tick();
         if let Some(id) = tables.newest(node.key())
-            && let Some(slot) = tables.slots.get_mut(&id)
+            && let Some(known) = tables.known(id)
+            && let Some(slot) = tables.slot_mut(id)
         {
             slot.lookups += 1;
-            slot.fresh = true;
-            slot.looked_up = Instant::now();
-            slot.place = place.or(slot.place.take());
-            return slot.known.clone();
+            (slot.fresh, slot.looked_up) = (true, tick);
+            if let (SlotFile::InUse { place: last, .. }, Some(place)) = (&mut slot.file, place) {
+                *last = Some(Box::new(place));
+            }
+            return known;
         }
         let id = self.last.fetch_add(1, Ordering::Relaxed) + 1;
-        let known = Known::new(id, node);
-        tables.insert(id, Slot::new(known.clone(), 1, place));
+        let known = Known::new(id, node, OpenState::default());
+        tables.insert(Arc::clone(&known), 1, place);
         tables.set_newest(id);
         known
     }
@@ -213,17 +126,17 @@ impl Nodes {
     /// file the highest is the newest.
     pub fn reclaim(&self, id: NodeId, node: Arc<Node>, lookups: u64) -> Arc<Known> {
         let mut tables = self.tables.lock();
-        if let Some(slot) = tables.slots.get(&id) {
-            return slot.known.clone();
+        if let Some(known) = tables.known(id) {
+            return known;
         }
-        let (known, identity) = (Known::new(id, node.clone()), node.key().clone());
+        let (known, identity) = (Known::new(id, node.clone(), OpenState::default()), node.key().clone());
         let newest = tables.newest(&identity);
-        tables.insert(id, Slot::new(known.clone(), lookups, None));
+        tables.insert(Arc::clone(&known), lookups, None);
         let older = match newest {
-            Some(other) if other > id => Some(known.clone()),
+            Some(other) if other > id => Some(Arc::clone(&known)),
             other => {
                 tables.set_newest(id);
-                other.and_then(|other| tables.slots.get(&other)).map(|slot| slot.known.clone())
+                other.and_then(|other| tables.known(other))
             }
         };
         if let Some(older) = older {
@@ -233,31 +146,31 @@ impl Nodes {
         known
     }
 
-    /// Takes back `count` lookups. The number is removed with the last, and the place of its last lookup returned.
-    pub fn forget(&self, id: NodeId, count: u64) -> Option<ForgottenNode> {
+    /// Takes back `count` lookups. The number is removed with the last. Returns whether it was.
+    pub fn forget(&self, id: NodeId, count: u64) -> bool {
         let mut tables = self.tables.lock();
-        let slot = tables.slots.get_mut(&id)?;
+        let Some(slot) = tables.slot_mut(id) else { return false };
         slot.lookups = slot.lookups.saturating_sub(count);
         if slot.lookups > 0 || id == ROOT {
-            return None;
+            return false;
         }
         let was_newest = tables.remove_newest(id);
-        let gone = tables.slots.remove(&id)?;
-        let node = &gone.known.node;
-        tables.descriptors -= usize::from(node.holds_descriptor());
-        if !was_newest && gone.known.is_retired() {
-            tables.less_retired(node.key());
+        let gone = tables.remove(id);
+        // Those that are retired never rest.
+        let retired = gone.as_ref().and_then(|slot| slot.in_use()).filter(|known| known.is_retired());
+        if let Some(known) = retired.filter(|_| !was_newest) {
+            tables.less_retired(known.node.key());
         }
         drop(tables);
         // The node's descriptor is closed outside the lock.
-        Some(ForgottenNode { id, place: gone.place })
+        drop(gone);
+        true
     }
 
     /// Returns the numbers of nodes that were held exclusively and are so no more, and whether each is a directory.
     pub fn lost_exclusivity(&self) -> Vec<(NodeId, bool)> {
         let tables = self.tables.lock();
-        let lost = tables.slots.iter().filter(|(_, slot)| slot.known.node.lost_exclusivity());
-        lost.map(|(id, slot)| (*id, slot.known.node.is_directory())).collect()
+        tables.all().filter_map(|slot| Some((slot.id, slot.lost_exclusivity()?))).collect()
     }
 
     /// Retires a number: the next lookup of the file gives a new one.
@@ -271,9 +184,9 @@ impl Nodes {
 
     /// Returns the node that the next lookup of a file gives, if there is one.
     pub fn newest(&self, identity: &Identity) -> Option<Arc<Known>> {
-        let tables = self.tables.lock();
+        let mut tables = self.tables.lock();
         let id = tables.newest(identity)?;
-        tables.slots.get(&id).map(|slot| slot.known.clone())
+        tables.known(id)
     }
 
     /// Returns whether the kernel knows the file by several numbers. A change through one of them is then not seen
@@ -285,8 +198,7 @@ impl Nodes {
     /// Returns the number of nodes that hold a descriptor and that only the kernel uses: no request and no open file.
     pub fn idle(&self) -> usize {
         let tables = self.tables.lock();
-        let is_idle = |slot: &&Slot| Arc::strong_count(&slot.known) == 1 && slot.known.node.holds_descriptor();
-        tables.slots.values().filter(is_idle).count()
+        tables.all().filter_map(Slot::holding).filter(|known| Arc::strong_count(known) == 1).count()
     }
 
     /// Returns the number of known nodes that hold a descriptor.
@@ -298,9 +210,10 @@ impl Nodes {
     /// robin and gives other nodes a second chance.
     pub fn stale(&self, most: usize) -> Vec<Stale> {
         let mut tables = self.tables.lock();
-        let mut ids: Vec<NodeId> = tables.slots.keys().copied().filter(|&id| id != ROOT).collect();
+        let holding = tables.all().filter(|slot| slot.id != ROOT && slot.holding().is_some());
+        let mut ids: Vec<NodeId> = holding.map(|slot| slot.id).collect();
         ids.sort_unstable();
-        let hand = tables.hand;
+        let (hand, tick) = (tables.hand, tables.tick());
         let start = ids.partition_point(|&id| id <= hand);
         let mut stale = Vec::new();
         for round in [&ids[start..], &ids[..start]] {
@@ -309,9 +222,13 @@ impl Nodes {
                     return stale;
                 }
                 tables.hand = *id;
-                let Some(slot) = tables.slots.get_mut(id) else { continue };
-                if slot.may_be_forgotten() && slot.known.node.holds_descriptor() {
-                    stale.extend(slot.place.clone().map(|(parent, name)| Stale { id: *id, parent, name }));
+                let Some(slot) = tables.slot_mut(*id) else { continue };
+                if slot.may_be_forgotten(tick) {
+                    stale.extend(slot.place().map(|(parent, name)| Stale {
+                        id: *id,
+                        parent: *parent,
+                        name: name.clone(),
+                    }));
                 }
                 slot.fresh = false;
             }
@@ -321,7 +238,8 @@ impl Nodes {
 
     /// Returns whether the kernel may still be asked to forget a node.
     pub fn is_stale(&self, id: NodeId) -> bool {
-        self.tables.lock().slots.get(&id).is_some_and(Slot::may_be_forgotten)
+        let tables = self.tables.lock();
+        tables.slot(id).is_some_and(|slot| slot.may_be_forgotten(tables.tick()))
     }
 }
 
@@ -332,11 +250,16 @@ mod tests {
     use agent::{Agent, PolicyTable};
     use config::Policy;
     use file_cache::{FileCache, Settings};
+    use fuse_protocol::{Filesystem, Request};
     use global_store::posix::{PosixStore, StoreOptions};
-    use models::DataStoreExt;
+    use models::{DataStoreExt, MemoryDataStore, MemoryNamespace};
+    use namespace::Exclusivity;
     use posix_namespace::PosixNamespace;
 
     use super::*;
+    use crate::door::Door;
+    use crate::limits;
+    use crate::slots::TRUSTED_TICKS;
 
     fn with_agent(test: impl FnOnce(&Agent)) {
         let tree = testkit::TempTree::new();
@@ -406,9 +329,51 @@ mod tests {
             nodes.forget(id, 2);
             let directory = look("directory").id;
             assert_eq!((names(), names()), (vec![], vec![]), "the kernel may still trust its name");
-            let long_ago = Instant::now().checked_sub(limits::NAME_TRUSTED).unwrap();
-            nodes.tables.lock().slots.get_mut(&directory).unwrap().looked_up = long_ago;
+            let mut tables = nodes.tables.lock();
+            tables.slot_mut(directory).unwrap().looked_up = tables.tick().wrapping_sub(TRUSTED_TICKS);
+            drop(tables);
             assert_eq!(names(), [OsString::from("directory")]);
         });
+    }
+
+    #[test]
+    fn a_node_that_nobody_uses_rests_and_is_the_same_file_when_it_is_used_again() {
+        let exclusivity = Arc::new(Exclusivity::default());
+        let names = Arc::new(MemoryNamespace::exclusive(0, 0, Arc::clone(&exclusivity)));
+        let agent = Agent::new(Arc::new(MemoryDataStore::default()), names, PolicyTable::new(Policy::default()));
+        let door = Door::new(Arc::new(agent.unwrap()), false);
+        let (nodes, req) = (&door.nodes, Request::detached(0, 0, 1));
+        let create = |name: &str| {
+            let created = door.create(&req, ROOT, OsStr::new(name), 0o644, 0, libc::O_RDWR | libc::O_EXCL);
+            let (entry, opened) = created.unwrap();
+            (entry.node, opened.handle)
+        };
+        let (open, handle) = create("open");
+        let (closed, closed_handle) = create("closed");
+        door.release(&req, closed, closed_handle, 0, None);
+        let in_use = || nodes.tables.lock().all().filter_map(Slot::in_use).map(|known| known.id).collect::<Vec<_>>();
+        let key = nodes.get(closed).unwrap().node.key().clone();
+        let count = limits::AWAKE_NODES + 100;
+        for number in 0..count {
+            let (node, handle) = create(&number.to_string());
+            door.release(&req, node, handle, 0, None);
+        }
+        assert!(in_use().len() <= limits::AWAKE_NODES + 4 && in_use().contains(&open) && !in_use().contains(&closed));
+        let again = nodes.get(closed).unwrap();
+        assert_eq!((again.node.key(), nodes.newest(&key).map(|known| known.id)), (&key, Some(closed)));
+        // It was opened without passthrough, which the next open must know.
+        assert!(!again.open.lock().is_new() && again.open.lock().is_closed());
+        drop(again);
+        for number in 0..count {
+            assert!(door.lookup(&req, ROOT, OsStr::new(&number.to_string())).unwrap().node > closed);
+        }
+        assert_eq!(door.lookup(&req, ROOT, OsStr::new("closed")).unwrap().node, closed);
+        exclusivity.end();
+        assert_eq!(nodes.lost_exclusivity().len(), count + 3, "the root as well");
+        door.forget(closed, 1);
+        assert!(nodes.get(closed).is_some());
+        door.forget(closed, 1);
+        assert!(nodes.get(closed).is_none() && nodes.newest(&key).is_none());
+        door.release(&req, open, handle, 0, None);
     }
 }

@@ -278,6 +278,12 @@ impl OpenState {
         self.opens == 0
     }
 
+    /// Returns whether a next open is answered as a first one is. Passthrough ends with the last close.
+    pub fn is_new(&self) -> bool {
+        let has_pages = self.keeps_pages || self.pages.is_some();
+        self.is_closed() && self.way != Way::Direct && !has_pages && self.refused.is_none()
+    }
+
     /// Returns whether a running program executes the file. Truncating it would kill the program.
     pub fn is_executed(&self) -> bool {
         self.executing > 0

@@ -8,7 +8,6 @@
 //! nobody would correct it.
 //! T4. The kernel of another machine trusts nothing of this.
 
-use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::time::Duration;
 
@@ -17,10 +16,8 @@ use fuse_protocol::{Attr, Entry, Errno, NodeId, Notifier, fopen};
 
 use crate::door::Door;
 use crate::limits;
-use crate::nodes::{ForgottenNode, Known, Nodes};
-
-/// Node that stands for an absent name.
-const ABSENT: NodeId = 0;
+use crate::nodes::{Known, Nodes};
+use crate::noted_names::{ABSENT, NotedNames};
 
 /// Names that the kernel trusts while their directory is held exclusively.
 #[derive(Default)]
@@ -28,44 +25,11 @@ pub struct TrustedNames {
     names: Mutex<NotedNames>,
 }
 
-#[derive(Default)]
-struct NotedNames {
-    /// The node of each name of a directory.
-    of: HashMap<NodeId, HashMap<OsString, NodeId>>,
-    /// Number of absent names among them.
-    absent: usize,
-}
-
-impl NotedNames {
-    fn set(&mut self, directory: NodeId, name: &OsStr, node: NodeId) {
-        let names = self.of.entry(directory).or_default();
-        let before = match names.get_mut(name) {
-            Some(known) => Some(std::mem::replace(known, node)),
-            None => names.insert(name.to_os_string(), node),
-        };
-        self.absent += usize::from(node == ABSENT);
-        self.absent -= usize::from(before == Some(ABSENT));
-    }
-
-    fn get(&self, directory: NodeId, name: &OsStr) -> Option<NodeId> {
-        self.of.get(&directory)?.get(name).copied()
-    }
-
-    fn remove(&mut self, directory: NodeId, name: &OsStr) {
-        if let Some(names) = self.of.get_mut(&directory) {
-            self.absent -= usize::from(names.remove(name) == Some(ABSENT));
-            if names.is_empty() {
-                self.of.remove(&directory);
-            }
-        }
-    }
-}
-
 impl TrustedNames {
     /// Notes a name. Returns false if there are too many absent ones for another.
     fn note(&self, directory: NodeId, name: &OsStr, node: NodeId) -> bool {
         let mut names = self.names.lock();
-        let is_full = names.absent >= limits::ABSENT_NAMES && node == ABSENT;
+        let is_full = names.absent() >= limits::ABSENT_NAMES && node == ABSENT;
         if is_full && names.get(directory, name) != Some(ABSENT) {
             return false;
         }
@@ -91,24 +55,14 @@ impl TrustedNames {
         self.names.lock().remove(directory, name);
     }
 
-    /// Drops the names of a node that the kernel has forgotten: the one by which it was looked up last, and those in it.
-    fn forgotten(&self, gone: &ForgottenNode) {
-        let mut names = self.names.lock();
-        if let Some((directory, name)) = &gone.place
-            && names.get(*directory, name) == Some(gone.id)
-        {
-            names.remove(*directory, name);
-        }
-        if let Some(inside) = names.of.remove(&gone.id) {
-            names.absent -= inside.values().filter(|node| **node == ABSENT).count();
-        }
+    /// Drops the names of a node that the kernel has forgotten, and those in it.
+    fn forgotten(&self, node: NodeId) {
+        self.names.lock().forget(node);
     }
 
     /// Returns the names in directories for which `is` holds.
     fn names_in(&self, is: impl Fn(NodeId) -> bool) -> Vec<(NodeId, OsString)> {
-        let names = self.names.lock();
-        let of = names.of.iter().filter(|(directory, _)| is(**directory));
-        of.flat_map(|(directory, names)| names.keys().map(|name| (*directory, name.clone()))).collect()
+        self.names.lock().names_in(is)
     }
 
     /// Makes the kernel forget all that it trusts of files that are no more held exclusively. See
@@ -187,7 +141,9 @@ impl Door {
 
     /// Takes back lookups of a node.
     pub(crate) fn forget_lookups(&self, node: NodeId, count: u64) {
-        self.nodes.forget(node, count).iter().for_each(|gone| self.trusted.forgotten(gone));
+        if self.nodes.forget(node, count) {
+            self.trusted.forgotten(node);
+        }
     }
 }
 
@@ -251,9 +207,9 @@ mod tests {
         trusted.moves((8, b), (1, b), true);
         // Another file has taken the name, so it stays when the former one is forgotten.
         assert!(trusted.note(1, a, 9));
-        trusted.forgotten(&ForgottenNode { id: 7, place: Some((1, a.into())) });
-        trusted.forgotten(&ForgottenNode { id: 8, place: Some((1, b.into())) });
-        assert_eq!((noted(&trusted), trusted.names.lock().absent), (vec![(1, a.into())], 0));
+        trusted.forgotten(7);
+        trusted.forgotten(8);
+        assert_eq!((noted(&trusted), trusted.names.lock().absent()), (vec![(1, a.into())], 0));
     }
 
     #[test]

@@ -5,6 +5,7 @@ mod changes;
 mod directory;
 mod tree;
 
+use std::any::Any;
 use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,8 +17,8 @@ use global_store::calls::Store;
 use global_store::hidden::is_hidden;
 use global_store::{Anchor, GlobalStore};
 use namespace::{
-    AnchorFor, Caller, Exclusivity, Found, HiddenFiles, Hold, Inode, KnownSince, NameKind, Names, Namespace, NewFile,
-    NewMode, NewName, OpenDirectory, plain,
+    AnchorFor, Caller, Exclusivity, Found, HiddenFiles, Hold, Inode, KeptFile, KnownSince, NameKind, Names, Namespace,
+    NewFile, NewMode, NewName, OpenDirectory, plain,
 };
 use rustix::fs::FileType;
 use rustix::io::Errno;
@@ -36,6 +37,28 @@ pub struct MemoryNamespace {
 
 /// Number of a file, as [`Hold::Other`].
 struct Number(u64);
+
+/// A file that nobody else changes, as [`Hold::Kept`].
+struct Exclusive {
+    number: u64,
+    identity: Identity,
+    kind: FileType,
+    exclusivity: Arc<Exclusivity>,
+}
+
+impl KeptFile for Exclusive {
+    fn key(&self) -> Identity {
+        self.identity.clone()
+    }
+
+    fn kind(&self) -> FileType {
+        self.kind
+    }
+
+    fn exclusivity(&self) -> &Arc<Exclusivity> {
+        &self.exclusivity
+    }
+}
 
 impl MemoryNamespace {
     /// Creates an empty namespace, whose root belongs to a user and a group.
@@ -70,10 +93,10 @@ impl MemoryNamespace {
             Content::File(anchor) => anchor.identity().clone(),
             _ => Identity::new([b"name".as_slice(), &number.to_le_bytes()].concat()).expect("twelve bytes"),
         };
-        let inode = Inode::new(identity, entry.kind, number, Hold::Other(Arc::new(Number(number))));
-        Ok(match &tree.exclusivity {
-            Some(exclusivity) => inode.with_exclusivity(Arc::clone(exclusivity)),
-            None => inode,
+        let kind = entry.kind;
+        Ok(match tree.exclusivity.clone() {
+            Some(exclusivity) => Inode::kept(Arc::new(Exclusive { number, identity, kind, exclusivity }), number),
+            None => Inode::new(identity, kind, number, Hold::Other(Arc::new(Number(number)))),
         })
     }
 
@@ -105,6 +128,10 @@ impl MemoryNamespace {
 fn number_of(inode: &Inode) -> Result<u64, Errno> {
     match inode.hold() {
         Hold::Other(held) => held.downcast_ref().map(|Number(number)| *number).ok_or(Errno::STALE),
+        Hold::Kept(held) => {
+            let held: &dyn Any = &**held;
+            held.downcast_ref().map(|Exclusive { number, .. }| *number).ok_or(Errno::STALE)
+        }
         Hold::Descriptor(_) => Err(Errno::STALE),
     }
 }

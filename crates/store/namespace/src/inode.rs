@@ -26,6 +26,38 @@ pub enum Hold {
     Descriptor(Arc<OwnedFd>),
     /// Something of an implementation whose files need not be in the global store.
     Other(Arc<dyn Any + Send + Sync>),
+    /// The same, where it knows enough of the file to make an inode again.
+    Kept(Arc<dyn KeptFile>),
+}
+
+/// A file that is held in a few bytes, from which its inode can be made again.
+pub trait KeptFile: Any + Send + Sync {
+    /// Returns the provisional identity of the file.
+    fn key(&self) -> Identity;
+
+    /// Returns the type of the file.
+    fn kind(&self) -> FileType;
+
+    /// Returns the hold of the agent on the tree that has the file.
+    fn exclusivity(&self) -> &Arc<Exclusivity>;
+}
+
+/// What stays of an inode that nobody uses. It holds the file as the inode did.
+pub struct RestingInode {
+    file: Arc<dyn KeptFile>,
+    ino: u64,
+}
+
+impl RestingInode {
+    /// The file.
+    pub fn file(&self) -> &dyn KeptFile {
+        &*self.file
+    }
+
+    /// Makes the inode again.
+    pub fn inode(&self) -> Inode {
+        Inode::kept(Arc::clone(&self.file), self.ino)
+    }
 }
 
 /// Identification of a file.
@@ -50,6 +82,20 @@ impl Inode {
     pub fn provisional(key: Identity, kind: FileType, ino: u64, hold: Hold) -> Inode {
         let who = Who::Provisional { key, known: OnceLock::new() };
         Inode { who, kind, ino, hold, exclusivity: None }
+    }
+
+    /// Creates an inode of a file that is held so. It has no lasting identity yet.
+    pub fn kept(file: Arc<dyn KeptFile>, ino: u64) -> Inode {
+        let (key, kind, exclusivity) = (file.key(), file.kind(), Arc::clone(file.exclusivity()));
+        Inode::provisional(key, kind, ino, Hold::Kept(file)).with_exclusivity(exclusivity)
+    }
+
+    /// Returns what is to be kept while nobody uses the inode; `None` if that would not suffice to make it again.
+    pub fn resting(&self) -> Option<RestingInode> {
+        match &self.hold {
+            Hold::Kept(file) if !self.is_identified() => Some(RestingInode { file: Arc::clone(file), ino: self.ino }),
+            _ => None,
+        }
     }
 
     /// Makes this an inode of a tree that the agent alone changes, until `exclusivity` ends.
@@ -118,7 +164,7 @@ impl Inode {
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         match &self.hold {
             Hold::Descriptor(fd) => Some(fd.as_fd()),
-            Hold::Other(_) => None,
+            Hold::Other(_) | Hold::Kept(_) => None,
         }
     }
 }

@@ -25,7 +25,7 @@ pub use caller::{Caller, groups_of, groups_set, set_groups_of_callers};
 pub use directory::{DirectoryEntry, OpenDirectory};
 pub use exclusivity::Exclusivity;
 pub use hidden::HiddenFiles;
-pub use inode::{Hold, Inode};
+pub use inode::{Hold, Inode, KeptFile, RestingInode};
 pub use mode::Mode;
 pub use names::{Found, KnownSince, NameKind, Names, NewFile, NewMode, NewName, component, plain};
 pub use namespace::{AnchorFor, Namespace};

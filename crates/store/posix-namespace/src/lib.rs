@@ -118,7 +118,7 @@ impl Namespace for PosixNamespace {
 fn shared_descriptor_of(inode: &Inode) -> Result<&Arc<OwnedFd>, Errno> {
     match inode.hold() {
         Hold::Descriptor(fd) => Ok(fd),
-        Hold::Other(_) => Err(Errno::STALE),
+        Hold::Other(_) | Hold::Kept(_) => Err(Errno::STALE),
     }
 }
 

@@ -194,7 +194,7 @@ impl Field for Identity {
         put_counted(out, self.as_bytes());
     }
     fn take(from: &mut FieldReader<'_>) -> Result<Self, DecodeError> {
-        Identity::new(from.counted(IDENTITY_BYTES_MAX)?.to_vec()).map_err(|_| DecodeError::Value)
+        Identity::new(from.counted(IDENTITY_BYTES_MAX)?).map_err(|_| DecodeError::Value)
     }
 }
 

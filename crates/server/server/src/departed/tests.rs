@@ -122,7 +122,7 @@ fn what_was_asked_is_forgotten_and_of_too_many_files_the_oldest() {
     assert_eq!((departed.since(&file(1), &ONE, 5), departed.since(&file(2), &ONE, 5)), (None, None));
     leaves(&departed, &ONE, [file(2)]);
     assert!(departed.since(&file(1), &OTHER, 5).is_some());
-    let many = (0..DEPARTED_FILES_MAX as u64).map(|n| Identity::new(n.to_le_bytes().to_vec()).unwrap());
+    let many = (0..DEPARTED_FILES_MAX as u64).map(|n| Identity::new(n.to_le_bytes()).unwrap());
     leaves(&departed, &[3; 16], many);
     assert_eq!(departed.since(&file(2), &ONE, 5), None);
     assert_eq!(departed.table.read().order.len(), DEPARTED_FILES_MAX);
@@ -148,7 +148,7 @@ fn too_many_ranges_become_one_that_holds_them_all() {
 fn a_file_that_was_dropped_as_one_too_many_and_is_opened_again_is_known_also_where_nothing_can_be_written_anew() {
     let tree = TempTree::new();
     let path = tree.path("departed");
-    let of = |number: usize| Identity::new(number.to_le_bytes().to_vec()).unwrap();
+    let of = |number: usize| Identity::new(number.to_le_bytes()).unwrap();
     let first = Departed::open(&path, &BootVerifier::numbered(1));
     (0..=DEPARTED_FILES_MAX).for_each(|number| first.opened(&ONE, number as u64, &of(number)));
     tree.dir("departed.new/something");
