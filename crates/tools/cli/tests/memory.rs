@@ -35,3 +35,31 @@ fn the_threads_of_an_agent_share_two_arenas() {
         ok(call(["umount", bench.dir.to_str().unwrap()]));
     });
 }
+
+fn resident_bytes(pid: i32) -> u64 {
+    let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
+    let line = rollup.lines().find_map(|line| line.strip_prefix("Rss:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
+}
+
+#[test]
+fn a_name_of_a_delegated_directory_that_the_kernel_knows_costs_the_agent_few_bytes() {
+    /// Made before, so that what is there once does not count.
+    const BEFORE: u64 = 2000;
+    /// More than half of what the tables of this many names have room for, so a doubled table is among them.
+    const NAMES: u64 = 40_000;
+    in_private_namespace(|| {
+        let bench = Bench::new();
+        let mounted = bench.mount(&["--policy", "delegate=new", "--policy", "stage_out=manual"]);
+        let directory = bench.dir.join("many");
+        fs::create_dir(&directory).unwrap();
+        let make = |number: u64| drop(fs::File::create_new(directory.join(format!("{number:016}"))).unwrap());
+        (0..BEFORE).for_each(make);
+        let before = resident_bytes(mounted.agent());
+        (BEFORE..BEFORE + NAMES).for_each(make);
+        let each = (resident_bytes(mounted.agent()) - before) / NAMES;
+        // It is 400 at most in a release build.
+        assert!(each <= 500, "{each} bytes");
+        drop(mounted);
+    });
+}
