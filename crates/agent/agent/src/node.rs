@@ -24,7 +24,7 @@ pub struct Node {
     capable: AtomicBool,
 }
 
-/// What stays of a node that nobody uses: much less, and enough to make it again.
+/// A node that nobody uses, in few bytes, from which it can be made again.
 pub struct RestingNode(RestingInode);
 
 impl RestingNode {

@@ -1,4 +1,4 @@
-//! What the door has of each node number: the node while it is in use, and less while only the kernel knows it.
+//! The file of each node number: a node while it is in use, and less while only the kernel knows it.
 //!
 //! A node *rests* when nobody has used it for a while and it can be made again from what it holds. A million names that the kernel
 //! knows are a million resting nodes.

@@ -26,7 +26,7 @@ pub enum Hold {
     Descriptor(Arc<OwnedFd>),
     /// Something of an implementation whose files need not be in the global store.
     Other(Arc<dyn Any + Send + Sync>),
-    /// The same, where it knows enough of the file to make an inode again.
+    /// Something of an implementation that knows enough of the file to make an inode again.
     Kept(Arc<dyn KeptFile>),
 }
 
@@ -42,7 +42,7 @@ pub trait KeptFile: Any + Send + Sync {
     fn exclusivity(&self) -> &Arc<Exclusivity>;
 }
 
-/// What stays of an inode that nobody uses. It holds the file as the inode did.
+/// An inode that nobody uses, in few bytes. It holds the file as the inode did.
 pub struct RestingInode {
     file: Arc<dyn KeptFile>,
     ino: u64,
