@@ -49,6 +49,6 @@ pub use window_control::attaches;
 pub use windows::own_tmpfs;
 pub use windows::{
     Announced, LeftWindows, OutOfSight, Replayed, WindowService, WindowSettings, WindowStatus, fits_windows,
-    forget_windows, has_windows_in, left_windows, provide_for_windows, windows_left,
+    forget_windows, has_windows_in, has_windows_of, left_windows, provide_for_windows, windows_left,
 };
 pub use write_how::WriteHow;

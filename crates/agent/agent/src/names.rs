@@ -96,7 +96,8 @@ impl Agent {
 
     /// Adds a name for a node; a file created without a name gets its first.
     pub fn link(&self, caller: &Caller, node: &Node, parent: &Node, name: &OsStr) -> io::Result<FoundNode> {
-        self.as_ours(node, || self.names.link(caller, node.inode(), parent.inode(), name))?;
+        let link = || self.names.link(caller, node.inode(), parent.inode(), name);
+        self.as_ours(node, || self.beyond_windows(link))?;
         self.removes(node, false);
         self.changed(node)?;
         self.look_up(parent, name)

@@ -47,7 +47,7 @@ impl Agent {
         let places = held.as_ref().and_then(|_| self.places(from, to));
         let began = self.begin_own(&source);
         let (old, new) = ((from.0.inode(), from.1), (to.0.inode(), to.1));
-        let done = self.names.rename(caller, old, new, flags.bits());
+        let done = self.beyond_windows(|| self.names.rename(caller, old, new, flags.bits()));
         let moved = target.iter().map(|found| &found.node).chain([&source]);
         moved.for_each(|node| self.data.note(node.identity(), FileChange::Attributes(began)));
         if let Err(error) = done {

@@ -139,6 +139,18 @@ impl Agent {
         }
     }
 
+    /// Makes a change for which a delegated directory may have to be given back. If a file in it is written to, the records of all windows
+    /// are applied, and the change is tried once more: windows of closed files have ended then.
+    pub(crate) fn beyond_windows<T>(&self, change: impl Fn() -> io::Result<T>) -> io::Result<T> {
+        match change() {
+            Err(error) if error.errno() == Some(libc::EXDEV) && self.windows.get().is_some() => {
+                self.apply_windows()?;
+                change()
+            }
+            done => done,
+        }
+    }
+
     /// Applies the records of all files' windows.
     pub(crate) fn apply_windows(&self) -> io::Result<()> {
         self.windows.get().map_or(Ok(()), |windows| windows.apply_all())

@@ -7,8 +7,8 @@ use types::HasErrno;
 
 use config::Policy;
 use data_store::{
-    CommandOutcome, DataStore, DrainProgress, Extensions, FileChange, FileState, NewTime, OpenData, OpenHow, Overlay,
-    ServerState, Status, StatusScope, StoreCommand, StoreStatus, Stuck, WindowFile, WindowStore, WindowUsage,
+    CommandOutcome, DataStore, DrainProgress, Extensions, FileChange, FileState, LeftFile, NewTime, OpenData, OpenHow,
+    Overlay, ServerState, Status, StatusScope, StoreCommand, StoreStatus, Stuck, WindowFile, WindowStore, WindowUsage,
     is_interrupted,
 };
 use global_store::Anchor;
@@ -196,6 +196,10 @@ impl DataStore for RemoteStore {
 }
 
 impl WindowStore for RemoteStore {
+    fn find_left(&self, _: &Identity) -> io::Result<LeftFile> {
+        Ok(LeftFile::Below)
+    }
+
     fn open_for_windows(
         &self,
         anchor: Arc<dyn Anchor>,

@@ -8,14 +8,13 @@ use std::sync::atomic::Ordering;
 use config::{Atime, Policy};
 use data_store::{
     CommandOutcome, DataStore, DrainProgress, Extensions, FileChange, FileState, Keep, LocalIndex, OpenData, OpenHow,
-    Overlay, Residency, StatusScope, StoreCommand, StoreObserver, StoreStatus, Stuck, WindowFile, WindowStore,
-    WindowUsage, is_interrupted,
+    Overlay, Residency, StatusScope, StoreCommand, StoreObserver, StoreStatus, Stuck, WindowStore, is_interrupted,
 };
 use delegation::{ApplyProgress, NodeNumber};
 use global_store::Anchor;
 use namespace::{AnchorFor, Inode};
 use rustix::io::Errno;
-use types::{ByteRange, Fingerprint, HasErrno, Identity, NewTime, Timestamp, reported};
+use types::{Fingerprint, HasErrno, Identity, NewTime, Timestamp, reported};
 
 use crate::applying::Applying;
 use crate::open_tree::OpenTree;
@@ -25,8 +24,8 @@ use crate::waiting::{failure, is_early};
 
 /// A data store with delegated trees.
 pub struct TreesData {
-    trees: Arc<Trees>,
-    below: Arc<dyn DataStore>,
+    pub(crate) trees: Arc<Trees>,
+    pub(crate) below: Arc<dyn DataStore>,
 }
 
 impl TreesData {
@@ -40,13 +39,13 @@ impl TreesData {
     }
 
     /// Returns who has the data of a file.
-    fn holder(&self, identity: &Identity) -> io::Result<Holder> {
+    pub(crate) fn holder(&self, identity: &Identity) -> io::Result<DataHolder> {
         let Some((tree, node)) = self.trees.of_identity(identity) else {
             let is_forgotten = delegation::node_of_key(identity).is_some();
-            return if is_forgotten { Err(Errno::STALE.into()) } else { Ok(Holder::Below(None)) };
+            return if is_forgotten { Err(Errno::STALE.into()) } else { Ok(DataHolder::Below(None)) };
         };
         let lowered = tree.lowered(node)?;
-        Ok(lowered.map_or(Holder::Tree(tree, node), |inode| Holder::Below(Some(inode))))
+        Ok(lowered.map_or(DataHolder::Tree(tree, node), |inode| DataHolder::Below(Some(inode))))
     }
 
     /// Returns the anchor by which the store below knows a file.
@@ -108,7 +107,7 @@ impl TreesData {
                 return Some(self.trees.resolve(&tree, NodeNumber::ROOT, keep));
             }
             match self.holder(identity) {
-                Ok(Holder::Tree(tree, node)) => Some(self.trees.resolve(&tree, node, keep)),
+                Ok(DataHolder::Tree(tree, node)) => Some(self.trees.resolve(&tree, node, keep)),
                 _ => None,
             }
         });
@@ -117,7 +116,7 @@ impl TreesData {
 }
 
 /// Holder of the data of a file.
-enum Holder {
+pub(crate) enum DataHolder {
     Tree(Arc<OpenTree>, NodeNumber),
     /// The store below; with the file's inode there if it was a tree's.
     Below(Option<Arc<Inode>>),
@@ -135,7 +134,7 @@ impl DataStore for TreesData {
         interrupted: &dyn Fn() -> bool,
     ) -> io::Result<Box<dyn OpenData>> {
         match self.holder(anchor.identity())? {
-            Holder::Tree(tree, node) => {
+            DataHolder::Tree(tree, node) => {
                 if tree.is_leased() && how.read {
                     tree.copy_ahead(node, how.policy.name_streams, || self.trees.has_room());
                 }
@@ -153,7 +152,7 @@ impl DataStore for TreesData {
                     opened => opened,
                 }
             }
-            Holder::Below(lowered) => self.below.open(self.anchor_below(lowered, anchor)?, how, interrupted),
+            DataHolder::Below(lowered) => self.below.open(self.anchor_below(lowered, anchor)?, how, interrupted),
         }
     }
 
@@ -165,7 +164,7 @@ impl DataStore for TreesData {
         interrupted: &dyn Fn() -> bool,
     ) -> io::Result<()> {
         match self.holder(anchor.identity())? {
-            Holder::Tree(tree, node) => match tree.files.set_len(node, len) {
+            DataHolder::Tree(tree, node) => match tree.files.set_len(node, len) {
                 Err(error) if error.errno() == Some(libc::ESTALE) => match tree.lowered(node)? {
                     Some(inode) => {
                         let anchor = self.anchor_below(Some(inode), Arc::clone(anchor))?;
@@ -175,7 +174,7 @@ impl DataStore for TreesData {
                 },
                 done => done,
             },
-            Holder::Below(lowered) => {
+            DataHolder::Below(lowered) => {
                 self.below.set_len(&self.anchor_below(lowered, Arc::clone(anchor))?, len, policy, interrupted)
             }
         }
@@ -188,12 +187,12 @@ impl DataStore for TreesData {
         apply: &mut dyn FnMut() -> io::Result<()>,
     ) -> io::Result<()> {
         match self.holder(anchor.identity())? {
-            Holder::Tree(tree, node) => {
+            DataHolder::Tree(tree, node) => {
                 tree.files.settle(node)?;
                 apply()?;
                 tree.files.times_set(node)
             }
-            Holder::Below(lowered) => {
+            DataHolder::Below(lowered) => {
                 self.below.set_times(&self.anchor_below(lowered, Arc::clone(anchor))?, times, apply)
             }
         }
@@ -201,8 +200,8 @@ impl DataStore for TreesData {
 
     fn attributes(&self, identity: &Identity, below: Option<&Fingerprint>) -> io::Result<Option<Overlay>> {
         match self.holder(identity)? {
-            Holder::Tree(tree, node) => tree.files.overlay(node),
-            Holder::Below(lowered) => self.below.attributes(identity_below(&lowered, identity), below),
+            DataHolder::Tree(tree, node) => tree.files.overlay(node),
+            DataHolder::Below(lowered) => self.below.attributes(identity_below(&lowered, identity), below),
         }
     }
 
@@ -212,12 +211,12 @@ impl DataStore for TreesData {
 
     fn note(&self, identity: &Identity, change: FileChange<'_>) {
         match self.holder(identity) {
-            Ok(Holder::Tree(tree, node)) => {
+            Ok(DataHolder::Tree(tree, node)) => {
                 if matches!(change, FileChange::Unlinked) {
                     tree.files.unlinked(node);
                 }
             }
-            Ok(Holder::Below(lowered)) => self.below.note(identity_below(&lowered, identity), change),
+            Ok(DataHolder::Below(lowered)) => self.below.note(identity_below(&lowered, identity), change),
             Err(_) => {}
         }
     }
@@ -225,8 +224,8 @@ impl DataStore for TreesData {
     fn state(&self, identity: &Identity) -> FileState {
         match self.holder(identity) {
             // The data of a tree is as safe as its names, so nothing has to wait for the global store.
-            Ok(Holder::Tree(tree, node)) => FileState { dirty: false, ..tree.files.state(node) },
-            Ok(Holder::Below(lowered)) => self.below.state(identity_below(&lowered, identity)),
+            Ok(DataHolder::Tree(tree, node)) => FileState { dirty: false, ..tree.files.state(node) },
+            Ok(DataHolder::Below(lowered)) => self.below.state(identity_below(&lowered, identity)),
             Err(_) => FileState::default(),
         }
     }
@@ -245,7 +244,7 @@ impl DataStore for TreesData {
             StoreCommand::Evict(identity) | StoreCommand::Pin(identity, _) => Some(*identity),
             _ => None,
         };
-        if identity.is_some_and(|identity| matches!(self.holder(identity), Ok(Holder::Tree(..)))) {
+        if identity.is_some_and(|identity| matches!(self.holder(identity), Ok(DataHolder::Tree(..)))) {
             return match command {
                 // The data of a tree is in the burst buffer for as long as the tree is delegated.
                 StoreCommand::StageIn(..) | StoreCommand::Pin(..) => Ok(CommandOutcome::Done),
@@ -275,8 +274,8 @@ impl DataStore for TreesData {
             return stuck;
         };
         match self.holder(identity) {
-            Ok(Holder::Tree(tree, _)) => self.apply(vec![tree], false, progress, interrupted),
-            Ok(Holder::Below(lowered)) => {
+            Ok(DataHolder::Tree(tree, _)) => self.apply(vec![tree], false, progress, interrupted),
+            Ok(DataHolder::Below(lowered)) => {
                 self.below.drain(Some(identity_below(&lowered, identity)), progress, interrupted)
             }
             Err(_) => Vec::new(),
@@ -368,25 +367,5 @@ impl LocalIndex for TreesData {
             // Nobody watches the changes of a tree's files: those who do are servers.
             StoreObserver::Changes(_) => index.observe(observer),
         }
-    }
-}
-
-impl WindowStore for TreesData {
-    fn open_for_windows(
-        &self,
-        anchor: Arc<dyn Anchor>,
-        policy: &Arc<Policy>,
-        usage: WindowUsage,
-    ) -> io::Result<WindowFile> {
-        match (self.holder(anchor.identity())?, self.below.extensions().windows) {
-            (Holder::Below(None), Some(windows)) => windows.open_for_windows(anchor, policy, usage),
-            // A window is recorded with the identity that its program's kernel knows. The next agent does not know that of a tree
-            // that was given back, so what a kill leaves in the window would be lost.
-            _ => Err(Errno::OPNOTSUPP.into()),
-        }
-    }
-
-    fn changed_since(&self, identity: &Identity, client: &[u8; 16]) -> io::Result<Vec<ByteRange>> {
-        self.below.extensions().windows.map_or(Ok(Vec::new()), |windows| windows.changed_since(identity, client))
     }
 }

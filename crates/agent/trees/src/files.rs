@@ -17,6 +17,7 @@
 //! In this order: the making of one local file, the use of one open file, the tree. The table's locks are taken alone.
 
 mod contents;
+mod dating;
 mod directory;
 mod dropping;
 mod handle;
@@ -27,6 +28,7 @@ mod opening;
 mod packing;
 mod packs;
 mod table;
+mod window;
 
 use std::collections::VecDeque;
 use std::io;
@@ -82,6 +84,8 @@ struct Shared {
     settles_later: AtomicBool,
     /// Whether the keeper is going to look at them.
     is_looking: AtomicBool,
+    /// Whether files may have windows.
+    has_windows: AtomicBool,
     /// Closed files that may be packed: the longest unseen first.
     closed: Mutex<VecDeque<NodeNumber>>,
     /// Whether there are more of them than are remembered.
@@ -198,6 +202,7 @@ impl TreeFiles {
             mapped: Mutex::default(),
             settles_later: AtomicBool::new(false),
             is_looking: AtomicBool::new(false),
+            has_windows: AtomicBool::new(false),
             closed: Mutex::default(),
             has_more_closed: AtomicBool::new(report.files > report.packed),
             ended: RwLock::new(false),
@@ -236,6 +241,12 @@ impl TreeFiles {
     /// dies before: the next opening settles them.
     pub fn settle_later(&self) {
         self.shared.settles_later.store(true, Ordering::Relaxed);
+    }
+
+    /// Lets files have windows. A file that may get one is opened so that each of its writes is a request, which costs small files more than
+    /// a window gives them.
+    pub fn allow_windows(&self) {
+        self.shared.has_windows.store(true, Ordering::Relaxed);
     }
 
     /// Opens the data of a regular file, as [`DataStore::open`](data_store::DataStore::open) does. A file whose data only the

@@ -20,6 +20,7 @@ mod inside;
 mod just_made;
 mod lease;
 mod left;
+mod left_files;
 pub mod limits;
 mod mark;
 mod names;
@@ -35,6 +36,7 @@ mod saving;
 mod telling;
 mod unopened;
 mod waiting;
+mod window_store;
 
 pub use data::TreesData;
 pub use files::{FilesReport, FilesUsage, PackReport, TreeFiles};

@@ -19,6 +19,7 @@ use crate::applying::Applying;
 use crate::background;
 use crate::holder::Holder;
 use crate::lease::MetDirectories;
+use crate::left_files::OpenLeft;
 use crate::limits;
 use crate::mark::{self, UnmarkedDirectories};
 use crate::open_tree::{Common, OpenTree};
@@ -48,6 +49,8 @@ pub struct TreesSettings {
     pub remote_wait: Duration,
     /// Whether directories may become trees, and trees are applied in the background.
     pub background: bool,
+    /// Whether files of trees may have windows.
+    pub windows: bool,
 }
 
 /// The delegated trees of one accelerated directory.
@@ -76,6 +79,8 @@ pub struct Trees {
     pub(crate) quiet: AtomicBool,
     /// Trees of the burst buffer that could not be opened.
     pub(crate) unopened: Mutex<Vec<Unopened>>,
+    /// Those of them into whose files come records of windows.
+    pub(crate) open_left: OpenLeft,
 }
 
 #[derive(Default)]
@@ -86,7 +91,7 @@ struct All {
 }
 
 impl Trees {
-    /// Opens the trees that an earlier agent left in the burst buffer.
+    /// Opens the trees that an earlier agent left in the burst buffer. [`begin_work`](Trees::begin_work) is to follow.
     pub fn open(settings: TreesSettings) -> io::Result<Arc<Trees>> {
         let trees = Arc::new(Trees {
             settings,
@@ -103,6 +108,7 @@ impl Trees {
             is_recalling: Arc::default(),
             quiet: AtomicBool::new(false),
             unopened: Mutex::default(),
+            open_left: OpenLeft::default(),
         });
         let listed = match std::fs::read_dir(&trees.settings.directory) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
@@ -113,9 +119,15 @@ impl Trees {
         }
         if trees.settings.background {
             trees.lease_root().step("begin with the accelerated directory")?;
-            background::start(&trees)?;
         }
         Ok(trees)
+    }
+
+    /// Begins to bring trees to the global store by themselves, if the settings say so. Before, what killed agents left in windows comes
+    /// into the files: nobody else may see a file without it.
+    pub fn begin_work(self: &Arc<Trees>) -> io::Result<()> {
+        self.open_left.lock().clear();
+        if self.settings.background { background::start(self) } else { Ok(()) }
     }
 
     /// Sets the callback for the end of a delegation. Only the first counts.
@@ -176,6 +188,9 @@ impl Trees {
         self.tell_files(&tree);
         if self.settings.background {
             tree.files.settle_later();
+        }
+        if self.settings.windows {
+            tree.files.allow_windows();
         }
         let tree = Arc::new(tree);
         let mut all = self.all.write();

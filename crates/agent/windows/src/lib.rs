@@ -35,6 +35,7 @@ mod table;
 pub mod testing;
 #[cfg(test)]
 mod tests;
+mod waiting;
 
 pub use counters::WindowStatus;
 pub use directory::{fits as fits_windows, provide as provide_for_windows};
@@ -42,7 +43,8 @@ pub use drain::Pending;
 pub use leftover::{LeftWindows, left_windows};
 pub use out_of_sight::{OutOfSight, forget_windows, has_windows_in};
 pub use processes::Announced;
-pub use replay::{ReplayTarget, Replayed, replay, windows_left};
+pub use replay::{ReplayTarget, Replayed, replay};
 pub use right::{WindowRight, WindowRules};
 pub use service::WindowService;
 pub use table::{CrashDurability, WindowSettings, Windows};
+pub use waiting::{has_windows_of, windows_left};

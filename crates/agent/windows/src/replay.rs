@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use config::Policy;
-use data_store::{AcknowledgedBytes, DataStore, StoreCommand, WindowTarget, WindowUsage};
+use data_store::{AcknowledgedBytes, DataStore, LeftFile, StoreCommand, WindowTarget, WindowUsage};
 use global_store::GlobalStore;
 use types::{ByteRange, Epoch, Identity, RangeSet, Shown, Timestamp};
 use window::drained::Drained;
@@ -262,6 +262,25 @@ fn mark(place: &FilePlace) -> io::Result<Drained<Mapping>> {
     }
 }
 
+/// Finds the file of some rings. The path is that of the file's first window. If a renamed file were taken for a removed one, its
+/// records would be lost.
+fn find(to: &ReplayTarget<'_>, identity: &Identity, hint: &Path) -> io::Result<LeftFile> {
+    match to.data.extensions().windows.map_or(Ok(LeftFile::Below), |windows| windows.find_left(identity))? {
+        LeftFile::Below => {
+            let found = to.store.locate(identity, hint, !to.store.finds_by_identity())?;
+            Ok(found.map_or(LeftFile::Gone, LeftFile::Here))
+        }
+        found => Ok(found),
+    }
+}
+
+/// Revokes the rings of a file whose data is lost. What they hold is kept for administrators.
+fn without_data(rings: &mut [RingReader<Arc<Mapping>>], mut replayed: Replayed) -> Replayed {
+    rings.iter_mut().for_each(RingReader::revoke);
+    replayed.unreadable.push("its data in the burst buffer is lost, and its windows with it".to_owned());
+    replayed
+}
+
 /// Replays the rings of one file. Mappings need not be flushed: nothing is served before the session has ended durably,
 /// and until then the same records are replayed again.
 fn file(
@@ -274,31 +293,29 @@ fn file(
     let Known { identity, drained, cut } = known;
     let (client, durable) = (session.client()?, session.is_durable());
     let hint = replayed.path.clone();
-    // The path is that of the file's first window. If a renamed file were taken for a removed one, its records would be
-    // lost.
-    let found = to.store.locate(&identity, &hint, !to.store.finds_by_identity())?;
-    if found.is_none() && place.was_removed() {
+    let found = find(to, &identity, &hint)?;
+    if matches!(found, LeftFile::Gone) && place.was_removed() {
         tracing::info!(file = %hint.shown(), "dropped the windows of a file that was removed on this node");
         return Ok(None);
     }
     let mut rings = rings(place, grants, &mut replayed.unreadable)?;
     let keep = cut.map_or(u64::MAX, |cut| cut.keep);
-    let Some(anchor) = found else {
-        let bounds = Bounds { cut: keep, ..Bounds::NONE };
-        recover(&mut rings, &drained, bounds, &mut ToNowhere(&mut replayed))?;
-        fault::point("window.drained");
-        return Ok(Some(replayed));
+    let anchor = match found {
+        LeftFile::Here(anchor) => anchor,
+        LeftFile::Lost => return Ok(Some(without_data(&mut rings, replayed))),
+        LeftFile::Below | LeftFile::Gone => {
+            let bounds = Bounds { cut: keep, ..Bounds::NONE };
+            recover(&mut rings, &drained, bounds, &mut ToNowhere(&mut replayed))?;
+            fault::point("window.drained");
+            return Ok(Some(replayed));
+        }
     };
     let policy = (to.policy)(&hint);
     let Some(windows) = to.data.extensions().windows else {
         return Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP));
     };
     let target = match windows.open_for_windows(anchor, &policy, WindowUsage::Replay) {
-        Err(_) if to.data.state(&identity).lost => {
-            rings.iter_mut().for_each(RingReader::revoke);
-            replayed.unreadable.push("its data in the burst buffer is lost, and its windows with it".to_owned());
-            return Ok(Some(replayed));
-        }
+        Err(_) if to.data.state(&identity).lost => return Ok(Some(without_data(&mut rings, replayed))),
         // After any other error the rings must stay.
         file => file?.target,
     };
@@ -431,16 +448,4 @@ fn lost(loss: &Loss) -> String {
         Some(range) => format!("{LOST}: bytes {} to {}: {why}", range.start, range.end),
         None => format!("{LOST}: of bytes that cannot be told: {why}"),
     }
-}
-
-/// Returns the sessions that may hold acknowledged data for this burst buffer: those with granted rings. Only a replay
-/// can tell how much of it is applied already. Errors: those of reading the sessions.
-pub fn windows_left(burst_buffer: &Path) -> io::Result<Vec<PathBuf>> {
-    let mut found = Vec::new();
-    for session in AgentRun::unfinished(burst_buffer)? {
-        if session.is_whole()? && session.left()?.iter().any(FilePlace::may_hold) {
-            found.push(session.path());
-        }
-    }
-    Ok(found)
 }

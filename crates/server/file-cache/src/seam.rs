@@ -7,9 +7,9 @@ use std::sync::atomic::Ordering;
 use catalogue::State;
 use config::{Atime, Policy};
 use data_store::{
-    CommandOutcome, DataStore, DrainProgress, Extensions, FileChange, FileState, LocalIndex, NewTime, OpenData,
-    OpenHow, Overlay, Residency, StatusScope, StoreCommand, StoreObserver, StoreStatus, Stuck, WindowFile, WindowStore,
-    WindowUsage,
+    CommandOutcome, DataStore, DrainProgress, Extensions, FileChange, FileState, LeftFile, LocalIndex, NewTime,
+    OpenData, OpenHow, Overlay, Residency, StatusScope, StoreCommand, StoreObserver, StoreStatus, Stuck, WindowFile,
+    WindowStore, WindowUsage,
 };
 use global_store::Anchor;
 use types::{ByteRange, Fingerprint, Identity, Timestamp};
@@ -217,6 +217,10 @@ impl LocalIndex for FileCache {
 }
 
 impl WindowStore for FileCache {
+    fn find_left(&self, _: &Identity) -> io::Result<LeftFile> {
+        Ok(LeftFile::Below)
+    }
+
     fn open_for_windows(
         &self,
         anchor: Arc<dyn Anchor>,

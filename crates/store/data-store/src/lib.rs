@@ -26,8 +26,8 @@ pub use open::{
 };
 pub use status::{ServerState, Status, StatusScope, StoreStatus, StuckStatus};
 pub use store::{
-    ChangeObserver, DataStore, Extensions, LocalIndex, ReadyObserver, RemovalObserver, StoreObserver, WindowStore,
-    WindowUsage,
+    ChangeObserver, DataStore, Extensions, LeftFile, LocalIndex, ReadyObserver, RemovalObserver, StoreObserver,
+    WindowStore, WindowUsage,
 };
 
 pub use global_store::Anchor;

@@ -151,8 +151,22 @@ pub enum WindowUsage {
     Replay,
 }
 
+/// Place of a file of which a killed agent left windows.
+pub enum LeftFile {
+    /// The global store, if it has the file still.
+    Below,
+    /// This store.
+    Here(Arc<dyn Anchor>),
+    /// Nobody: the file is gone.
+    Gone,
+    /// Nobody: what said where its data is was lost.
+    Lost,
+}
+
 /// Files to which records of windows are applied.
 pub trait WindowStore {
+    /// Finds a file of which a killed agent left windows. Errors: those that may be gone at another try.
+    fn find_left(&self, identity: &Identity) -> io::Result<LeftFile>;
     /// Opens a file for records of windows.
     fn open_for_windows(
         &self,

@@ -11,21 +11,21 @@ use namespace::Namespace;
 use trees::{Holder, LeftTree, Trees, TreesSettings};
 use types::{HasErrno, Shown};
 
-use crate::exit::Failure;
+use crate::exit::{self, Failure};
 use crate::guest::Place;
-use crate::serving::agent_id;
+use crate::serving::{How, agent_id};
 use crate::shell;
+use crate::window::WindowPlace;
 
 /// The directory in a burst buffer that keeps delegated trees.
 pub const TREES: &str = "trees";
 
-/// Opens the delegated trees that an earlier agent left in the burst buffer of a place. `background`: whether directories may become
-/// trees, and trees are brought to the global store by themselves.
+/// Opens the delegated trees that an earlier agent left in the burst buffer of a place.
 pub fn open(
     place: &Place,
     names: Arc<dyn Namespace>,
     policies: &Arc<PolicyTable>,
-    background: bool,
+    how: &How,
 ) -> Result<Arc<Trees>, Failure> {
     let (policies, remote_wait) = (Arc::clone(policies), policies.base().remote_wait);
     let settings = TreesSettings {
@@ -35,7 +35,8 @@ pub fn open(
         policy: Box::new(move |path| policies.for_path(path)),
         recall: Arc::new(move |holder| recall(holder, remote_wait)),
         remote_wait,
-        background,
+        background: !how.idle,
+        windows: how.windows.as_ref().is_some_and(WindowPlace::is_asked_for),
     };
     Trees::open(settings).map_err(|e| {
         let failure = Failure::io("open the delegated directories", &e);
@@ -78,6 +79,19 @@ pub fn notes(trees: &Trees, place: &Place) -> Vec<String> {
 /// Looks at the delegated trees of a burst buffer without an agent. `Err`: why that is not possible.
 pub fn left(buffer: &Path) -> Result<Vec<LeftTree>, String> {
     trees::left(&buffer.join(TREES)).map_err(|error| error.to_string())
+}
+
+/// Fails if a killed agent left windows of files in delegated directories, which nobody opens here.
+pub fn has_no_windows(buffer: &Path) -> Result<(), Failure> {
+    let step = "look for what a killed agent left in windows";
+    match agent::has_windows_of(buffer, &trees::is_of_tree).map_err(|e| Failure::io(step, &e))? {
+        false => Ok(()),
+        true => {
+            let message = format!("{} has windows of files in delegated directories", buffer.shown());
+            let remedy = format!("to bring to the files what is in them: forebay recover {}", shell::word(buffer));
+            Err(Failure::new(exit::UNAVAILABLE, message).remedy(remedy))
+        }
+    }
 }
 
 /// Returns a number of names that wait, in words.

@@ -90,7 +90,7 @@ impl Below {
         let store = PosixStore::new(below, options).map_err(failed)?;
         let identity = store.id().map_err(failed)?;
         let alone = !store.is_shared() || one_node::is_job_of_one_node();
-        // Who asks for windows wants them in new directories too, and delegated ones have none.
+        // Who asks for windows wants them in new directories too.
         let asks_for_windows = how.windows.as_ref().is_some_and(WindowPlace::is_asked_for);
         let may_delegate = how.delegates && how.server.is_none() && alone && !asks_for_windows;
         let delegate = if may_delegate { Delegate::New } else { Delegate::Off };
@@ -166,7 +166,7 @@ fn prepared(
     let names: Arc<dyn Namespace> = Arc::new(PosixNamespace::new(store.clone()).map_err(failed)?);
     // Nodes of a server see each other's names at once, so nothing is delegated there.
     let has_trees = how.server.is_none() && !how.serves_nodes;
-    let trees = has_trees.then(|| delegated::open(place, Arc::clone(&names), &policies, !how.idle)).transpose()?;
+    let trees = has_trees.then(|| delegated::open(place, Arc::clone(&names), &policies, how)).transpose()?;
     let (cache, names): (Arc<dyn DataStore>, Arc<dyn Namespace>) = match &trees {
         Some(trees) => (Arc::new(TreesData::new(trees, cache)), Arc::new(TreesNamespace::new(trees))),
         None => (cache, names),
@@ -176,13 +176,14 @@ fn prepared(
     if how.server.is_some() || how.serves_nodes {
         agent.lock_in_store(&store);
     }
-    let alive = windows(place, &agent, how, identity)?;
+    let alive = windows(place, &agent, how, identity, trees.is_some())?;
+    trees.iter().try_for_each(Trees::begin_work).map_err(|e| Failure::io("start threads", &e))?;
     let (place, server) = (place.clone(), how.server.clone());
     Ok(Prepared { place, cache, agent: Arc::new(agent), trees, server, alive })
 }
 
 /// Applies what killed agents left in windows to the burst buffer. Then serves windows, if asked for.
-fn windows(place: &Place, agent: &Agent, how: &How, identity: &str) -> Result<Option<Alive>, Failure> {
+fn windows(place: &Place, agent: &Agent, how: &How, identity: &str, has_trees: bool) -> Result<Option<Alive>, Failure> {
     let loses = Cell::new(false);
     let failed = |dir: &Path, e: io::Error| {
         let lost = if loses.get() { "nothing more is lost" } else { "nothing is lost" };
@@ -198,6 +199,9 @@ fn windows(place: &Place, agent: &Agent, how: &How, identity: &str) -> Result<Op
     let find = |_| left::find(own, believed, identity);
     let left = how.server.as_ref().map(find).transpose().map_err(|e| failed(own, e))?;
     for dir in left.as_ref().map_or(std::slice::from_ref(&place.burst_buffer), |left| &left.dirs) {
+        if !has_trees {
+            delegated::has_no_windows(dir)?;
+        }
         let tell = &mut |file: Replayed| {
             loses.set(loses.get() || !file.lost.is_empty());
             file.lost.iter().for_each(|lost| say!("forebay: {}: {lost}", file.path.shown()));

@@ -78,6 +78,8 @@ impl Commanded for Commands {
 
 impl Commands {
     fn give_back(&self, tree: &Identity) -> io::Result<serde_json::Value> {
+        // Windows of closed files end so, and count as writers no longer.
+        self.agent.apply_windows()?;
         self.agent.data().command(StoreCommand::GiveBack(tree))?;
         Ok(serde_json::Value::Null)
     }

@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use config::Policy;
 use data_store::{
@@ -22,7 +23,7 @@ use super::packs::Source;
 
 /// One open file description. Dropping it releases the file.
 pub(super) struct TreeHandle {
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
     pub open: Arc<OpenNode>,
     policy: Arc<Policy>,
     /// Whether the handle is counted as one that may write.
@@ -68,7 +69,7 @@ impl TreeHandle {
     }
 
     /// Returns the local file, which a packed file becomes now. `truncates`: nobody needs the content.
-    fn to_write(&self, truncates: bool) -> io::Result<Arc<OwnedFd>> {
+    pub(super) fn to_write(&self, truncates: bool) -> io::Result<Arc<OwnedFd>> {
         if !self.writes {
             return Err(Errno::BADF.into());
         }
@@ -80,30 +81,34 @@ impl TreeHandle {
     fn append(&self, data: &[u8]) -> io::Result<WriteResult> {
         let fd = self.to_write(false)?;
         let _appending = self.open.appending.lock();
-        loop {
-            // With this offset the position of the descriptor says afterwards where the bytes went.
-            match rustix::io::pwritev2(&fd, &[IoSlice::new(data)], u64::MAX, ReadWriteFlags::APPEND) {
-                Ok(written) => {
-                    let end = rustix::fs::tell(&fd)?;
-                    return Ok(WriteResult { written, offset: end - written as u64 });
+        self.open.dating.change(|| {
+            loop {
+                // With this offset the position of the descriptor says afterwards where the bytes went.
+                match rustix::io::pwritev2(&fd, &[IoSlice::new(data)], u64::MAX, ReadWriteFlags::APPEND) {
+                    Ok(written) => {
+                        let end = rustix::fs::tell(&fd)?;
+                        return Ok(WriteResult { written, offset: end - written as u64 });
+                    }
+                    Err(Errno::INTR) => {}
+                    Err(error) => return Err(error.into()),
                 }
-                Err(Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
             }
-        }
+        })
     }
 
     fn write(&self, data: &[u8], offset: u64, at: Option<Timestamp>) -> io::Result<WriteResult> {
         let fd = self.to_write(false)?;
-        write_full(&fd, data, offset)?;
-        if let Some(at) = at {
-            rustix::fs::futimens(&fd, &times_with(at))?;
-        }
-        Ok(WriteResult { written: data.len(), offset })
+        self.open.dating.change(|| {
+            write_full(&fd, data, offset)?;
+            if let Some(at) = at {
+                rustix::fs::futimens(&fd, &times_with(at))?;
+            }
+            Ok(WriteResult { written: data.len(), offset })
+        })
     }
 
     /// Makes everything survive a crash of the machine: the content, its name here, and what the tree says of the file.
-    fn sync_all(&self, data_only: bool) -> io::Result<()> {
+    pub(super) fn sync_all(&self, data_only: bool) -> io::Result<()> {
         match self.source()? {
             Source::Local(fd) => {
                 let synced = if data_only { rustix::fs::fdatasync(&fd) } else { rustix::fs::fsync(&fd) };
@@ -166,12 +171,12 @@ impl OpenData for TreeHandle {
 
     fn set_len(&self, len: u64) -> io::Result<()> {
         let fd = self.to_write(len == 0)?;
-        Ok(rustix::fs::ftruncate(&fd, len)?)
+        self.open.dating.change(|| Ok(rustix::fs::ftruncate(&fd, len)?))
     }
 
     fn fallocate(&self, mode: u32, offset: u64, len: u64) -> io::Result<()> {
         let fd = self.to_write(false)?;
-        Ok(rustix::fs::fallocate(&fd, FallocateFlags::from_bits_retain(mode), offset, len)?)
+        self.open.dating.change(|| Ok(rustix::fs::fallocate(&fd, FallocateFlags::from_bits_retain(mode), offset, len)?))
     }
 
     fn seek(&self, offset: u64, what: SeekFor) -> io::Result<u64> {
@@ -222,8 +227,14 @@ impl Passthrough for TreeHandle {
         true
     }
 
+    /// Only those ask that may grant a window.
     fn is_unshared(&self) -> bool {
-        false
+        if !self.shared.has_windows.load(Ordering::Relaxed) {
+            return false;
+        }
+        // What was closed may only not have been looked at yet.
+        self.shared.look_again(&self.open);
+        self.open.handles.load(Ordering::Acquire) == 1 && self.open.is_alone(self.shared.place())
     }
 }
 

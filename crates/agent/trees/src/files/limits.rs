@@ -42,3 +42,7 @@ pub const PACK_SEGMENT_BYTES: u64 = 16 << 20;
 pub const PACK_QUEUE_MAX: usize = 1 << 20;
 /// Steps of the compaction of a pack at once.
 pub const COMPACTED_AT_ONCE: usize = 8;
+/// Most bytes that are written at once of what windows acknowledged, where parts end at multiples of it: one folio of large ones.
+pub const WINDOW_PART_BYTES: u64 = 256 << 10;
+/// Age of bytes of windows above which a file gets the time of their writes: until then the kernel's is as good.
+pub const BACKDATE_AFTER: Duration = Duration::from_millis(10);

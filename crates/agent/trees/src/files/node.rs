@@ -18,6 +18,7 @@ use rustix::io::Errno;
 use types::{HasErrno, Step, Timestamp, Version};
 
 use super::contents;
+use super::dating::Dating;
 use super::directory::{LocalDirectory, LocalFile, UNWRITTEN, mtime_of, times_with};
 use super::limits;
 use super::packs::{PackedFile, Source};
@@ -32,6 +33,7 @@ pub(super) struct OpenNode {
     pub using: Mutex<NodeUse>,
     /// Held by an append, which needs the position of the descriptor for writing.
     pub appending: Mutex<()>,
+    pub dating: Dating,
 }
 
 /// State of an open file.
@@ -89,6 +91,7 @@ impl OpenNode {
             making: Mutex::default(),
             using: Mutex::default(),
             appending: Mutex::default(),
+            dating: Dating::default(),
         }
     }
 
@@ -238,6 +241,12 @@ impl OpenNode {
         using.is_mapped = false;
         using.writers -= 1;
         true
+    }
+
+    /// Whether the file has a local one that nobody but this agent has open or mapped.
+    pub fn is_alone(&self, place: Place<'_>) -> bool {
+        let mut using = self.using.lock();
+        using.local.is_some() && using.is_alone(place)
     }
 
     /// Whether the kernel has a handle of the file.

@@ -9,6 +9,7 @@ mod lost;
 mod names;
 mod packed;
 mod room;
+mod windows;
 
 use std::fs;
 use std::path::{Path, PathBuf};

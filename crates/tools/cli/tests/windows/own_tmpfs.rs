@@ -227,6 +227,23 @@ fn a_run_has_windows_by_itself_where_they_outlive_the_job() {
     });
 }
 
+#[test] // S71
+fn a_delegated_directory_has_windows_only_where_somebody_asked_for_them() {
+    in_private_namespace(|| {
+        let story = Story::unnamed(true);
+        let bench = &story.bench;
+        for (variable, has) in [(None, false), (Some("2MiB"), true)] {
+            let mut command = story.forebay();
+            command.arg("run").arg("--burst-buffer").arg(&bench.buffer).arg("--dir").arg(&bench.dir);
+            command.envs(variable.map(|size| ("FOREBAY_WINDOW", size))).current_dir(&bench.dir);
+            let script = format!("rm -rf made && mkdir made && cd made && {BY_DEFAULT}");
+            let done = start(command.args(["--policy", "delegate=new", "--", "sh", "-c", &script]), "").wait();
+            assert_eq!((done.code, done.err.contains("1 windows took")), (0, has), "{done:?}");
+            assert_eq!(bench.read("made/file"), "12345678".repeat(20));
+        }
+    });
+}
+
 #[test]
 fn a_directory_that_can_have_no_windows_leaves_them_to_the_next() {
     in_private_namespace(|| {
