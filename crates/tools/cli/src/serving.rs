@@ -90,9 +90,7 @@ impl Below {
         let store = PosixStore::new(below, options).map_err(failed)?;
         let identity = store.id().map_err(failed)?;
         let alone = !store.is_shared() || one_node::is_job_of_one_node();
-        // Who asks for windows wants them in new directories too.
-        let asks_for_windows = how.windows.as_ref().is_some_and(WindowPlace::is_asked_for);
-        let may_delegate = how.delegates && how.server.is_none() && alone && !asks_for_windows;
+        let may_delegate = how.delegates && how.server.is_none() && alone;
         let delegate = if may_delegate { Delegate::New } else { Delegate::Off };
         let base = how.rules.apply(Policy { delegate, ..Policy::default() });
         Ok(Below { store, identity, base })

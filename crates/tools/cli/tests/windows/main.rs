@@ -98,14 +98,20 @@ struct Story {
     rings: PathBuf,
     /// Whether its mounts count as those of the machine.
     on_machine: bool,
+    /// Directory of the file, which the command makes: one below the accelerated directory is delegated.
+    within: &'static str,
 }
+
+/// Directories of files: the accelerated one, and a delegated one.
+const WITHIN: [&str; 2] = [".", "delegated"];
 
 impl Story {
     fn new() -> Story {
         let bench = Bench::new();
         let ledger = Mapping::create(&bench.tree.path("ledger"), 4096, WindowMedium::Volatile).unwrap();
         let rings = bench.tree.path("rings");
-        Story { bench, ledger, window: format!("--window={}", rings.display()), rings, on_machine: false }
+        let window = format!("--window={}", rings.display());
+        Story { bench, ledger, window, rings, on_machine: false, within: "." }
     }
 
     /// The program, where this happens.
@@ -123,8 +129,8 @@ impl Story {
     fn start(&self, writes: Option<u64>) -> common::Running {
         let mut command = self.forebay();
         command.arg("run").arg("--burst-buffer").arg(&self.bench.buffer).arg("--dir").arg(&self.bench.dir);
-        command.arg(&self.window).arg("--");
-        command.arg(std::env::current_exe().unwrap()).args(["--exact", "writer", "--ignored"]);
+        let script = "mkdir -p \"$1\" && cd \"$1\" && exec \"$0\" --exact writer --ignored";
+        command.args([&*self.window, "--", "sh", "-c", script]).arg(std::env::current_exe().unwrap()).arg(self.within);
         command.current_dir(&self.bench.dir).env(LEDGER, self.bench.tree.path("ledger"));
         if let Some(writes) = writes {
             command.env("FOREBAY_TEST_WRITES", writes.to_string());
@@ -138,7 +144,7 @@ impl Story {
 
     /// The file below has what was acknowledged; one write more may be there.
     fn check(&self) {
-        let found = std::fs::read(self.bench.dir.join("file")).unwrap();
+        let found = std::fs::read(self.bench.dir.join(self.within).join("file")).unwrap();
         let mut expected: Vec<u8> = Vec::new();
         (0..self.acknowledged()).for_each(|number| apply(&mut expected, number));
         let without = found == expected;
@@ -155,13 +161,15 @@ fn apply(file: &mut Vec<u8>, number: u64) {
     file[offset as usize..end].copy_from_slice(&bytes);
 }
 
-#[test]
+#[test] // S37, S71
 fn a_program_with_a_window_runs_and_its_data_is_in_the_global_store() {
     in_private_namespace(|| {
-        let story = Story::new();
-        let done = story.start(Some(3000)).wait();
-        assert_eq!((done.code, story.acknowledged()), (0, 3000), "{done:?}");
-        story.check();
+        for within in WITHIN {
+            let story = Story { within, ..Story::new() };
+            let done = story.start(Some(3000)).wait();
+            assert_eq!((done.code, story.acknowledged()), (0, 3000), "{done:?}");
+            story.check();
+        }
     });
 }
 
@@ -207,11 +215,11 @@ fn a_file_opened_to_read_and_write_has_a_window_if_nothing_was_there_to_read() {
     });
 }
 
-#[test] // S38
+#[test] // S38, S71
 fn what_a_window_acknowledged_survives_the_death_of_agent_or_of_both() {
     in_private_namespace(|| {
-        for both in [false, true] {
-            let story = Story::new();
+        for (both, within) in [false, true].into_iter().flat_map(|both| WITHIN.map(|within| (both, within))) {
+            let story = Story { within, ..Story::new() };
             let mut running = story.start(None);
             wait_until("writes", BOUND, || {
                 assert!(running.guard.ended().is_none(), "{}", running.err());
@@ -224,6 +232,7 @@ fn what_a_window_acknowledged_survives_the_death_of_agent_or_of_both() {
             wait_until("the death of the agent", BOUND, || running.guard.ended().is_some());
             let checked = ok(call([Path::new("check"), &story.bench.buffer]));
             assert!(checked.contains("may hold writes that are not here yet"), "{checked}");
+            assert_eq!(checked.contains("delegated directories: 1;"), within == WITHIN[1], "{checked}");
             // A program that lives continues until its ring is full, or until somebody recovers.
             let recovered = call([Path::new("recover"), &story.bench.buffer]);
             assert_eq!(recovered.code, 0, "{recovered:?}");
