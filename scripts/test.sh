@@ -20,7 +20,7 @@ BINARY_SECONDS_MAX=$((240 * ${FOREBAY_TEST_SLOWER:-1})) # one test binary
 KILL_AFTER_SECONDS=10   # between SIGTERM and SIGKILL
 
 # Suites in the order they run, with the seconds each may take.
-SUITES="docs:720 promises:300 experiments:480 programs:420 preload:600 read_ahead:200 pjdfstest:420 fsx:420 aarch64:300 interleavings:600 vm:${FOREBAY_VM_SECONDS:-600} old_kernel:${FOREBAY_OLD_KERNEL_SECONDS:-720}"
+SUITES="docs:720 promises:300 experiments:480 programs:420 preload:760 read_ahead:200 pjdfstest:420 fsx:420 aarch64:300 interleavings:600 vm:${FOREBAY_VM_SECONDS:-600} old_kernel:${FOREBAY_OLD_KERNEL_SECONDS:-720}"
 
 out=target/test
 export RUST_BACKTRACE=0

@@ -3,9 +3,9 @@
 # and in an accelerated one, without the library, with it, and with it and windows. Random operations by two processes,
 # either or both of them with windows, end in the same bytes. Real programs print and leave the same.
 #
-#   tests/suites/preload.sh [names|loading|windows|full|numbers|hung|probes|chance|served|programs]...
+#   tests/suites/preload.sh [names|loading|windows|full|numbers|hung|probes|chance|delegated|served|programs]...
 #
-# Clauses: S9, S40
+# Clauses: S9, S40, S71
 cd "$(dirname "$0")" || exit 1
 . ./report.sh
 
@@ -277,7 +277,7 @@ inside_chance() {
 # A part in an accelerated directory with windows; afterwards the global store holds what was seen.
 run_inside() { # PART [PREFIX]
   timeout --kill-after=5 $PARTS_MAX_SECONDS "$forebay" run --quiet --window --no-preload --report "$scratch/report" \
-    --dir "$global" "${place[@]}" -- env FOREBAY_PRELOAD_INSIDE="$scratch" "$PWD/preload.sh" "$1" >"$scratch/inside" 2>&1 </dev/null
+    --policy "delegate=$delegate" --dir "$global" "${place[@]}" -- env FOREBAY_PRELOAD_INSIDE="$scratch" "$PWD/preload.sh" "$1" >"$scratch/inside" 2>&1 </dev/null
   retell "${2:-}"
 }
 
@@ -323,6 +323,14 @@ run_served() {
   run_chance served::
   if end_server; then pass served::end; else fail served::end "the server did not end well"; fi
   unset FOREBAY_PRELOAD_SERVED
+}
+
+# In a directory that is made through the mount and delegated.
+run_delegated() {
+  local delegate=new
+  run_inside windows delegated::
+  run_inside probes delegated::
+  run_chance delegated::
 }
 
 # A burst buffer that does not take what a window acknowledged.
@@ -388,15 +396,15 @@ fi
 . ./accelerated.sh
 export FOREBAY_PRELOAD=${FOREBAY_PRELOAD:-$top/target/debug/libforebay_preload.so}
 library=$FOREBAY_PRELOAD global=$scratch/global buffer=$scratch/buffer
-place=(--burst-buffer "$buffer")
+place=(--burst-buffer "$buffer") delegate=off
 mkdir -p "$global" "$buffer" "$scratch/bin"
 [ -e "$library" ] || { fail "library" "$library is not there"; finish; }
 compile && compile_examples || { fail "programs of this suite" "they do not compile"; finish; }
-[ $# -gt 0 ] || set -- names loading windows full numbers hung probes chance served programs
+[ $# -gt 0 ] || set -- names loading windows full numbers hung probes chance delegated served programs
 for part in "$@"; do
   case $part in
     windows | numbers | hung | probes) run_inside "$part" ;;
-    names | loading | full | chance | served | programs) "run_$part" ;;
+    names | loading | full | chance | delegated | served | programs) "run_$part" ;;
     *) fail "$part" "no such part" ;;
   esac
 done
