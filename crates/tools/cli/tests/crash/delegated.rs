@@ -50,17 +50,10 @@ fn the_agent_may_die_at_every_fault_point_of_windows_in_delegated_directories() 
 }
 
 #[test] // S38, S71
-fn agent_and_programs_may_die_at_any_moment_in_delegated_directories_where_programs_write_by_the_library() {
-    in_private_namespace_within(campaign::bound(NAMESPACE_BOUND, 2), || {
-        play_random(Door::Preload, 8, &DELEGATED, Death::OfAgent);
-        play_random(Door::Preload, 9, &DELEGATED, Death::OfAll);
-    });
-}
-
-#[test] // S71
 fn agent_and_programs_may_die_at_any_moment_in_delegated_directories() {
-    in_private_namespace_within(campaign::bound(NAMESPACE_BOUND, 2), || {
+    in_private_namespace_within(campaign::bound(NAMESPACE_BOUND, 3), || {
         play_random(Door::Kernel, 6, &DELEGATED, Death::OfAgent);
         play_random(Door::Kernel, 7, &DELEGATED, Death::OfAll);
+        play_random(Door::Preload, 8, &DELEGATED, Death::OfAll);
     });
 }
