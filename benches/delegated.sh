@@ -1,6 +1,7 @@
 # shellcheck shell=bash
 # What an agent needs for the names of one delegated directory that wait for the store: memory, log, descriptors; and whether the last
-# names cost what the first did. Each name is an empty file with a local file in the burst buffer, so this has many inodes.
+# names cost what the first did. Each name is an empty file with a local file in the burst buffer, so this has many inodes. Beside it the
+# same files are made in a file system like that of the burst buffer.
 
 DELEGATED_NAMES=${DELEGATED_NAMES:-1000000}
 
@@ -11,10 +12,20 @@ delegated_each() { # LABEL BEFORE AFTER
   value "$1" B less forebay "$(awk -v a="$2" -v b="$3" -v n="$DELEGATED_NAMES" 'BEGIN { printf "%.0f", (b - a) / n }')"
 }
 
+delegated_rates() { # SIDE RATES
+  value "creations, the first tenth of $DELEGATED_NAMES" 1/s more "$1" "${2% *}"
+  value "creations, the last tenth" 1/s more "$1" "${2#* }"
+}
+
 bench_delegated() {
   local agent before descriptors rates log
   gcc -O2 -o "$scratch/many_names" benches/many_names.c || exit 1
   # An inode each, and some for the start.
+  IMAGE_INODES=$((DELEGATED_NAMES + 10000)) mount_image "${FOREBAY_BENCH_FAST:-/dev/shm}" "$scratch/huge"
+  mkdir "$scratch/huge/many"
+  rates=$("$scratch/many_names" "$scratch/huge/many" "$DELEGATED_NAMES") || exit 1
+  delegated_rates bare "$rates"
+  umount "$scratch/huge"
   IMAGE_INODES=$((DELEGATED_NAMES + DELEGATED_NAMES / 10 + 10000)) mount_image "${FOREBAY_BENCH_FAST:-/dev/shm}" "$scratch/huge"
   mkdir -p "$scratch/huge/buffer"
   "$forebay" mount "$dir" --burst-buffer "$scratch/huge/buffer" --policy delegate=new --policy stage_out=manual \
@@ -26,8 +37,7 @@ bench_delegated() {
   sleep 2
   before=$(delegated_memory "$agent") descriptors=$(ls "/proc/$agent/fd" | wc -l) log=$(delegated_log)
   rates=$("$scratch/many_names" "$dir/many" "$DELEGATED_NAMES") || exit 1
-  value "creations, the first tenth of $DELEGATED_NAMES" 1/s more forebay "${rates% *}"
-  value "creations, the last tenth" 1/s more forebay "${rates#* }"
+  delegated_rates forebay "$rates"
   delegated_each "memory a name that the kernel remembers" "$before" "$(delegated_memory "$agent")"
   delegated_each "bytes of the log a name" "$log" "$(delegated_log)"
   value "descriptors more" 1 less forebay $(($(ls "/proc/$agent/fd" | wc -l) - descriptors))

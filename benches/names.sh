@@ -63,8 +63,8 @@ bench_names-cost() {
   both names_case "many small creates" 'python3 -c "for n in range('"$NAMES_FILES"'): open(f\"new{n}\", \"w\").write(\"x\" * 4096)"'
 }
 
-names_letters=csou
-names_labels=("create, write 3,901 B, close" "stat after that" "open, read 3,901 B, close" "unlink")
+names_letters=dcsou
+names_labels=("mkdir" "create, write 3,901 B, close" "stat after that" "open, read 3,901 B, close" "unlink")
 
 # Rates of small files in PLACE by so many processes, once under each label.
 names_rates() { # SIDE PLACE FILES PROCESSES LABEL...
