@@ -1,4 +1,6 @@
-/* An empty FUSE server, the least that an operation can cost: empty_fuse DIR BACKING
+/* An empty FUSE server, the least that an operation can cost: empty_fuse DIR BACKING [FILES]
+ * With FILES, a directory, each file that is created has a file of its own there, which is made, opened and removed with it:
+ * the least that a server can cost that keeps each file's data in a local file. Without:
  * Files 0 to 999 of 4096 bytes, and every file that is created, which has 3901. All are passed through to BACKING. No
  * directory shows names. One thread reads, answers from constants, and keeps no state but the last node number; it
  * stays on its caller's processor, as Forebay's does. The kernel makes the calls that Forebay gets. Ends with the
@@ -28,15 +30,22 @@ struct backing {
 	uint64_t padding;
 };
 #define BACKING_OPEN _IOW(229, 1, struct backing)
+#define BACKING_CLOSE _IOW(229, 2, uint32_t)
 
-static int device, file;
+static int device, file, files = -1;
 static int32_t backing_id;
 static uint64_t last;
 static char message[1 << 17];
 
 /* Node numbers: the root, the files 0 to 999, files that are created, directories. */
-enum { ROOT = 1, FIRST = 2, CREATED = 1 << 20 };
+enum { ROOT = 1, FIRST = 2, CREATED = 1 << 20, CREATED_MAX = 1 << 20 };
 static const uint64_t DIRECTORY = 1ull << 40;
+
+/* Files that were created, with names of their own in FILES, by their node numbers. */
+static struct created {
+	char name[48];
+	uint32_t id;
+} created[CREATED_MAX];
 
 static void must(int holds, const char *what) {
 	if (!holds) {
@@ -69,6 +78,30 @@ static uint64_t named(uint64_t parent, const char *name) {
 	if (parent != ROOT)
 		return 0;
 	return name[0] >= '0' && name[0] <= '9' ? FIRST + strtoul(name, NULL, 10) : 0;
+}
+
+static const char *local_name(uint64_t parent, const char *name) {
+	static char local[48];
+	snprintf(local, sizeof local, "%llx-%.24s", (unsigned long long)parent, name);
+	return local;
+}
+
+/* Opens the local file of a node. Returns the kernel's number of it. */
+static uint32_t open_local(uint64_t node, int flags) {
+	if (files < 0 || node < CREATED)
+		return backing_id;
+	must(node - CREATED < CREATED_MAX, "few files");
+	struct created *of = &created[node - CREATED];
+	struct backing backing = {.fd = openat(files, of->name, O_RDWR | O_CLOEXEC | flags, 0600)};
+	must(backing.fd >= 0, of->name);
+	of->id = ioctl(device, BACKING_OPEN, &backing);
+	must((int)of->id > 0 && close(backing.fd) == 0, of->name);
+	return of->id;
+}
+
+static void close_local(uint64_t node) {
+	if (files >= 0 && node >= CREATED && node - CREATED < CREATED_MAX)
+		ioctl(device, BACKING_CLOSE, &created[node - CREATED].id);
 }
 
 static void initialise(const struct fuse_in_header *in) {
@@ -130,6 +163,11 @@ static void serve(const struct fuse_in_header *in) {
 			struct fuse_entry_out entry;
 			uint32_t open[4];
 		} out = {entry(CREATED + ++last), {1, 0, PASSTHROUGH_OPEN, backing_id}};
+		if (files >= 0) {
+			const char *name = (const char *)arguments + sizeof(struct fuse_create_in);
+			strcpy(created[last].name, local_name(in->nodeid, name));
+			out.open[3] = open_local(CREATED + last, O_CREAT | O_EXCL);
+		}
 		answer(in->unique, 0, &out, sizeof out);
 		break;
 	}
@@ -147,14 +185,21 @@ static void serve(const struct fuse_in_header *in) {
 		break;
 	}
 	case FUSE_OPEN: {
-		uint32_t out[4] = {1, 0, PASSTHROUGH_OPEN, backing_id};
+		uint32_t out[4] = {1, 0, PASSTHROUGH_OPEN, open_local(in->nodeid, 0)};
 		answer(in->unique, 0, out, sizeof out);
 		break;
 	}
-	case FUSE_FLUSH:
 	case FUSE_RELEASE:
-	case FUSE_RELEASEDIR:
+		close_local(in->nodeid);
+		answer(in->unique, 0, NULL, 0);
+		break;
 	case FUSE_UNLINK:
+		if (files >= 0)
+			unlinkat(files, local_name(in->nodeid, arguments), 0);
+		answer(in->unique, 0, NULL, 0);
+		break;
+	case FUSE_FLUSH:
+	case FUSE_RELEASEDIR:
 	case FUSE_RMDIR:
 	case FUSE_READDIR:
 	case FUSE_READDIRPLUS:
@@ -170,7 +215,11 @@ static void serve(const struct fuse_in_header *in) {
 }
 
 int main(int count, char **words) {
-	must(count == 3, "usage: empty_fuse DIR BACKING");
+	must(count == 3 || count == 4, "usage: empty_fuse DIR BACKING [FILES]");
+	if (count == 4) {
+		files = open(words[3], O_RDONLY | O_DIRECTORY);
+		must(files >= 0, words[3]);
+	}
 	file = open(words[2], O_RDWR | O_CREAT, 0600);
 	must(file >= 0 && ftruncate(file, 4096) == 0, words[2]);
 	device = open("/dev/fuse", O_RDWR);

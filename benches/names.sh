@@ -88,23 +88,29 @@ names_accelerated() { # PLACE FILES PROCESSES LABEL...
   "$forebay" umount "$1" >"$out/umount.log" 2>&1 </dev/null || { cat "$out/umount.log" && exit 1; }
 }
 
-# Beside the bare file system, beside a FUSE server that answers from constants, and over a slow store.
+# Beside the bare file system, beside a FUSE server that answers from constants, beside one that also has a local file each, and over a
+# slow store.
 bench_names() {
-  local round processes latency empty files=$NAMES_RATE_FILES
+  local round processes latency empty of_files files=$NAMES_RATE_FILES
   gcc -O2 -o "$scratch/small_files" benches/small_files.c && gcc -O2 -o "$scratch/empty_fuse" benches/empty_fuse.c || exit 1
-  mkdir "$scratch/empty"
+  mkdir "$scratch/empty" "$scratch/files" "$fast/files"
   "$scratch/empty_fuse" "$scratch/empty" "$scratch/backing" &
   empty=$!
-  until mountpoint -q "$scratch/empty"; do sleep 0.1; done
+  "$scratch/empty_fuse" "$scratch/files" "$scratch/backing" "$fast/files" &
+  of_files=$!
+  until mountpoint -q "$scratch/empty" && mountpoint -q "$scratch/files"; do sleep 0.1; done
   for processes in 1 2 4; do
     for round in $(seq "$ROUNDS"); do
       names_rates bare "$slow" "$files" "$processes" "$processes processes"
       names_rates bare "$scratch/empty" "$files" "$processes" "$processes processes, empty server"
-      names_accelerated "$dir" "$files" "$processes" "$processes processes" "$processes processes, empty server"
+      names_rates bare "$scratch/files" "$files" "$processes" "$processes processes, server with a file each"
+      names_accelerated "$dir" "$files" "$processes" "$processes processes" "$processes processes, empty server" \
+        "$processes processes, server with a file each"
     done
   done
-  umount "$scratch/empty"
-  wait "$empty"
+  umount "$scratch/empty" "$scratch/files"
+  wait "$empty" "$of_files"
+  rm -rf "$fast/files"
   files=$((NAMES_RATE_FILES / 20))
   for latency in 0.5ms 2ms; do
     for round in $(seq "$ROUNDS"); do
