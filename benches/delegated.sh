@@ -17,14 +17,25 @@ delegated_rates() { # SIDE RATES
   value "creations, the last tenth" 1/s more "$1" "${2#* }"
 }
 
+# Names of DIRECTORY, which the kernel has forgotten, with the attributes of each, under each label.
+delegated_listing() { # SIDE DIRECTORY LABEL...
+  local rate label
+  echo 2 >/proc/sys/vm/drop_caches
+  sleep 1
+  rate=$("$scratch/list_names" "$2") || exit 1
+  for label in "${@:3}"; do value "$label" 1/s more "$1" "$rate"; done
+}
+
 bench_delegated() {
   local agent before descriptors rates log
-  gcc -O2 -o "$scratch/many_names" benches/many_names.c || exit 1
+  gcc -O2 -o "$scratch/many_names" benches/many_names.c && gcc -O2 -o "$scratch/list_names" benches/list_names.c &&
+    gcc -O2 -o "$scratch/empty_fuse" benches/empty_fuse.c || exit 1
   # An inode each, and some for the start.
   IMAGE_INODES=$((DELEGATED_NAMES + 10000)) mount_image "${FOREBAY_BENCH_FAST:-/dev/shm}" "$scratch/huge"
   mkdir "$scratch/huge/many"
   rates=$("$scratch/many_names" "$scratch/huge/many" "$DELEGATED_NAMES") || exit 1
   delegated_rates bare "$rates"
+  delegated_listing bare "$scratch/huge/many" "first listing with statx"
   umount "$scratch/huge"
   IMAGE_INODES=$((DELEGATED_NAMES + DELEGATED_NAMES / 10 + 10000)) mount_image "${FOREBAY_BENCH_FAST:-/dev/shm}" "$scratch/huge"
   mkdir -p "$scratch/huge/buffer"
@@ -44,6 +55,12 @@ bench_delegated() {
   echo 2 >/proc/sys/vm/drop_caches
   sleep 2
   delegated_each "memory a name that the kernel has forgotten" "$before" "$(delegated_memory "$agent")"
+  delegated_listing forebay "$dir/many" "first listing with statx" "first listing, empty server of 100,000 names"
+  mkdir "$scratch/empty"
+  "$scratch/empty_fuse" "$scratch/empty" "$scratch/backing" &
+  until mountpoint -q "$scratch/empty"; do sleep 0.1; done
+  delegated_listing bare "$scratch/empty/many" "first listing, empty server of 100,000 names"
+  umount "$scratch/empty"
   # Nobody waits for a million names in the store.
   kill -9 "$agent"
   umount --lazy "$dir" "$scratch/huge"

@@ -1,8 +1,8 @@
 /* An empty FUSE server, the least that an operation can cost: empty_fuse DIR BACKING [FILES]
  * With FILES, a directory, each file that is created has a file of its own there, which is made, opened and removed with it:
  * the least that a server can cost that keeps each file's data in a local file. Without:
- * Files 0 to 999 of 4096 bytes, and every file that is created, which has 3901. All are passed through to BACKING. No
- * directory shows names. One thread reads, answers from constants, and keeps no state but the last node number; it
+ * Files 0 to 999 of 4096 bytes, and every file that is created, which has 3901. All are passed through to BACKING. The
+ * directory `many` lists 100,000 names, others none. One thread reads, answers from constants, and keeps no state but the last node number; it
  * stays on its caller's processor, as Forebay's does. The kernel makes the calls that Forebay gets. Ends with the
  * mount. */
 #define _GNU_SOURCE
@@ -39,7 +39,8 @@ static char message[1 << 17];
 
 /* Node numbers: the root, the files 0 to 999, files that are created, directories. */
 enum { ROOT = 1, FIRST = 2, CREATED = 1 << 20, CREATED_MAX = 1 << 20 };
-static const uint64_t DIRECTORY = 1ull << 40;
+static const uint64_t DIRECTORY = 1ull << 40, MANY = 1ull << 41;
+enum { LISTED = 100000 };
 
 /* Files that were created, with names of their own in FILES, by their node numbers. */
 static struct created {
@@ -65,7 +66,7 @@ static void answer(uint64_t unique, int error, const void *body, size_t size) {
 static struct fuse_attr attributes(uint64_t node) {
 	struct fuse_attr attr = {.ino = node, .nlink = 1, .blksize = 4096};
 	attr.size = node < CREATED ? 4096 : 3901;
-	attr.mode = node == ROOT || node >= DIRECTORY ? S_IFDIR | 0755 : S_IFREG | 0644;
+	attr.mode = node == ROOT || (node >= DIRECTORY && node <= MANY) ? S_IFDIR | 0755 : S_IFREG | 0644;
 	return attr;
 }
 
@@ -77,6 +78,8 @@ static struct fuse_entry_out entry(uint64_t node) {
 static uint64_t named(uint64_t parent, const char *name) {
 	if (parent != ROOT)
 		return 0;
+	if (strcmp(name, "many") == 0)
+		return MANY;
 	return name[0] >= '0' && name[0] <= '9' ? FIRST + strtoul(name, NULL, 10) : 0;
 }
 
@@ -142,6 +145,23 @@ static void stay_beside(uint32_t caller) {
 	sched_setaffinity(0, sizeof only, &only);
 }
 
+/* Names of 16 bytes, each with attributes. */
+static void list(const struct fuse_in_header *in) {
+	static char out[1 << 17];
+	const struct fuse_read_in *read = (const void *)(in + 1);
+	uint32_t size = 0, room = read->size < sizeof out ? read->size : sizeof out;
+	const uint32_t each = FUSE_DIRENTPLUS_SIZE((&(struct fuse_direntplus){.dirent.namelen = 16}));
+	for (uint64_t at = read->offset; at < LISTED && size + each <= room; at++, size += each) {
+		struct fuse_direntplus *plus = (void *)(out + size);
+		char name[17];
+		snprintf(name, sizeof name, "%016llu", (unsigned long long)at);
+		plus->entry_out = entry(MANY + 1 + at);
+		plus->dirent = (struct fuse_dirent){.ino = MANY + 1 + at, .off = at + 1, .namelen = 16, .type = S_IFREG >> 12};
+		memcpy(plus->dirent.name, name, 16);
+	}
+	answer(in->unique, 0, out, size);
+}
+
 static void serve(const struct fuse_in_header *in) {
 	const void *arguments = in + 1;
 	switch (in->opcode) {
@@ -171,6 +191,12 @@ static void serve(const struct fuse_in_header *in) {
 		answer(in->unique, 0, &out, sizeof out);
 		break;
 	}
+	case FUSE_READDIRPLUS:
+		if (in->nodeid == MANY)
+			list(in);
+		else
+			answer(in->unique, 0, NULL, 0);
+		break;
 	case FUSE_OPENDIR: {
 		struct fuse_open_out out = {.fh = 1};
 		answer(in->unique, 0, &out, sizeof out);
@@ -202,7 +228,6 @@ static void serve(const struct fuse_in_header *in) {
 	case FUSE_RELEASEDIR:
 	case FUSE_RMDIR:
 	case FUSE_READDIR:
-	case FUSE_READDIRPLUS:
 		answer(in->unique, 0, NULL, 0);
 		break;
 	case FUSE_FORGET:
