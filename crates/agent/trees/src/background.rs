@@ -63,6 +63,7 @@ fn run(trees: &Weak<Trees>) {
         // The store's own answers are better then than names that may not find room in it.
         let gives_back = !trees.is_empty() && trees.store_lacks_room();
         for tree in trees.all() {
+            tree.count_below();
             let policy = trees.policy_of(&tree);
             let waits = matches!(policy.stage_out, StageOut::Manual | StageOut::Exit);
             if (tree.is_due() || gives_back) && !waits {

@@ -13,6 +13,7 @@ use types::Step;
 use crate::holder::Holder;
 use crate::limits;
 use crate::mark;
+use crate::noted_waiting::NotedWaiting;
 use crate::open_tree::OpenTree;
 use crate::probe;
 use crate::record::TreeRecord;
@@ -70,6 +71,7 @@ impl Trees {
             .and_then(|()| OpenTree::open(namespace, directory.clone(), &record, inode, &self.common));
         // The mark comes last: others must not wait for what this burst buffer does not have.
         let begun = opened.and_then(|tree| {
+            *tree.noted_waiting.lock() = NotedWaiting::Nothing;
             let marked = tree.sync_place().and_then(|()| mark::set(&**namespace, &tree.root, &record.mark));
             marked.inspect_err(|_| tree.close()).map(|()| tree)
         });

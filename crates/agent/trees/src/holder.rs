@@ -8,10 +8,13 @@ use std::path::{Path, PathBuf};
 use global_store::hidden;
 use rustix::io::Errno;
 
-use crate::mark::MARK;
+use crate::mark::{MARK, WAITING};
 
 /// Longest value of a mark that is read, bytes: a host name, a few ids and a path.
 const MARK_BYTES: usize = 8192;
+
+/// Longest number of waiting names that is read, bytes.
+const WAITING_BYTES: usize = 20;
 
 /// Digits of the number at the end of a hidden name.
 const NUMBER_DIGITS: usize = 16;
@@ -24,6 +27,8 @@ pub struct Holder {
     pub host: String,
     /// The tree in its burst buffer.
     pub tree: PathBuf,
+    /// Number of names that waited there when that was last noted.
+    pub waiting: Option<u64>,
 }
 
 impl Holder {
@@ -35,24 +40,29 @@ impl Holder {
     pub(crate) fn parse(mark: &str) -> Option<Holder> {
         let (agent, tree) = mark.split_once(" of ")?.1.split_once(" with ")?;
         let host = agent.split(' ').next()?.to_owned();
-        Some(Holder { mark: mark.to_owned(), host, tree: tree.into() })
+        Some(Holder { mark: mark.to_owned(), host, tree: tree.into(), waiting: None })
     }
 
     /// Returns the holder of a directory of the global store; `None` if it is not delegated. Errors: those of the directory; `EUCLEAN`
     /// for a mark that cannot be read.
     pub fn of(directory: impl AsFd) -> io::Result<Option<Holder>> {
         let mut value = vec![0; MARK_BYTES];
-        let bytes = match rustix::fs::fgetxattr(directory, MARK, &mut value) {
+        let bytes = match rustix::fs::fgetxattr(&directory, MARK, &mut value) {
             Err(Errno::NODATA | Errno::OPNOTSUPP) => return Ok(None),
             found => found?,
         };
         let mark = String::from_utf8_lossy(&value[..bytes]).into_owned();
-        Holder::parse(&mark).map(Some).ok_or_else(|| io::Error::from_raw_os_error(libc::EUCLEAN))
+        let holder = Holder::parse(&mark).ok_or_else(|| io::Error::from_raw_os_error(libc::EUCLEAN))?;
+        Ok(Some(Holder { waiting: waiting_for(directory), ..holder }))
     }
 
     /// Ends the delegation of a directory of the global store. What its holder has not brought there waits in its burst buffer.
     pub fn end(directory: impl AsFd) -> io::Result<()> {
-        Ok(rustix::fs::fremovexattr(directory, MARK)?)
+        rustix::fs::fremovexattr(&directory, MARK)?;
+        match rustix::fs::fremovexattr(&directory, WAITING) {
+            Err(Errno::NODATA) => Ok(()),
+            removed => Ok(removed?),
+        }
     }
 
     /// Removes what the holder has made under hidden names below a directory, and did not finish.
@@ -82,6 +92,13 @@ impl Holder {
     pub fn burst_buffer(&self) -> Option<&Path> {
         self.tree.parent()?.parent()
     }
+}
+
+/// Returns how many names wait for a directory, as far as its holder has noted that.
+fn waiting_for(directory: impl AsFd) -> Option<u64> {
+    let mut value = [0; WAITING_BYTES];
+    let bytes = rustix::fs::fgetxattr(directory, WAITING, &mut value).ok()?;
+    std::str::from_utf8(&value[..bytes]).ok()?.parse().ok()
 }
 
 #[cfg(test)]

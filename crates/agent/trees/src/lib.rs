@@ -24,6 +24,7 @@ mod left_files;
 pub mod limits;
 mod mark;
 mod names;
+mod noted_waiting;
 mod open_tree;
 mod opening;
 mod probe;

@@ -23,6 +23,9 @@ pub const PACKED_AT_MOST: usize = 1 << 20;
 pub const PACKED_AT_ONCE: usize = 256;
 /// Age of the oldest change at which a tree is brought to the global store at the latest.
 pub const APPLIED_WITHIN: Duration = Duration::from_secs(30);
+/// Age of the oldest change at which a tree's directory says how many names wait, and time until it says so again. Most trees are brought
+/// to the global store before, and each note is a request.
+pub const WAITING_NOTED: Duration = Duration::from_secs(10);
 /// Time for which the room in the global store counts as known. Shorter than that between two looks whether a tree is to be applied.
 pub const SPACE_KNOWN: Duration = Duration::from_millis(500);
 /// Time between two looks for the mark of another agent.

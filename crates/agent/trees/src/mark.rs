@@ -14,6 +14,8 @@ use crate::limits;
 
 /// Extended attribute of a delegated directory, which says whose it is.
 pub(crate) const MARK: &CStr = c"user.forebay.delegated";
+/// Extended attribute of a delegated directory, which says how many names wait for it elsewhere.
+pub(crate) const WAITING: &CStr = c"user.forebay.waiting";
 /// Reason of what cannot be brought to a directory that has lost the mark.
 pub const NOT_OURS: &str = "the directory is not marked as ours any more";
 /// `XATTR_CREATE`: nobody else has set the mark.
@@ -36,9 +38,21 @@ pub fn set_again(namespace: &dyn Namespace, directory: &Inode, value: &str) -> i
 
 /// Removes the mark of a directory.
 pub fn remove(namespace: &dyn Namespace, directory: &Inode) -> io::Result<()> {
-    match namespace.remove_xattr(&Caller::own(), directory, MARK) {
+    remove_attribute(namespace, directory, MARK).step("remove the mark of a delegated directory")
+}
+
+/// Notes at a directory how many names wait for it.
+pub fn note_waiting(namespace: &dyn Namespace, directory: &Inode, names: u64) -> io::Result<()> {
+    match names {
+        0 => remove_attribute(namespace, directory, WAITING),
+        _ => namespace.set_xattr(&Caller::own(), directory, WAITING, names.to_string().as_bytes(), 0),
+    }
+}
+
+fn remove_attribute(namespace: &dyn Namespace, directory: &Inode, name: &CStr) -> io::Result<()> {
+    match namespace.remove_xattr(&Caller::own(), directory, name) {
         Err(error) if error.errno() == Some(libc::ENODATA) => Ok(()),
-        done => done.step("remove the mark of a delegated directory"),
+        done => done,
     }
 }
 

@@ -19,6 +19,7 @@ use types::{HasErrno, Identity, Step};
 use crate::ahead::LastDirectory;
 use crate::files::TreeFiles;
 use crate::limits;
+use crate::noted_waiting::NotedWaiting;
 use crate::reading::{DirectoryReads, HasData, path_below, xattrs_below};
 use crate::record::TreeRecord;
 use crate::waiting::WaitingNames;
@@ -48,6 +49,8 @@ pub struct OpenTree {
     /// Sequence up to which the log survives a crash of the machine.
     synced: AtomicU64,
     pub(crate) changes: Mutex<ChangeTimes>,
+    /// What the directory says of the number of names that wait.
+    pub(crate) noted_waiting: Mutex<NotedWaiting>,
     /// Files of a tree that was given back, as they are in the global store.
     lowered: Mutex<HashMap<NodeNumber, Arc<Inode>>>,
     /// Whether the directory existed before.
@@ -202,6 +205,7 @@ impl OpenTree {
             waiting,
             synced,
             changes,
+            noted_waiting: Mutex::new(NotedWaiting::Unknown),
             lowered,
             is_leased: record.leased,
             outside: Mutex::default(),

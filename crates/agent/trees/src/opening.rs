@@ -130,6 +130,7 @@ impl Trees {
         if let Some((root, record)) = self.root_of(tree)?
             && mark::get(&*self.settings.namespace, &root)?.as_deref() == Some(&record.mark)
         {
+            mark::note_waiting(&*self.settings.namespace, &root, 0)?;
             mark::remove(&*self.settings.namespace, &root)?;
         }
         std::fs::remove_dir_all(&tree.directory).step("remove a delegated tree from the burst buffer")

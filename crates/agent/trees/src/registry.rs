@@ -261,7 +261,8 @@ impl Trees {
     /// Lets others have a tree that was given back.
     fn let_go(&self, tree: &Arc<OpenTree>) -> io::Result<()> {
         self.tell_return();
-        let done = mark::remove(&*self.settings.namespace, &tree.root).and_then(|()| self.end(tree));
+        let forgotten = tree.forget_count_below().and_then(|()| mark::remove(&*self.settings.namespace, &tree.root));
+        let done = forgotten.and_then(|()| self.end(tree));
         done.inspect_err(|error| tracing::warn!(%error, "a delegated tree could not be given back"))
     }
 

@@ -43,7 +43,10 @@ pub fn run(args: &UndelegateArgs) -> Result<u8, Failure> {
     Holder::end(&directory).map_err(|e| failed(&e))?;
     out!("{} is not delegated any more; its holder was {}", args.dir.shown(), named(&holder));
     if !matches!(evidence, Evidence::NothingWaits) {
-        out!("  what only that burst buffer had is lost, unless it comes back: then forebay recover tells what waits");
+        let waited = waited(&holder);
+        out!(
+            "  what only that burst buffer had is lost, unless it comes back: then forebay recover tells what waits{waited}"
+        );
     }
     Ok(0)
 }
@@ -51,6 +54,13 @@ pub fn run(args: &UndelegateArgs) -> Result<u8, Failure> {
 fn named(holder: &Holder) -> String {
     let buffer = holder.burst_buffer().unwrap_or(&holder.tree);
     format!("host {}, burst buffer {}", holder.host.shown(), buffer.shown())
+}
+
+/// Tells how many names waited, if the holder has noted that.
+fn waited(holder: &Holder) -> String {
+    holder
+        .waiting
+        .map_or_else(String::new, |names| format!("; when that was last noted, {}", delegated::names_wait(names)))
 }
 
 fn evidence(holder: &Holder) -> Evidence {
@@ -95,7 +105,8 @@ fn may_end(holder: &Holder, evidence: &Evidence, dir: &Path, force: bool) -> Res
         Evidence::Unknown => refused(
             exit::UNAVAILABLE,
             format!(
-                "{dir} is delegated: {named}; whether that comes back, and how many names wait there, is not known here"
+                "{dir} is delegated: {named}; whether that comes back, and what waits there, is not known here{}",
+                waited(holder)
             ),
             nevertheless,
         ),

@@ -44,6 +44,9 @@ fn the_delegation_of_a_holder_that_does_not_come_back_is_ended_and_its_burst_buf
         let bed = Bed::new();
         let mounted = bed.mount();
         bed.ours(["d/file"]);
+        wait_until("the directory says how many names wait", BOUND, || {
+            rustix::fs::getxattr(bed.below.join("d"), WAITING, &mut [0; 20][..]).is_ok()
+        });
         bed.crash(&mounted);
         let (other, _) = second(&bed);
         let d = other.join("d");
@@ -54,9 +57,21 @@ fn the_delegation_of_a_holder_that_does_not_come_back_is_ended_and_its_burst_buf
         fs::rename(&bed.bench.buffer, &lost).unwrap();
         let unknown = call([Path::new("undelegate"), &d]);
         assert_eq!(unknown.code, 69, "{unknown:?}");
-        has(&unknown.err, &["is delegated: host ", bed.bench.buffer.to_str().unwrap(), "is not known here", "--force"]);
+        has(
+            &unknown.err,
+            &[
+                "is delegated: host ",
+                bed.bench.buffer.to_str().unwrap(),
+                "is not known here; when that was last noted, 2 names wait",
+                "--force",
+            ],
+        );
         assert!(is_timed_out(&d));
         has(&ok(call([Path::new("undelegate"), &d, "--force".as_ref()])), &["is not delegated any more"]);
+        assert_eq!(
+            rustix::fs::getxattr(bed.below.join("d"), WAITING, &mut [0; 20][..]),
+            Err(rustix::io::Errno::NODATA)
+        );
         fs::write(d.join("theirs"), "theirs").unwrap();
         ok(call([Path::new("umount"), &other]));
         assert_eq!(call([Path::new("undelegate"), &bed.below.join("d")]).code, 66);

@@ -21,6 +21,7 @@ use rustix::mount::{MountFlags, UnmountFlags};
 use testkit::{in_private_namespace, wait_until};
 
 const MARK: &str = "user.forebay.delegated";
+const WAITING: &str = "user.forebay.waiting";
 /// Nothing is brought to the global store but by a drain.
 const RULES: [&str; 6] =
     ["--policy", "delegate=new", "--policy", "stage_out=manual", "--policy", "passthrough_reserve=1%"];
