@@ -2,7 +2,7 @@
 //!
 //! `applying STORE LOCAL WIDTH...`: the log is put into the directory LOCAL. Beside each rate stand the time of one file and, if STORE
 //! is the root of a slowfs, the requests of one file, by kind. With `ALONE=files`, only new files in directories that the store has;
-//! `ALONE=fresh`: only new directories of 100 files each; `ALONE=wide`: only ten times as many; `ALONE=many`: only 1000 new directories of
+//! `ALONE=fresh`: only new directories of 100 files each; `ALONE=wide`: only five times as many; `ALONE=many`: only 1000 new directories of
 //! 2 files each.
 
 use std::collections::BTreeMap;
@@ -141,7 +141,7 @@ fn main() -> io::Result<()> {
             println!("width {:>3} {what:<24} {:>6.0}/s  {each:>6.2} ms each", request.width, nodes as f64 / took);
             print_requests(&before, &requests(mountpoint), nodes);
         };
-        let worlds = [("fresh", DIRECTORIES, FILES), ("wide", 10 * DIRECTORIES, FILES), ("many", MANY, 2)];
+        let worlds = [("fresh", DIRECTORIES, FILES), ("wide", 5 * DIRECTORIES, FILES), ("many", MANY, 2)];
         for (what, directories, files) in worlds {
             if is_wanted(what) && (what != "wide" || alone.is_some()) {
                 make_fresh(&tree, directories, files)?;
