@@ -49,7 +49,7 @@ pub struct OpenTree {
     /// Sequence up to which the log survives a crash of the machine.
     synced: AtomicU64,
     pub(crate) changes: Mutex<ChangeTimes>,
-    /// What the directory says of the number of names that wait.
+    /// The number of names that wait, as the directory says.
     pub(crate) noted_waiting: Mutex<NotedWaiting>,
     /// Files of a tree that was given back, as they are in the global store.
     lowered: Mutex<HashMap<NodeNumber, Arc<Inode>>>,

@@ -3,12 +3,15 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use concurrency::Instant;
 use data_store::{Keep, Residency, Status, Stuck, StuckStatus};
 use delegation::{ApplyReport, DataPlace, NodeNumber, NodeState, StuckNode};
 use types::{HasErrno, Identity};
 
 use crate::files::local_name;
 use crate::limits;
+use crate::mark;
+use crate::noted_waiting::NotedWaiting;
 use crate::open_tree::{DATA, OpenTree, id_of};
 use crate::registry::Trees;
 use crate::unopened::Unopened;
@@ -103,6 +106,32 @@ impl Notice {
 }
 
 impl OpenTree {
+    /// Notes at the directory how many names wait, if they have waited for a while.
+    pub(crate) fn count_below(&self) {
+        let (names, since) = (self.tree.pending_len() as u64, self.changes.lock().pending);
+        let mut noted = self.noted_waiting.lock();
+        if !noted.is_due(names, since) {
+            return;
+        }
+        // The mark of another says what waits for that one.
+        let written =
+            self.is_marked().and_then(|is_ours| if is_ours { self.write_waiting(&mut noted, names) } else { Ok(()) });
+        if let Err(error) = written {
+            tracing::debug!(%error, names, "a delegated directory cannot say how many names wait");
+        }
+    }
+
+    /// Removes what the directory says, as the delegation ends.
+    pub(crate) fn forget_count_below(&self) -> io::Result<()> {
+        let mut noted = self.noted_waiting.lock();
+        if *noted == NotedWaiting::Nothing { Ok(()) } else { self.write_waiting(&mut noted, 0) }
+    }
+
+    fn write_waiting(&self, noted: &mut NotedWaiting, names: u64) -> io::Result<()> {
+        *noted = if names > 0 { NotedWaiting::Names(names, Instant::now()) } else { NotedWaiting::Nothing };
+        mark::note_waiting(&*self.store.namespace, &self.root, names)
+    }
+
     /// Notes the outcome of an apply.
     pub(crate) fn note_waiting(&self, outcome: &io::Result<ApplyReport>, only: Option<NodeNumber>) {
         match outcome {
