@@ -58,11 +58,12 @@ impl Holder {
 
     /// Ends the delegation of a directory of the global store. What its holder has not brought there waits in its burst buffer.
     pub fn end(directory: impl AsFd) -> io::Result<()> {
-        rustix::fs::fremovexattr(&directory, MARK)?;
+        // The count goes first: a later delegation must not find it.
         match rustix::fs::fremovexattr(&directory, WAITING) {
-            Err(Errno::NODATA) => Ok(()),
-            removed => Ok(removed?),
+            Err(Errno::NODATA) => {}
+            removed => removed?,
         }
+        Ok(rustix::fs::fremovexattr(&directory, MARK)?)
     }
 
     /// Removes what the holder has made under hidden names below a directory, and did not finish.

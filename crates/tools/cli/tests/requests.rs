@@ -217,7 +217,7 @@ const OPERATIONS: [Operation; 13] = [
             each(dir, names, read);
             each(dir, names, |path| fs::remove_file(path).unwrap());
         },
-        direct: 700,
+        direct: 600,
         ours: 800,
     },
     Operation { name: "stat", finds: Found::Files, run: |dir, names| each(dir, names, stat), direct: 100, ours: 100 },
