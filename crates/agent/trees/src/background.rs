@@ -119,13 +119,14 @@ impl OpenTree {
         let mut is_packing = waiting >= limits::PACKED_AT_LEAST && small_bytes > 0;
         let (mut has_packed, are_too_many) = (false, waiting >= limits::PACKED_AT_MOST);
         while is_packing {
-            let before = self.tree.log().end();
             let is_urgent = are_too_many && self.files.closed_len() > limits::PACKED_AT_MOST / 2;
-            if !is_urgent && !self.is_quiet(before) {
+            let is_quiet = self.changes.lock().begin_packing(self.tree.log().end(), limits::PACK_QUIET);
+            if !is_urgent && !is_quiet {
                 break;
             }
-            let packed = self.files.pack(small_bytes, limits::PACKED_AT_ONCE)?.packed;
-            self.packed_up_to(before);
+            let packed = self.files.pack(small_bytes, limits::PACKED_AT_ONCE);
+            self.changes.lock().end_packing(self.tree.log().end());
+            let packed = packed?.packed;
             (is_packing, has_packed) = (packed > 0, has_packed || packed > 0);
         }
         // What was dropped since may have left segments that are not worth their room.
@@ -135,31 +136,16 @@ impl OpenTree {
         Ok(())
     }
 
-    fn is_quiet(&self, end: u64) -> bool {
-        let changes = self.changes.lock();
-        changes.end == end && changes.moved.elapsed() >= limits::PACK_QUIET
-    }
-
-    /// Notes that the log grew from `before` by packing: that is no change of the tree.
-    fn packed_up_to(&self, before: u64) {
-        let mut changes = self.changes.lock();
-        if changes.end == before {
-            changes.end = self.tree.log().end();
-        }
-    }
-
     /// Notes what has changed since the last look. Returns whether the tree is to be applied now.
     fn is_due(&self) -> bool {
-        let (end, is_pending) = (self.tree.log().end(), self.tree.pending_len() > 0);
+        let is_pending = self.tree.pending_len() > 0;
         let mut changes = self.changes.lock();
-        if changes.end != end {
-            (changes.end, changes.moved) = (end, Instant::now());
-        }
+        changes.look(self.tree.log().end());
         if !is_pending {
             changes.pending = None;
             return false;
         }
         let since = *changes.pending.get_or_insert_with(Instant::now);
-        changes.moved.elapsed() >= limits::QUIET || since.elapsed() >= limits::APPLIED_WITHIN
+        changes.are_quiet(limits::QUIET) || since.elapsed() >= limits::APPLIED_WITHIN
     }
 }

@@ -12,6 +12,7 @@ mod applying;
 mod attributes;
 mod background;
 mod beginning;
+mod change_times;
 mod data;
 pub mod fault;
 mod files;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use concurrency::{Instant, Mutex, RwLock};
+use concurrency::{Mutex, RwLock};
 use delegation::{
     BelowState, DataPlace, DelegatedTree, DelegationSettings, FilesBelow, NodeKind, NodeNumber, NodeState, StoreTree,
 };
@@ -17,6 +17,7 @@ use rustix::io::Errno;
 use types::{HasErrno, Identity, Step};
 
 use crate::ahead::LastDirectory;
+use crate::change_times::ChangeTimes;
 use crate::files::TreeFiles;
 use crate::limits;
 use crate::noted_waiting::NotedWaiting;
@@ -61,16 +62,6 @@ pub struct OpenTree {
     pub(crate) last_directory: LastDirectory,
     /// Directories that are being read from the global store.
     pub(crate) reading: DirectoryReads,
-}
-
-/// Times of changes, by which the owner decides when a tree is applied.
-pub(crate) struct ChangeTimes {
-    /// End of the log when it was last looked at.
-    pub end: u64,
-    /// When the end was last seen to move.
-    pub moved: Instant,
-    /// When the first change was seen that the global store lacks; `None`: it has all.
-    pub pending: Option<Instant>,
 }
 
 /// Files of the global store, as a tree asks for them.
@@ -186,8 +177,7 @@ impl OpenTree {
         }
         *below.tree.write() = Some((tree.share(), files.clone()));
         let store = StoreTree { namespace: Arc::clone(namespace), root: Arc::clone(&root), agent: record.mark.clone() };
-        let pending = (tree.pending_len() > 0).then(Instant::now);
-        let changes = Mutex::new(ChangeTimes { end: tree.log().end(), moved: Instant::now(), pending });
+        let changes = Mutex::new(ChangeTimes::new(tree.log().end(), tree.pending_len() > 0));
         let (synced, lowered) = (AtomicU64::new(0), Mutex::default());
         let common = Arc::clone(common);
         let (identity, store) = (record.identity.clone(), Arc::new(store));
