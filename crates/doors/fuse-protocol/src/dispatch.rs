@@ -81,7 +81,7 @@ impl Dispatcher {
                 let capabilities = opcode == Some(Opcode::Getxattr) && body.ends_with(CAPABILITY.to_bytes_with_nul());
                 let (unique, node, caller) = (header.unique, header.nodeid, header.pid);
                 self.channel.interrupts.begin(Arrived { unique, node, caller, attributes, capabilities });
-                let brief = opcode.is_none_or(Opcode::is_brief);
+                let brief = opcode.is_none_or(|kind| kind.is_brief(body));
                 Urgency::Request(Arrival { unique: header.unique, caller: header.pid, brief })
             }
         }

@@ -128,18 +128,32 @@ impl Follower {
 /// Returns the processor on which a thread last ran. `None` if the thread cannot be seen from here, or must not be
 /// followed.
 fn processor_of(thread: u32) -> Option<usize> {
+    with_stat(thread, processor_in)
+}
+
+/// Returns whether a thread could run if it had a processor. No if it cannot be seen from here.
+pub(crate) fn is_ready(thread: i32) -> bool {
+    with_stat(thread.cast_unsigned(), |stat| (fields_of(stat)?.next()? == b"R").then_some(())).is_some()
+}
+
+/// Reads the line `/proc/PID/stat` of a thread.
+fn with_stat<T>(thread: u32, of: impl FnOnce(&[u8]) -> Option<T>) -> Option<T> {
     use rustix::fs::{CWD, Mode, OFlags, openat};
     let mut line = [0; limits::PROC_STAT_BYTES];
     let stat = openat(CWD, format!("/proc/{thread}/stat"), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
     let read = rustix::io::read(&stat, &mut line).ok()?;
-    processor_in(&line[..read])
+    of(&line[..read])
 }
 
-/// Returns the 39th field of `/proc/PID/stat`, unless the 41st is a real-time policy. The second field is a name of any
-/// bytes in parentheses.
-fn processor_in(stat: &[u8]) -> Option<usize> {
+/// Returns the fields of that line from the third on. The second is a name of any bytes in parentheses.
+fn fields_of(stat: &[u8]) -> Option<impl Iterator<Item = &[u8]>> {
     let after_name = stat.iter().rposition(|byte| *byte == b')')? + 1;
-    let mut fields = stat[after_name..].split(|byte| *byte == b' ').filter(|field| !field.is_empty());
+    Some(stat[after_name..].split(|byte| *byte == b' ').filter(|field| !field.is_empty()))
+}
+
+/// Returns the 39th field of that line, unless the 41st is a real-time policy.
+fn processor_in(stat: &[u8]) -> Option<usize> {
+    let mut fields = fields_of(stat)?;
     let processor = number(fields.nth(36)?)?;
     let policy = i32::try_from(number(fields.nth(1)?)?).ok()?;
     let real_time = matches!(policy, libc::SCHED_FIFO | libc::SCHED_RR | libc::SCHED_DEADLINE);
@@ -161,6 +175,18 @@ mod tests {
         assert_eq!(processor_in(line.as_bytes()), Some(39));
         assert_eq!(processor_in(b"17 (short) S 1 2"), None);
         assert_eq!(processor_in(b""), None);
+    }
+
+    #[test]
+    fn a_thread_that_computes_is_ready_and_one_that_waits_is_not() {
+        let myself = rustix::thread::gettid().as_raw_nonzero().get();
+        assert!(is_ready(myself));
+        let seen = std::thread::spawn(move || {
+            let asleep = std::iter::repeat_with(|| is_ready(myself)).take(1_000_000).any(|ready| !ready);
+            (asleep, rustix::thread::gettid().as_raw_nonzero().get())
+        });
+        let (asleep, ended) = seen.join().unwrap();
+        assert!(asleep && !is_ready(ended));
     }
 
     #[test]

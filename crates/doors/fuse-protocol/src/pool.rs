@@ -88,6 +88,7 @@ impl ThreadPool {
             follow: limits::FOLLOW_TICKS,
             turns: limits::CALLER_TURNS,
             proud: limits::PROUD_TICKS,
+            patience: limits::PATIENCE_TICKS,
         };
         let shift = Shift::new(threads.max, threads.readers, rhythm);
         let state =

@@ -9,7 +9,8 @@
 //! stands by and the watch ticks.
 //! S2. From its second tick within one request run alone, the watch makes the spare a reader if another request waits.
 //! So no request waits longer than two ticks for a blocked handler. For some time afterwards readers stay ready, as if
-//! all handlers were slow. A slow handler has no such effect while no request waits.
+//! all handlers were slow. A slow handler has no such effect while no request waits. A handler that only lacks a
+//! processor has more ticks: the program that it has answered computes there, and another reader would be slower.
 //! S3. Neither S1 nor S2 needs to hold while no further thread is allowed and the maximum of requests waits
 //! (`Take::Run` with `full`).
 //! S4. If a request waits and nothing is taken for two ticks, other threads on the reader's processor hold it up. The
@@ -28,6 +29,8 @@ pub(crate) struct Rhythm {
     pub turns: u32,
     /// Ticks for which no reader is modest after one was held up.
     pub proud: u32,
+    /// Ticks at which requests may wait for a handler that only lacks a processor.
+    pub patience: u32,
 }
 
 /// Request that the only reader runs alone.
@@ -115,6 +118,8 @@ pub(crate) struct Shift {
     turns: u32,
     /// Ticks since the caller's processor was looked up.
     followed: u32,
+    /// Ticks until now at which a request waited.
+    waited: u32,
     /// Whether a message was taken since the last tick.
     took: bool,
     /// Whether the last tick found a request that nobody took.
@@ -146,6 +151,7 @@ impl Shift {
             caller: 0,
             turns: 0,
             followed: 0,
+            waited: 0,
             took: false,
             lies: false,
             proud: 0,
@@ -294,9 +300,9 @@ impl Shift {
         self.spares -= 1;
     }
 
-    /// Returns whether a request that is run alone has taken longer than a tick already.
-    pub fn is_late(&self) -> bool {
-        self.alone.is_some_and(|alone| alone.seen)
+    /// Returns the reader that runs a request alone, if the request has taken longer than a tick already.
+    pub fn late(&self) -> Option<i32> {
+        self.alone.filter(|alone| alone.seen).map(|alone| alone.thread)
     }
 
     /// Returns whether the reader is held up and must be raised. To be called before a tick; `waits`: a request waits
@@ -313,19 +319,21 @@ impl Shift {
         held_up
     }
 
-    /// Makes one tick of the watch. `waits`: a request waits to be read, or may wait.
-    pub fn tick(&mut self, waits: bool) -> Tick {
+    /// Makes one tick of the watch. `waits`: a request waits to be read, or may wait. `ready`: the reader that is
+    /// [`Shift::late`] could run if it had a processor.
+    pub fn tick(&mut self, waits: bool, ready: bool) -> Tick {
         self.quiet = (self.quiet + 1).min(self.rhythm.quiet + 1);
         self.followed = (self.followed + 1).min(self.rhythm.follow);
         // A handler that ran at the last tick still runs, or others took as long together.
-        let slow = waits && self.ended < self.ran;
+        self.waited = if waits { (self.waited + 1).min(self.rhythm.patience + 1) } else { 0 };
+        let blocked = waits && !(ready && self.waited <= self.rhythm.patience);
+        let slow = blocked && self.ended < self.ran;
         let takes_turns = std::mem::take(&mut self.turns) >= self.rhythm.turns;
         self.eager = if slow || takes_turns { self.rhythm.eager } else { self.eager.saturating_sub(1) };
         self.ran = self.total - self.reading - self.spares;
         self.ended = 0;
         match &mut self.alone {
-            Some(alone) if alone.seen && !waits => Tick::Go,
-            Some(alone) if alone.seen => {
+            Some(alone) if alone.seen && blocked => {
                 self.alone = None;
                 self.eager = self.rhythm.eager;
                 if self.reading > 0 || self.spares == 0 {

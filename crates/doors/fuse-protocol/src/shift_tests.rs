@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use super::*;
 
-const RHYTHM: Rhythm = Rhythm { eager: 1, quiet: 1, follow: 1, turns: 1, proud: 1 };
+const RHYTHM: Rhythm = Rhythm { eager: 1, quiet: 1, follow: 1, turns: 1, proud: 1, patience: 1 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Role {
@@ -61,10 +61,11 @@ impl World {
         let alone = shift.alone.is_some() && shift.spares > 0 && !shift.watch_sleeps;
         assert!(reading > 0 || alone || self.overloaded, "S1: {self:?}");
         if reading == 0 && !self.overloaded {
-            let mut later = self.clone();
-            later.shift.tick(true);
-            later.shift.tick(true);
-            assert!(later.shift.reading > 0, "S2: {self:?}");
+            for (ready, ticks) in [(false, 2), (true, 2 + RHYTHM.patience)] {
+                let mut later = self.clone();
+                (0..ticks).for_each(|_| _ = later.shift.tick(true, ready));
+                assert!(later.shift.reading > 0, "S2, {ready}: {self:?}");
+            }
         }
     }
 
@@ -145,14 +146,14 @@ impl World {
             }
         }
         if !self.shift.watch_sleeps {
-            for waits in [true, false] {
+            let late = self.shift.late().is_some();
+            for (waits, ready) in [(true, false), (true, late), (false, false)] {
                 let mut next = self.clone();
-                let late = self.shift.is_late();
                 seen.held_up |= next.shift.is_held_up(waits);
-                let tick = next.shift.tick(waits);
+                let tick = next.shift.tick(waits, ready);
                 seen.taken_over |= tick == Tick::WakeSpare;
                 assert!(waits || tick != Tick::WakeSpare, "nobody waits: {self:?}");
-                seen.ended_meanwhile |= waits && late && tick == Tick::Go;
+                seen.ended_meanwhile |= waits && late && !ready && tick == Tick::Go;
                 seen.asleep |= tick == Tick::Sleep;
                 all.push(next);
             }
@@ -198,8 +199,9 @@ fn a_lone_program_is_served_by_one_thread_and_a_slow_handler_ends_that() {
         assert_eq!(world.roles[1], Role::Reading);
     }
     world = world.received(1, 7, true, true);
-    let ticks = [world.shift.tick(false), world.shift.tick(false), world.shift.tick(true)];
-    assert_eq!(ticks, [Tick::Go, Tick::Go, Tick::WakeSpare]);
+    let ticks = [(false, false), (false, false), (true, true), (true, false)]
+        .map(|(waits, ready)| world.shift.tick(waits, ready));
+    assert_eq!(ticks, [Tick::Go, Tick::Go, Tick::Go, Tick::WakeSpare]);
     world = world.spare_looks(0);
     assert_eq!(world.roles[..2], [Role::Reading, Role::Running]);
     // Eager: the reader does not run alone; another thread takes its place.
@@ -220,7 +222,7 @@ fn without_a_watch_nothing_is_run_alone() {
 fn a_reader_that_leaves_a_request_lying_is_not_modest_for_some_time() {
     let mut world = World::new(4, 3).received(0, 7, true, true).ended(0).received(1, 7, true, true).ended(1);
     let modest = |world: &mut World| loop {
-        world.shift.tick(false);
+        world.shift.tick(false, false);
         if let Follow::Caller { modest, .. } = world.shift.follows() {
             return modest;
         }

@@ -1,5 +1,7 @@
 //! Request numbers of the kernel.
 
+use super::{IoctlIn, take};
+
 macro_rules! opcodes {
     ($($name:ident = $number:literal),* $(,)?) => {
         /// Kind of a request.
@@ -37,13 +39,15 @@ opcodes! {
 }
 
 impl Opcode {
-    /// Returns whether the handler usually waits for no disk and copies little.
-    pub(crate) fn is_brief(self) -> bool {
+    /// Returns whether the handler usually waits for no disk and copies little. `body`: what follows the request's header.
+    pub(crate) fn is_brief(self, body: &[u8]) -> bool {
         use Opcode as O;
-        !matches!(
-            self,
-            O::Fsync | O::Fsyncdir | O::Syncfs | O::Fallocate | O::CopyFileRange | O::CopyFileRange64 | O::Ioctl
-        )
+        match self {
+            O::Fsync | O::Fsyncdir | O::Syncfs | O::Fallocate | O::CopyFileRange | O::CopyFileRange64 => false,
+            // Programs ask whether a file that they opened is a terminal: Python does so for each.
+            O::Ioctl => take::<IoctlIn>(body).is_some_and(|(ioctl, _)| kind_of_ioctl(ioctl.cmd) == b'T'),
+            _ => true,
+        }
     }
 
     /// Returns whether a request changes nothing where it is run, not even what is remembered there.
@@ -64,5 +68,28 @@ impl Opcode {
                 | O::Lseek
                 | O::Interrupt
         )
+    }
+}
+
+/// Returns the letter of an ioctl's number, which says for which driver it is (`_IOC_TYPE`).
+fn kind_of_ioctl(command: u32) -> u8 {
+    command.to_le_bytes()[1]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_asks_for_a_terminal_is_brief_and_other_ioctls_are_not() {
+        let body = |command: u32| {
+            let mut body = [0; size_of::<IoctlIn>()];
+            body[std::mem::offset_of!(IoctlIn, cmd)..][..4].copy_from_slice(&command.to_le_bytes());
+            body
+        };
+        for (command, brief) in [(libc::TCGETS as u32, true), (libc::FICLONE as u32, false), (0xC018_FB01, false)] {
+            assert_eq!(Opcode::Ioctl.is_brief(&body(command)), brief, "{command:x}");
+        }
+        assert!(!Opcode::Ioctl.is_brief(&[]) && !Opcode::Fsync.is_brief(&[]) && Opcode::Create.is_brief(&[]));
     }
 }

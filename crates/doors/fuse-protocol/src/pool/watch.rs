@@ -21,14 +21,15 @@ impl ThreadPool {
                 return state.shift.unwatch();
             }
             state.looks += 1;
-            let waits = self.server.channel.transport.has_waiting();
+            let (waits, late) = (self.server.channel.transport.has_waiting(), state.shift.late());
+            let ready = waits && late.is_some_and(follow::is_ready);
             if state.shift.is_held_up(waits) {
                 self.raise(None);
-            } else if state.shift.is_late() {
+            } else if late.is_some() {
                 // The reader may be waiting for its processor. It stays there, where its caller is.
                 self.following.lock().iter().for_each(|thread| follow::raise(*thread, None));
             }
-            match state.shift.tick(waits) {
+            match state.shift.tick(waits, ready) {
                 Tick::Go => {}
                 Tick::WakeSpare => _ = self.spare.notify_one(),
                 Tick::Sleep => {
