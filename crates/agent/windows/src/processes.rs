@@ -101,7 +101,9 @@ impl Processes {
         if claims.is_empty() {
             return None;
         }
-        let owner = process_id(thread)?;
+        // A process has the id of its first thread.
+        let is_first = claims.iter().any(|(process, _)| process.pid == thread);
+        let owner = if is_first { thread } else { process_id(thread)? };
         let claim = claims.into_iter().find(|(process, _)| process.pid == owner && process.lives());
         claim.map(|(process, (slot, mild))| Announced { process, slot, mild })
     }
