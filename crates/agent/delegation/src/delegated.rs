@@ -140,6 +140,8 @@ struct Inner {
     next_number: u64,
     /// Whether nothing more is logged: the tree was given back.
     is_frozen: bool,
+    /// Transactions that note only where data is, or repeat records.
+    unchanging: u64,
 }
 
 /// A node that is held: its slot stays.

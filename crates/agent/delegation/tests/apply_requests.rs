@@ -37,11 +37,11 @@ fn a_recorded_place_of_data_changes_nothing_else_and_is_durable() {
     let (one, two) = (file(&tree, &root, "one", 1), file(&tree, &root, "two", 2));
     let [first, second] = [&one, &two].map(|inode| tree.number_of(inode).unwrap());
     let pending = tree.pending(None, 9);
-    let before = tree.state(first).unwrap();
+    let (before, changes) = (tree.state(first).unwrap(), tree.changes());
     tree.set_place(first, DataPlace::Packed(77)).unwrap();
     let expected = delegation::NodeState { data: DataPlace::Packed(77), ..before };
     assert_eq!(tree.state(first), Some(expected));
-    assert_eq!(tree.pending_len(), pending.len());
+    assert_eq!((tree.pending_len(), tree.changes()), (pending.len(), changes));
     assert_eq!(tree.pending(None, 9).iter().map(|node| node.stamp).max(), pending.iter().map(|node| node.stamp).max());
     tree.set_place(first, DataPlace::Replica(1)).unwrap();
     assert_eq!(below.apply(&tree).stuck, []);

@@ -227,7 +227,7 @@ fn cleaning_gives_back_the_space_of_what_is_superseded_and_keeps_the_rest() {
 fn stable_names_in_old_files_do_not_keep_the_log_growing() {
     let medium = Medium::default();
     let tree = open(medium.clone(), FILE_BYTES);
-    let root = tree.root().unwrap();
+    let (root, changes) = (tree.root().unwrap(), tree.changes());
     for number in 0..200 {
         tree.create(&ALICE, &root, new_file(&format!("stable {number}"))).unwrap();
     }
@@ -238,6 +238,9 @@ fn stable_names_in_old_files_do_not_keep_the_log_growing() {
         tree.clean().unwrap();
     }
     clean_all(&tree);
+    // What was cleaned is in the log again, and is no change.
+    assert_eq!(tree.changes(), changes + 200 + 2 * 3000);
+    assert!(tree.log().end() > tree.changes());
     assert!(tree.log_files().len() <= 2 * before + 2, "{} files, {before} before", tree.log_files().len());
     let again = open(Medium::of_files(medium.files()), FILE_BYTES);
     assert_eq!(snapshot(&again), snapshot(&tree));

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::io;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use concurrency::Instant;
 use config::{Policy, StageOut};
@@ -120,13 +121,10 @@ impl OpenTree {
         let (mut has_packed, are_too_many) = (false, waiting >= limits::PACKED_AT_MOST);
         while is_packing {
             let is_urgent = are_too_many && self.files.closed_len() > limits::PACKED_AT_MOST / 2;
-            let is_quiet = self.changes.lock().begin_packing(self.tree.log().end(), limits::PACK_QUIET);
-            if !is_urgent && !is_quiet {
+            if !is_urgent && !self.is_quiet(limits::PACK_QUIET) {
                 break;
             }
-            let packed = self.files.pack(small_bytes, limits::PACKED_AT_ONCE);
-            self.changes.lock().end_packing(self.tree.log().end());
-            let packed = packed?.packed;
+            let packed = self.files.pack(small_bytes, limits::PACKED_AT_ONCE)?.packed;
             (is_packing, has_packed) = (packed > 0, has_packed || packed > 0);
         }
         // What was dropped since may have left segments that are not worth their room.
@@ -136,16 +134,20 @@ impl OpenTree {
         Ok(())
     }
 
+    /// Notes what has changed since the last look. Returns whether nothing did for so long.
+    fn is_quiet(&self, quiet: Duration) -> bool {
+        self.changes.lock().are_quiet(self.tree.changes(), quiet)
+    }
+
     /// Notes what has changed since the last look. Returns whether the tree is to be applied now.
     fn is_due(&self) -> bool {
-        let is_pending = self.tree.pending_len() > 0;
+        let (is_quiet, is_pending) = (self.is_quiet(limits::QUIET), self.tree.pending_len() > 0);
         let mut changes = self.changes.lock();
-        changes.look(self.tree.log().end());
         if !is_pending {
             changes.pending = None;
             return false;
         }
         let since = *changes.pending.get_or_insert_with(Instant::now);
-        changes.are_quiet(limits::QUIET) || since.elapsed() >= limits::APPLIED_WITHIN
+        is_quiet || since.elapsed() >= limits::APPLIED_WITHIN
     }
 }

@@ -177,7 +177,7 @@ impl OpenTree {
         }
         *below.tree.write() = Some((tree.share(), files.clone()));
         let store = StoreTree { namespace: Arc::clone(namespace), root: Arc::clone(&root), agent: record.mark.clone() };
-        let changes = Mutex::new(ChangeTimes::new(tree.log().end(), tree.pending_len() > 0));
+        let changes = Mutex::new(ChangeTimes::new(tree.changes(), tree.pending_len() > 0));
         let (synced, lowered) = (AtomicU64::new(0), Mutex::default());
         let common = Arc::clone(common);
         let (identity, store) = (record.identity.clone(), Arc::new(store));

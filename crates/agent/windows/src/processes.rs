@@ -102,7 +102,7 @@ impl Processes {
             return None;
         }
         // A process has the id of its first thread.
-        let is_first = claims.iter().any(|(process, _)| process.pid == thread);
+        let is_first = claims.iter().any(|(process, _)| process.pid == thread && process.lives());
         let owner = if is_first { thread } else { process_id(thread)? };
         let claim = claims.into_iter().find(|(process, _)| process.pid == owner && process.lives());
         claim.map(|(process, (slot, mild))| Announced { process, slot, mild })

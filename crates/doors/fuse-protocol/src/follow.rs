@@ -13,7 +13,7 @@
 
 use std::sync::Arc;
 
-use rustix::thread::{CapabilitySet, CpuSet, Pid, capabilities, sched_getaffinity, sched_setaffinity};
+use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
 
 use crate::limits;
 use crate::shift::Follow;
@@ -38,7 +38,13 @@ pub(crate) fn may_be_modest(allowed: Option<&CpuSet>) -> bool {
     let several = allowed.is_some_and(|allowed| allowed.count() > 1);
     // SAFETY: asks for the calling thread's policy; no pointer.
     let usual = unsafe { libc::sched_getscheduler(0) } == libc::SCHED_OTHER;
-    several && usual && capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_NICE))
+    several && usual && can_return()
+}
+
+/// Tries it with a thread that ends then. A right in a user namespace lets a thread become modest, but not return.
+fn can_return() -> bool {
+    let tried = concurrency::spawn_joined("fuse-policy", || set_modest(0, true) && set_modest(0, false));
+    tried.is_ok_and(|thread| thread.join().unwrap_or(false))
 }
 
 /// Gives a thread of this process the policy `SCHED_IDLE`, or takes it back. Returns whether that succeeded.
@@ -128,19 +134,20 @@ impl Follower {
 /// Returns the processor on which a thread last ran. `None` if the thread cannot be seen from here, or must not be
 /// followed.
 fn processor_of(thread: u32) -> Option<usize> {
-    with_stat(thread, processor_in)
+    with_stat(&format!("/proc/{thread}/stat"), processor_in)
 }
 
-/// Returns whether a thread could run if it had a processor. No if it cannot be seen from here.
+/// Returns whether a thread of this process could run if it had a processor.
 pub(crate) fn is_ready(thread: i32) -> bool {
-    with_stat(thread.cast_unsigned(), |stat| (fields_of(stat)?.next()? == b"R").then_some(())).is_some()
+    let path = format!("/proc/self/task/{thread}/stat");
+    with_stat(&path, |stat| (fields_of(stat)?.next()? == b"R").then_some(())).is_some()
 }
 
-/// Reads the line `/proc/PID/stat` of a thread.
-fn with_stat<T>(thread: u32, of: impl FnOnce(&[u8]) -> Option<T>) -> Option<T> {
+/// Reads the `stat` line of a thread.
+fn with_stat<T>(path: &str, of: impl FnOnce(&[u8]) -> Option<T>) -> Option<T> {
     use rustix::fs::{CWD, Mode, OFlags, openat};
     let mut line = [0; limits::PROC_STAT_BYTES];
-    let stat = openat(CWD, format!("/proc/{thread}/stat"), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let stat = openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
     let read = rustix::io::read(&stat, &mut line).ok()?;
     of(&line[..read])
 }
@@ -181,12 +188,9 @@ mod tests {
     fn a_thread_that_computes_is_ready_and_one_that_waits_is_not() {
         let myself = rustix::thread::gettid().as_raw_nonzero().get();
         assert!(is_ready(myself));
-        let seen = std::thread::spawn(move || {
-            let asleep = std::iter::repeat_with(|| is_ready(myself)).take(1_000_000).any(|ready| !ready);
-            (asleep, rustix::thread::gettid().as_raw_nonzero().get())
-        });
-        let (asleep, ended) = seen.join().unwrap();
-        assert!(asleep && !is_ready(ended));
+        let watch = move || std::iter::repeat_with(|| is_ready(myself)).take(1_000_000).any(|ready| !ready);
+        let asleep = std::thread::spawn(watch).join().unwrap();
+        assert!(asleep && !is_ready(i32::MAX));
     }
 
     #[test]

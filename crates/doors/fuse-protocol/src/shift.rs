@@ -10,7 +10,8 @@
 //! S2. From its second tick within one request run alone, the watch makes the spare a reader if another request waits.
 //! So no request waits longer than two ticks for a blocked handler. For some time afterwards readers stay ready, as if
 //! all handlers were slow. A slow handler has no such effect while no request waits. A handler that only lacks a
-//! processor has more ticks: the program that it has answered computes there, and another reader would be slower.
+//! processor has until the fifth tick at which a request waits ([`Rhythm::patience`] and one): the program that it has
+//! answered computes there, and another reader would be slower. S4 may raise it before.
 //! S3. Neither S1 nor S2 needs to hold while no further thread is allowed and the maximum of requests waits
 //! (`Take::Run` with `full`).
 //! S4. If a request waits and nothing is taken for two ticks, other threads on the reader's processor hold it up. The
@@ -324,9 +325,9 @@ impl Shift {
     pub fn tick(&mut self, waits: bool, ready: bool) -> Tick {
         self.quiet = (self.quiet + 1).min(self.rhythm.quiet + 1);
         self.followed = (self.followed + 1).min(self.rhythm.follow);
-        // A handler that ran at the last tick still runs, or others took as long together.
         self.waited = if waits { (self.waited + 1).min(self.rhythm.patience + 1) } else { 0 };
         let blocked = waits && !(ready && self.waited <= self.rhythm.patience);
+        // A handler that ran at the last tick still runs, or others took as long together.
         let slow = blocked && self.ended < self.ran;
         let takes_turns = std::mem::take(&mut self.turns) >= self.rhythm.turns;
         self.eager = if slow || takes_turns { self.rhythm.eager } else { self.eager.saturating_sub(1) };

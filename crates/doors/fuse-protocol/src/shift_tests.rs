@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use super::*;
 
-const RHYTHM: Rhythm = Rhythm { eager: 1, quiet: 1, follow: 1, turns: 1, proud: 1, patience: 1 };
+const RHYTHM: Rhythm = Rhythm { eager: 1, quiet: 1, follow: 1, turns: 1, proud: 1, patience: 2 };
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Role {
@@ -61,7 +61,7 @@ impl World {
         let alone = shift.alone.is_some() && shift.spares > 0 && !shift.watch_sleeps;
         assert!(reading > 0 || alone || self.overloaded, "S1: {self:?}");
         if reading == 0 && !self.overloaded {
-            for (ready, ticks) in [(false, 2), (true, 2 + RHYTHM.patience)] {
+            for (ready, ticks) in [(false, 2), (true, 1 + RHYTHM.patience)] {
                 let mut later = self.clone();
                 (0..ticks).for_each(|_| _ = later.shift.tick(true, ready));
                 assert!(later.shift.reading > 0, "S2, {ready}: {self:?}");
@@ -208,6 +208,16 @@ fn a_lone_program_is_served_by_one_thread_and_a_slow_handler_ends_that() {
     world = world.received(0, 7, true, true);
     assert_eq!(world.roles[..3], [Role::Running, Role::Running, Role::Reading]);
     assert!(world.shift.alone.is_none());
+}
+
+#[test]
+fn a_handler_that_only_lacks_a_processor_has_more_ticks() {
+    let mut world = World::new(4, 3).received(0, 7, true, true).ended(0).received(1, 7, true, true);
+    let ticks = [true; 3].map(|waits| world.shift.tick(waits, true));
+    assert_eq!(ticks, [Tick::Go, Tick::Go, Tick::WakeSpare]);
+    world = World::new(4, 3).received(0, 7, true, true).ended(0).received(1, 7, true, true);
+    let ticks = [true, true, false, true, true].map(|waits| world.shift.tick(waits, true));
+    assert_eq!(ticks, [Tick::Go; 5]);
 }
 
 #[test]

@@ -76,6 +76,7 @@ fn append_again(shared: &Shared, inner: &mut Inner, file: u32, from: u32) -> io:
     }
     if !draft.records.is_empty() {
         inner.commit(shared, draft)?;
+        inner.unchanging += 1;
         point("names.copied");
     }
     Ok(next)

@@ -73,6 +73,8 @@ impl DelegatedTree {
         }
         let mut draft = inner.draft(&self.shared);
         draft.records.push(LogRecord::State(Box::new(state)));
-        inner.commit(&self.shared, draft)
+        inner.commit(&self.shared, draft)?;
+        inner.unchanging += 1;
+        Ok(())
     }
 }

@@ -63,7 +63,7 @@ impl DelegatedTree {
         let next_number = (u64::from(log.opening()) << limits::NUMBER_BITS) + tree.last_count() + 1;
         let (holders, callers) = (Holders::new(), RecentCallers::default());
         let (cleaning, applying, exclusivity) = (Mutex::new(None), Mutex::new(()), Arc::default());
-        let inner = RwLock::new(Inner { tree, frame: Vec::new(), next_number, is_frozen: false });
+        let inner = RwLock::new(Inner { tree, frame: Vec::new(), next_number, is_frozen: false, unchanging: 0 });
         let shared =
             Arc::new(Shared { inner, log, holders, callers, below, settings, exclusivity, cleaning, applying });
         log_pruned(&shared, &report.pruned)?;

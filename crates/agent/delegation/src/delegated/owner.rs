@@ -180,6 +180,13 @@ impl DelegatedTree {
         &self.shared.log
     }
 
+    /// Returns a number that grows with each change by programs or an apply, and with nothing else.
+    pub fn changes(&self) -> u64 {
+        let inner = self.shared.inner.read();
+        // Whoever logs holds this lock.
+        self.shared.log.end() - inner.unchanging
+    }
+
     /// Returns the log's files and the number of records in each that are still needed, the oldest first.
     pub fn log_files(&self) -> Vec<(FileUse, u64)> {
         let inner = self.shared.inner.read();

@@ -42,22 +42,27 @@ fn keeper() -> Option<&'static Keeper> {
 /// Leaves work to the thread. Returns false if so much waits that the caller should do it.
 pub(super) fn give(chore: Chore) -> bool {
     let Some(keeper) = keeper() else { return false };
-    let mut work = keeper.work.lock();
-    if work.chores.len() >= limits::CHORES_MAX {
-        return false;
-    }
-    match chore {
-        // Programs wait for files, but for no drop: thousands of them may come before.
-        Chore::Fill(_) => work.chores.push_front(chore),
-        Chore::Drop(..) => work.chores.push_back(chore),
-    }
+    let is_taken = keeper.work.lock().add(chore);
     keeper.more.notify_one();
-    true
+    is_taken
 }
 
 /// Lets the thread look at the closed files of a tree soon. Returns false if there is no thread.
 pub(super) fn look_soon(tree: &Arc<Shared>) -> bool {
     keeper().is_some_and(|keeper| keeper.look_after(limits::LOOK_AFTER, Arc::downgrade(tree)))
+}
+
+impl Work {
+    /// Adds a chore. Returns false if too many wait.
+    fn add(&mut self, chore: Chore) -> bool {
+        match chore {
+            // Programs wait for files, but for no drop: thousands of them may come before. A directory has one such chore at most.
+            Chore::Fill(_) => self.chores.push_front(chore),
+            Chore::Drop(..) if self.chores.len() >= limits::CHORES_MAX => return false,
+            Chore::Drop(..) => self.chores.push_back(chore),
+        }
+        true
+    }
 }
 
 impl Keeper {
@@ -108,5 +113,23 @@ fn run() {
             Some(Chore::Drop(directory, number)) => directory.drop_waiting(number),
             None => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test] // S71
+    fn files_are_made_before_others_are_dropped_however_many_wait() {
+        let scratch = tempfile::tempdir().unwrap();
+        let (directory, _) = LocalDirectory::open(scratch.path()).unwrap();
+        let (directory, mut work) = (Arc::new(directory), Work::default());
+        let drops = (0..).take_while(|number| work.add(Chore::Drop(Arc::clone(&directory), *number))).count();
+        assert_eq!(drops, limits::CHORES_MAX);
+        assert!(work.add(Chore::Fill(Arc::clone(&directory))));
+        assert!(matches!(work.chores.pop_front(), Some(Chore::Fill(_))));
+        assert!(matches!(work.chores.pop_front(), Some(Chore::Drop(_, 0))));
+        assert!(work.add(Chore::Drop(directory, 1)));
     }
 }

@@ -26,7 +26,7 @@ impl ThreadPool {
             if state.shift.is_held_up(waits) {
                 self.raise(None);
             } else if late.is_some() {
-                // The reader may be waiting for its processor. It stays there, where its caller is.
+                // The reader may be waiting for its processor. It stays there as yet, where its caller is.
                 self.following.lock().iter().for_each(|thread| follow::raise(*thread, None));
             }
             match state.shift.tick(waits, ready) {
