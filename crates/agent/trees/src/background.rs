@@ -134,15 +134,16 @@ impl OpenTree {
         Ok(())
     }
 
-    /// Notes what has changed since the last look. Returns whether nothing did for so long.
+    /// Notes what has changed since the last look. Returns whether the last change was seen at least `quiet` ago.
     fn is_quiet(&self, quiet: Duration) -> bool {
         self.changes.lock().are_quiet(self.tree.changes(), quiet)
     }
 
     /// Notes what has changed since the last look. Returns whether the tree is to be applied now.
     fn is_due(&self) -> bool {
-        let (is_quiet, is_pending) = (self.is_quiet(limits::QUIET), self.tree.pending_len() > 0);
+        let is_pending = self.tree.pending_len() > 0;
         let mut changes = self.changes.lock();
+        let is_quiet = changes.are_quiet(self.tree.changes(), limits::QUIET);
         if !is_pending {
             changes.pending = None;
             return false;

@@ -21,7 +21,7 @@ impl ChangeTimes {
         ChangeTimes { seen: changes, moved: now, pending: is_pending.then_some(now) }
     }
 
-    /// Notes the number of changes. Returns whether there was none for so long.
+    /// Notes how many changes there have been. Returns whether the last one was seen at least `quiet` ago.
     pub fn are_quiet(&mut self, changes: u64, quiet: Duration) -> bool {
         if self.seen != changes {
             (self.seen, self.moved) = (changes, Instant::now());
