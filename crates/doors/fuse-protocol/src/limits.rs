@@ -30,7 +30,7 @@ pub const PROUD_TICKS: u32 = 50;
 
 /// Ticks at which requests may wait for a handler that could run and has no processor, before another thread reads.
 /// `pip install` into a new delegated directory took 8.8 to 9.5 s with 1, 8.2 to 8.3 s with 4, and 8.4 to 8.9 s with 8,
-/// in two interleaved rounds of one hour (ADR 5 has those of another).
+/// in two interleaved rounds, when blocked handlers were not yet told apart. ADR 5 has the figures since.
 pub const PATIENCE_TICKS: u32 = 4;
 
 /// Time that the watch may be silent while requests come, before a spare releases it and the reader from their
